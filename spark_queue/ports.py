@@ -55,6 +55,8 @@ class MessageLogEntry:
     version: int
     #: The commit's token (DESIGN 15.9); empty for a stranger's.
     token: str
+    #: When it was committed by the clock of who did, in milliseconds; None where the entry does not say.
+    committed_at_ms: int | None = None
     #: Files whose rows get bookmarks, in the commit's order.
     added: tuple[AddedFile, ...] = ()
     #: Paths that a stranger appended: no bookmarks, recorded once as `foreign`.
@@ -103,8 +105,12 @@ class PulledFiles:
         return joined([file.publishers for file in self.files])
 
 
-def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, at_ms: int) -> Segment:
-    """Make the segment of a file that enters at `at_ms`, its first row with bookmark `first`."""
+def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, at_ms: int, since_ms: int) -> Segment:
+    """Make the segment of a file that enters at `at_ms`, its first row with bookmark `first`.
+
+    Whatever clock its publisher has, it was published no later than that, and no earlier than `since_ms`: times ascend in a log.
+    """
+    committed_at_ms = at_ms if entry.committed_at_ms is None else entry.committed_at_ms
     return Segment(
         message_type=message_type,
         first=first,
@@ -113,6 +119,7 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         version=entry.version,
         token=entry.token,
         entered_at_ms=at_ms,
+        published_at_ms=max(since_ms, min(at_ms, committed_at_ms)),
         topic_min=added.topic_min,
         topic_max=added.topic_max,
         expires_null_count=added.expires_null_count,

@@ -36,7 +36,12 @@ TokenFile = Annotated[
     typer.Option(metavar="FILE", help="File with your token, of mode 0600; default: what SPARKQ_TOKEN or SPARKQ_TOKEN_FILE say."),
 ]
 OnlyWhere = Annotated[
-    str | None, typer.Option("--where", metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="FILTER",
+        help="Only what matches: Spark SQL over the message type's columns; of dead letters also reason and error.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
 PerSubscription = Annotated[bool, typer.Option("--per-subscription", help="Metrics also tell subscriptions one by one.")]

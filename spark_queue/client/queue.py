@@ -177,7 +177,7 @@ class Queue:
         Parameters
         ----------
         where
-            Only those that match this filter in Spark SQL over the message type's columns.
+            Only those that match this filter in Spark SQL over the message type's columns, and their `reason` and `error`.
         bookmarks
             Only those among these; what is no dead letter is skipped.
         reason, error

@@ -17,7 +17,6 @@ from spark_queue.coordinator.peers import PeerPullers, Peers, fixes_place
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
@@ -97,16 +96,17 @@ class Loop:
             poll.call.answer(None)
 
     @property
-    def definitions(self) -> Definitions:
-        """The definitions that hold now."""
-        return self._engine.state.definitions
+    def engine(self) -> Engine:
+        """What decides; other threads only look."""
+        return self._engine
 
     def is_over(self) -> bool:
         """Return whether it was stopped, or has been idle for long enough."""
         idle_ms = self._clock.now_ms() - self._called_at_ms
         # Peers count on one who answers their requests.
-        may_end = self._ends_idle and not self.definitions.peers and not self._polls
-        return self._stopped or (may_end and idle_ms >= self.definitions.journal.coordinator_idle_ms)
+        definitions = self._engine.state.definitions
+        may_end = self._ends_idle and not definitions.peers and not self._polls
+        return self._stopped or (may_end and idle_ms >= definitions.journal.coordinator_idle_ms)
 
     def wait_ms(self) -> int:
         """Return how long the next step may wait for a call, in milliseconds."""

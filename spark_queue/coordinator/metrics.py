@@ -23,7 +23,7 @@ from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.metrics import otlp
-from spark_queue.metrics.figures import JournalFigures, Observe
+from spark_queue.metrics.figures import JournalFigures, Observe, with_heard
 from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.observing import coordinator_seen_at_ms, lags
@@ -31,6 +31,7 @@ from spark_queue.metrics.prometheus import listen
 from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFigures, collect
 from spark_queue.metrics.table import COMMIT_BOUNDS_S
 from spark_queue.ports import ControlLog
+from spark_queue.protocol.discovery import read_heard
 from spark_queue.protocol.http_ports import check_reach, chosen_token, tls_context
 from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
@@ -96,6 +97,7 @@ class ProcessMetrics:
         found, lagging, seen_at_ms = self._ask(), dict[str, PeerLag](), None
         if found is not None:
             try:
+                found = with_heard(found, read_heard(self._store, self._journal_id))
                 lagging, seen_at_ms = dict(lags(self._store, found)), coordinator_seen_at_ms(self._store, self._journal_id)
             except SparkQueueError as trouble:
                 _LOG.warning("Metrics are not whole: %s", trouble)

@@ -30,6 +30,7 @@ from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.rights import translate_ahead
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.coordinator.standby import LOOK_S, Waiting, wait_to_reign
+from spark_queue.core.deciding.session import heard_of
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
@@ -224,8 +225,9 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
         if post.metrics is not None:
             journal.control = post.metrics.measured(journal.control)
         loop = _recover(reign, journal, inbox, post.admission, pullers=pullers, ends_idle=ends_idle)
-        post.logins.know(lambda: loop.definitions)
-        post.admission.open(inbox, lambda who, request: translate_ahead(loop.definitions, who, request))
+        post.logins.know(lambda: loop.engine.state.definitions)
+        advertiser.know(lambda: heard_of(loop.engine.sessions))
+        post.admission.open(inbox, lambda who, request: translate_ahead(loop.engine.state.definitions, who, request))
         if post.metrics is not None:
             post.metrics.serves(open_journal(post.store), inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, post.server.address)

@@ -56,13 +56,13 @@ class Engine:
         self._pending: list[Record] = []
         #: How many records were begun to be folded: whoever raises after that may have left half of one.
         self.begun = 0
-        self._sessions: dict[str, Sessions] = {}
         self._shares: dict[str, Shares] = {}
         self._patience: dict[str, Patience] = {}
         self._agenda = Agenda([*state.queues, *state.troubles], self._due_ms)
         self._ticked_at_ms = self._reign_began_at_ms = 0
         self._retention = Retention()
-        #: What is heard of other instances.
+        #: What is heard of planners, by queue, and of other instances.
+        self.sessions: dict[str, Sessions] = {}
         self.reach = Reach()
 
     @contextmanager
@@ -203,7 +203,7 @@ class Engine:
         """Go on from the log, folded anew, as a new reign does that knows nothing beyond it; `take_over` comes next."""
         self.state = state
         self._pending.clear()
-        for sessions in self._sessions.values():
+        for sessions in self.sessions.values():
             sessions.begin_again()
         self._shares.clear()
         self._patience.clear()
@@ -336,7 +336,7 @@ class Engine:
 
     def _work(self, queue: str, now_ms: int, request: str = "", caller: Caller | None = None) -> UnitOfWork:
         ledger = self.state.ledger(queue)
-        sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
+        sessions, shares = self.sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
             state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach,
             patience=self._patience.setdefault(queue, Patience()), now_ms=now_ms, request=request, emit_record=self._emit(now_ms),

@@ -84,7 +84,7 @@ class JournalSite:
             # The end of the slider means now.
             at_ms = None if at_ms is None or (at_ms >= span.end_ms - span.step_s * 1_000 and not asked.get("end")) else at_ms
             charts = queue_page.queue_charts(look, name, span, at_ms)
-            now = queue_page.figures(look.state, name, look.now_ms) if at_ms is None else None
+            now = queue_page.figures(look.state, name, look.now_ms, look.heard) if at_ms is None else None
             alarm, journal = status_of(look, name).alarm, look.journal
             definition = look.state.definitions.stored.get("queues", {}).get(name, {})
             pace = pace_of(look, name) if at_ms is None else None
@@ -93,7 +93,7 @@ class JournalSite:
         if now is None and at_ms is not None:
             try:
                 then = self._moments.at(journal, at_ms)
-                now = queue_page.figures(then.state, name, at_ms)
+                now = queue_page.figures(then.state, name, at_ms, {})
             except SparkQueueError as refusal:
                 refused = str(refusal)
         return {

@@ -17,6 +17,7 @@ from spark_queue.dashboard import charts
 from spark_queue.errors import ConfigError
 from spark_queue.following.history import Series
 from spark_queue.following.journal_look import JournalLook
+from spark_queue.protocol.discovery import Heard, seen_at_ms
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
 
 #: The spans that a chart may have, in milliseconds; None for all that there is.
@@ -46,6 +47,8 @@ class SubscriptionRow:
     #: How long its batch has been running, and how long ago it was heard, in seconds.
     batch_s: float | None
     seen_s: float
+    #: Whether its coordinator tells of polls that find nothing: by the log alone an idle consumer looks like one that is gone.
+    is_told: bool
     has_left: bool
     alarm: str | None
 
@@ -90,23 +93,25 @@ class QueueFigures:
     letters_from: str | None
 
 
-def figures(state: JournalState, queue: str, now_ms: int) -> QueueFigures:
-    """Return a queue's figures from a state."""
+def figures(state: JournalState, queue: str, now_ms: int, heard: Heard) -> QueueFigures:
+    """Return a queue's figures from a state, and from what its coordinator says of planners that found nothing."""
     ledger = state.ledger(queue)
     return QueueFigures(
         status=status.queue_status(state, queue, now_ms=now_ms),
-        subscriptions=_subscriptions(ledger, now_ms),
+        subscriptions=_subscriptions(ledger, now_ms, heard),
         leases=_leases(ledger, now_ms),
         letters_to=ledger.definition.dead_letter_queue,
         letters_from=state.definitions.source_of(queue),
     )
 
 
-def _subscriptions(ledger: QueueLedger, now_ms: int) -> list[SubscriptionRow]:
+def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[SubscriptionRow]:
     backlogs, rows = ledger.backlogs(), []
     free = ledger.rows[State.AVAILABLE] | ledger.due(now_ms)
     for name, known in sorted(ledger.subscriptions.items()):
         lease = ledger.open_lease(known)
+        queue = ledger.definition.name
+        seen_ms = seen_at_ms(known.last_seen_at_ms, heard, queue=queue, subscription=name, now_ms=now_ms)
         matching = None if known.filter is None else ledger.selection.matches.get(known.filter)
         rows.append(
             SubscriptionRow(
@@ -118,7 +123,8 @@ def _subscriptions(ledger: QueueLedger, now_ms: int) -> list[SubscriptionRow]:
                 lease=None if lease is None else lease.number,
                 lease_messages=None if lease is None else len(ledger.outstanding(lease)),
                 batch_s=None if lease is None else max(0, now_ms - lease.begun_at_ms) / 1_000,
-                seen_s=max(0, now_ms - known.last_seen_at_ms) / 1_000,
+                seen_s=max(0, now_ms - seen_ms) / 1_000,
+                is_told=name in heard.get(queue, {}),
                 has_left=known.left,
                 alarm=None if known.alarm is None else known.alarm.error,
             )

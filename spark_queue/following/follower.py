@@ -24,8 +24,9 @@ from spark_queue.journal.control_files import to_records_of
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.protocol.discovery import Heard, read_heard
 from spark_queue.views.damage import find_damage
-from spark_queue.views.state_at import Commits, count_on
+from spark_queue.views.state_at import count_on
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class _Followed:
     rows: list[pa.Table] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
+    heard: Heard = field(default_factory=dict)
     #: Newest version of each message log that was looked at, beyond the state's.
     seen: dict[str, int] = field(default_factory=dict)
 
@@ -144,6 +146,7 @@ class JournalFollower:
                 rows=pa.concat_tables(found.rows) if found.rows else None,
                 troubles=found.troubles,
                 damages=found.damages,
+                heard=found.heard,
             )
 
     def refresh(self) -> None:
@@ -177,6 +180,8 @@ class JournalFollower:
             self._open()
         else:
             self._follow(found)
+        if self._found is not None:
+            self._found.heard = read_heard(self.store, self._found.state.journal_id)
         if self._trouble is not None:
             self._trouble, self.revision = None, self.revision + 1
         self._look_for_damage()
@@ -253,11 +258,11 @@ class JournalFollower:
             # The state of the log alone is folded on when a coordinator has entered them.
             ahead = state_codec.decode(state_codec.encode(found.state))
         traits = PreparedTraits(found.journal.traits)
-        now_ms, commits = SystemClock().wall_ms(), Commits(self.store)
+        now_ms = SystemClock().wall_ms()
         with self._lock:
             ahead.traits = traits
             for name in fresh:
-                trouble = count_on(found.journal, ahead, traits, commits, message_type=name, now_ms=now_ms)
+                trouble = count_on(found.journal, ahead, traits, message_type=name, now_ms=now_ms)
                 _put(found.troubles, name, None if trouble is None else str(trouble))
             found.ahead = ahead
             self.revision += 1

@@ -1,7 +1,7 @@
 """What charts are made of: when messages came to each queue and left it, as the control log tells, from its first record on.
 
 Nothing is sampled. Of a queue it is kept when how many messages left, came back or died, and which message stood first from when
-on. When messages entered, their segments tell. A chart of any span asks for as many moments as it has points.
+on. When messages were published, their segments tell. A chart of any span asks for as many moments as it has points.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Spark:
 class _Flow:
     """What came to a queue and left it until some moments, and what that was found with."""
 
-    #: The segments of its type: when they entered, and up to which bookmark.
-    entered_ms: Numbers
+    #: The segments of its type: when they were published, and up to which bookmark.
+    published_ms: Numbers
     untils: Numbers
-    #: Whatever was ever in it by a segment, and up to which bookmark segments had entered.
+    #: Whatever was ever in it by a segment, and up to which bookmark segments were published.
     members: BitMap64
     until: Numbers
     came: Numbers
@@ -84,8 +84,8 @@ class JournalHistory:
         self.owners = owners
         self.sparks: dict[str, Spark] = {}
         self._traces: dict[str, QueueTrace] = {}
-        #: Segments of message types as arrays: how many there were, when they entered, and up to which bookmark.
-        self._entered: dict[str, tuple[int, Numbers, Numbers]] = {}
+        #: Segments of message types as arrays: how many there were, when they were published, and up to which bookmark.
+        self._published: dict[str, tuple[int, Numbers, Numbers]] = {}
 
     def follow(self, records: Iterable[Record], state: JournalState) -> None:
         """Take the next records of `KINDS`; `state` is what they lead to."""
@@ -164,13 +164,13 @@ class JournalHistory:
 
     def _flow(self, state: JournalState, queue: str, times_ms: Numbers) -> _Flow:
         trace, ledger = self._traces[queue], state.ledger(queue)
-        entered_ms, untils = self._segments(state, ledger.definition.message_type)
+        published_ms, untils = self._segments(state, ledger.definition.message_type)
         members = ledger.entered | trace.left if ledger.definition.underlying_topic else BitMap64()
-        until = np.concatenate([[0], untils])[np.searchsorted(entered_ms, times_ms, side="right")]
+        until = np.concatenate([[0], untils])[np.searchsorted(published_ms, times_ms, side="right")]
         ranks = {each: members.range_cardinality(0, each) for each in set(until.tolist())}
         entered = np.array([ranks[each] for each in until.tolist()], np.int64)
         return _Flow(
-            entered_ms=entered_ms, untils=untils, members=members, until=until,
+            published_ms=published_ms, untils=untils, members=members, until=until,
             came=entered + trace.incoming.at(times_ms), left=trace.outgoing.at(times_ms),
         )  # fmt: skip
 
@@ -184,18 +184,18 @@ class JournalHistory:
         rows = np.array([-1 if nexts[row] is None else nexts[row] for row in first.tolist()], np.int64)
         is_there = (rows >= 0) & (rows < flow.until)
         index = np.minimum(np.searchsorted(flow.untils, rows, side="right"), max(0, len(flow.untils) - 1))
-        own_ms = np.where(is_there, flow.entered_ms[index] if len(flow.entered_ms) else 0, _NEVER_MS)
+        own_ms = np.where(is_there, flow.published_ms[index] if len(flow.published_ms) else 0, _NEVER_MS)
         later_ms = trace.oldest_later_ms.at(times_ms, before=-1)
         oldest_ms = np.minimum(own_ms, np.where(later_ms < 0, _NEVER_MS, later_ms))
         return _ages(times_ms, np.where(oldest_ms == _NEVER_MS, -1, oldest_ms))
 
     def _segments(self, state: JournalState, message_type: str) -> tuple[Numbers, Numbers]:
         segments = state.message_types[message_type].segments
-        known = self._entered.get(message_type)
+        known = self._published.get(message_type)
         if known is None or known[0] != len(segments):
-            times_ms = np.fromiter((each.entered_at_ms for each in segments), np.int64, len(segments))
+            times_ms = np.fromiter((each.published_at_ms for each in segments), np.int64, len(segments))
             untils = np.fromiter((each.until for each in segments), np.int64, len(segments))
-            known = self._entered[message_type] = len(segments), times_ms, untils
+            known = self._published[message_type] = len(segments), times_ms, untils
         return known[1], known[2]
 
     def _begin(self, record: Record) -> list[str]:

@@ -12,6 +12,7 @@ from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.following.history import JournalHistory
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.protocol.discovery import Heard
 from spark_queue.views.pace import PACE_MS, Pace
 
 
@@ -29,6 +30,8 @@ class JournalLook:
     troubles: Mapping[str, str]
     #: What is wrong with the message files that a queue's consumers need next, by its name.
     damages: Mapping[str, str]
+    #: When planners called last, as the coordinator says.
+    heard: Heard
 
 
 def pace_of(look: JournalLook, name: str) -> Pace | None:

@@ -26,7 +26,7 @@ class OwnerTrace:
     remote: StepSeries = field(default_factory=StepSeries)
     transferred_in: StepSeries = field(default_factory=StepSeries)
     transferred_out: StepSeries = field(default_factory=StepSeries)
-    #: Since when the oldest that is owned here has been in the queue; -1 when none is.
+    #: When the oldest that is owned here was published; -1 when none is.
     oldest_ms: StepSeries = field(default_factory=StepSeries)
 
     def note(self, state: JournalState, ledger: QueueLedger, at_ms: int) -> None:

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.state.faults import FaultError, describe, is_doubt
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
@@ -50,9 +50,11 @@ class PreparedTraits:
             return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.traits(segment, wanted)
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
         """Return which of `rows` match a filter; see `TraitSource`."""
-        return self._source.matches(segments, expression, rows, columns=columns)
+        return self._source.matches(segments, expression, rows, columns=columns, letters=letters)
 
 
 class MessageLogs(Protocol):
@@ -84,6 +86,8 @@ class Entrance:
         self._traits = traits
         #: Newest version read, also of commits that left no record.
         self._read_until: dict[str, int] = {}
+        #: When the head of a log was last seen: what comes behind it was published since, whatever its publisher's clock says.
+        self._seen_at_ms: dict[str, int] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
         self._unchecked: set[str] = set()
         #: What keeps commits out at which something raised in this reign, by message type and version.
@@ -119,6 +123,8 @@ class Entrance:
             self._note(message_type, trouble)
         else:
             self.trouble.pop(message_type, None)
+            if read < GROUP_VERSIONS:
+                self._seen_at_ms[message_type] = now_ms
         return read == GROUP_VERSIONS
 
     def take_pulled(self, files: PulledFiles, append: Callable[..., bool], *, now_ms: int) -> bool:
@@ -197,7 +203,9 @@ class Entrance:
             raise FaultError(None, fault, message_type=message_type) from fault
 
     def _admit_entry(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
-        segments = _segments(message_type, entry, first=self._engine.state.message_types[message_type].entered_until, now_ms=now_ms)
+        known = self._engine.state.message_types[message_type]
+        since_ms = max(known.published_until_ms, self._seen_at_ms.get(message_type, 0))
+        segments = _segments(message_type, entry, first=known.entered_until, now_ms=now_ms, since_ms=since_ms)
         if self._engine.state.definitions.journal.instance is None:
             # Nobody asks for numbers where nothing is replicated.
             segments = [replace(each, publishers={}) if each.publishers else each for each in segments]
@@ -237,9 +245,9 @@ class Entrance:
         self._engine.note([made], now_ms=now_ms)
 
 
-def _segments(message_type: str, entry: MessageLogEntry, *, first: int, now_ms: int) -> list[Segment]:
+def _segments(message_type: str, entry: MessageLogEntry, *, first: int, now_ms: int, since_ms: int) -> list[Segment]:
     segments = []
     for added in entry.added:
-        segments.append(entered(message_type, entry, added, first=first, at_ms=now_ms))
+        segments.append(entered(message_type, entry, added, first=first, at_ms=now_ms, since_ms=since_ms))
         first += added.row_count
     return segments

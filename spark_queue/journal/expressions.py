@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+import pyarrow as pa
+
 from spark_queue.core import commands
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, SparkQueueError
@@ -17,6 +19,9 @@ from spark_queue.journal.schema import stored_schema
 
 #: The keys of a queue that hold expressions, and what each is for.
 EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "order_key": ORDER_KEY}
+
+#: What a filter can ask of a dead letter beside its message, which has no columns of these names.
+LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()))
 
 
 def check_expressions(definitions: Definitions) -> None:
@@ -43,7 +48,7 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
     ConfigError
         EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED, or what is wrong with the definitions around it; UNKNOWN_QUEUE.
     """
-    _check_command(command, lambda queue: state.ledger(queue).definition.columns)
+    _check_command(command, lambda queue: state.ledger(queue).definition)
     if isinstance(command, commands.Apply):
         _check_subscriptions(state, parsing.parse(command.definitions))
 
@@ -51,12 +56,14 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
 def translate_ahead(definitions: Definitions, command: object) -> None:
     """Translate the expressions of a command before somebody checks it who must not be kept waiting; refusals are left to them."""
     with suppress(SparkQueueError):
-        _check_command(command, lambda queue: definitions.queue(queue).columns)
+        _check_command(command, definitions.queue)
 
 
-def _check_command(command: object, columns_of: Callable[[str], str]) -> None:
-    def check(queue: str, expression: str, what: str) -> None:
-        _check(Wanted(expression, FILTER), columns_of(queue), f"filter of {what}")
+def _check_command(command: object, definition_of: Callable[[str], QueueDefinition]) -> None:
+    def check(queue: str, expression: str, what: str, *, of_letters: bool | None = False) -> None:
+        found = definition_of(queue)
+        holds_letters = found.underlying_topic is None if of_letters is None else of_letters
+        _check(Wanted(expression, FILTER), found.columns, f"filter of {what}", of_letters=holds_letters)
 
     match command:
         case commands.Apply():
@@ -64,11 +71,11 @@ def _check_command(command: object, columns_of: Callable[[str], str]) -> None:
         case commands.Attach(filter=str(expression)):
             check(command.queue, expression, f"subscription '{command.subscription}'")
         case commands.SettleWhere(where=str(expression)):
-            check(command.queue, expression, "a settlement")
+            check(command.queue, expression, "a settlement", of_letters=None)
         case commands.Purge(where=str(expression)):
-            check(command.queue, expression, "a purge")
+            check(command.queue, expression, "a purge", of_letters=None)
         case commands.FindDeadLetters(where=str(expression)):
-            check(command.queue, expression, "a redrive")
+            check(command.queue, expression, "a redrive", of_letters=True)
 
 
 def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
@@ -81,17 +88,18 @@ def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
                     _check(Wanted(each.filter, FILTER), queue.columns, f"filter of subscription '{each.name}' of queue '{name}'")
 
 
-def _check(wanted: Wanted, columns: str, what: str) -> None:
+def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False) -> None:
     """Check an expression over a message type's columns; `what` says which it is, for the error."""
     try:
-        program([wanted], columns)
+        program([wanted], columns, of_letters=of_letters)
     except ConfigError as refusal:
         raise ConfigError(refusal.code, **{**refusal.facts, "what": what}) from None
 
 
-def program(wanted: Iterable[Wanted], columns: str) -> Program:
+def program(wanted: Iterable[Wanted], columns: str, *, of_letters: bool = False) -> Program:
     """Translate expressions over a message type's columns, given in Spark DDL; each set of them once."""
-    return translate(tuple(sorted(set(wanted))), stored_schema(columns))
+    schema = stored_schema(columns)
+    return translate(tuple(sorted(set(wanted))), pa.schema([*schema, *LETTER_COLUMNS]) if of_letters else schema)
 
 
 def wanted_of(request: TraitRequest) -> set[Wanted]:

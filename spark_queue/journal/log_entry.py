@@ -48,6 +48,12 @@ class LogEntry:
         return str(self.mark.get("token", ""))
 
     @property
+    def committed_at_ms(self) -> int | None:
+        """When it was made by the clock of who made it, in milliseconds; None where it does not say."""
+        at_ms = self.commit_info.get("timestamp")
+        return at_ms if type(at_ms) is int else None
+
+    @property
     def operation(self) -> str:
         """What Delta calls the commit."""
         return str(self.commit_info.get("operation", "an unnamed operation"))

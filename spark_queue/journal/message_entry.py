@@ -114,8 +114,8 @@ def understand(entry: LogEntry) -> MessageLogEntry:
             foreign.append(add.path)
             foreign_rows += counted.numRecords or 0
     return MessageLogEntry(
-        version=entry.version, token=mark.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows,
-        instances=mark.instances, groups=mark.groups,
+        version=entry.version, token=mark.token, committed_at_ms=entry.committed_at_ms, added=tuple(added),
+        foreign_paths=tuple(foreign), foreign_rows=foreign_rows, instances=mark.instances, groups=mark.groups,
     )  # fmt: skip
 
 
@@ -131,7 +131,10 @@ def _understand_change(entry: LogEntry, adds: list[_Add]) -> MessageLogEntry:
     explained = bool(mark.token) and removed == replaced | set(mark.retired)
     if not explained or [add.path for add in adds] != [file.path for file in merged]:
         raise NotExplainedError
-    return MessageLogEntry(version=entry.version, token=mark.token, merged=merged, retired_paths=tuple(mark.retired))
+    return MessageLogEntry(
+        version=entry.version, token=mark.token, committed_at_ms=entry.committed_at_ms, merged=merged,
+        retired_paths=tuple(mark.retired),
+    )  # fmt: skip
 
 
 def _part(stored: tuple[str, int, int, int]) -> MovedRows:

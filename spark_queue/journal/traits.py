@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import from_array, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.expression import FILTER, Found, Wanted
-from spark_queue.journal.expressions import program, wanted_by_key, wanted_of
+from spark_queue.journal.expressions import LETTER_COLUMNS, program, wanted_by_key, wanted_of
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
 
@@ -60,7 +60,9 @@ class FileTraits:
             traits[each.queue.name] = _entry_traits(segment, each, rows, own, found) if asks else nothing
         return traits
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
         """Return which of `rows` match a filter; see `TraitSource`.
 
         Raises
@@ -69,12 +71,13 @@ class FileTraits:
             MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, EXPRESSION_UNUSABLE, STORE_FAILED.
         """
         wanted = Wanted(expression, FILTER)
+        told = None if letters is None else _Letters(letters)
         matching = BitMap64()
         for segment in segments:
             part = rows & to_bitmap([(segment.first, segment.until)])
             if part:
                 with fitting(self._store, segment):
-                    found = self._run(segment, [wanted], columns)[wanted]
+                    found = self._run(segment, [wanted], columns, told)[wanted]
                     matching |= part & _bitmap_of(found.values, segment.first)
         return matching
 
@@ -89,21 +92,26 @@ class FileTraits:
                 found |= self._run(segment, sorted(wanted), columns)
         return found
 
-    def _run(self, segment: Segment, wanted: Sequence[Wanted], columns: str) -> Mapping[Wanted, Found]:
+    def _run(
+        self, segment: Segment, wanted: Sequence[Wanted], columns: str, told: _Letters | None = None
+    ) -> Mapping[Wanted, Found]:
         try:
-            asked = program(wanted, columns)
+            asked = program(wanted, columns, of_letters=told is not None)
         except ConfigError as refusal:
             if len(wanted) > 1:
                 # Each was accepted by itself; together they are too long.
                 half = len(wanted) // 2
-                return {**self._run(segment, wanted[:half], columns), **self._run(segment, wanted[half:], columns)}
+                parts = (wanted[:half], wanted[half:])
+                return {each: found for part in parts for each, found in self._run(segment, part, columns, told).items()}
             facts = {name: refusal.facts[name] for name in ("what", "text", "reason", "next_step")}
             raise JournalError("EXPRESSION_UNUSABLE", message_type=segment.message_type, **facts) from refusal
+        names = [] if told is None else [field.name for field in LETTER_COLUMNS if field.name in asked.columns]
+        stored = [name for name in asked.columns if name not in names]
         # Part by part; where an expression needs no column, no file is read.
-        if not asked.columns:
+        if not stored:
             self._check_size(segment)
-        rows = self._files.pieces(segment, asked.columns) if asked.columns else [pa.table({"row": pa.nulls(segment.row_count)})]
-        return asked.run_over(rows)
+        rows = self._files.pieces(segment, stored) if stored else [pa.table({"row": pa.nulls(segment.row_count)})]
+        return asked.run_over(rows if told is None else told.beside(rows, segment, names))
 
     def _check_size(self, segment: Segment) -> None:
         """Look into a file that is said to be large before something as large is made for it."""
@@ -116,6 +124,34 @@ class FileTraits:
         if segment.expires_null_count == 0 and segment.expires_min_ms == segment.expires_max_ms:
             return {int(segment.expires_min_ms or 0): to_bitmap([(segment.first, segment.until)])}
         return _group_by_time(self._files.read(segment, ["expires_at"]).column("expires_at"), segment.first)
+
+
+class _Letters:
+    """Why dead letters died, as columns beside those of their messages."""
+
+    def __init__(self, letters: Letters) -> None:
+        bookmarks = [to_array(rows) for rows, _, _ in letters]
+        order = np.argsort(found := np.concatenate([np.empty(0, np.int64), *bookmarks]), kind="stable")
+        self._bookmarks = found[order]
+        # The first of the texts is of what is no letter.
+        numbers = np.repeat(np.arange(1, len(letters) + 1), [len(each) for each in bookmarks])
+        self._numbers: NDArray[np.int64] = numbers[order]
+        self._texts = {
+            "reason": pa.array([None, *(reason for _, reason, _ in letters)], pa.string()),
+            "error": pa.array([None, *(error for _, _, error in letters)], pa.string()),
+        }
+
+    def beside(self, pieces: Iterable[pa.Table], segment: Segment, names: list[str]) -> Iterator[pa.Table]:
+        numbers = np.zeros(segment.row_count, dtype=np.int64)
+        low, high = np.searchsorted(self._bookmarks, [segment.first, segment.until])
+        numbers[self._bookmarks[low:high] - segment.first] = self._numbers[low:high]
+        first = 0
+        for piece in pieces:
+            of_piece = pa.array(numbers[first : first + len(piece)])
+            first += len(piece)
+            for name in names:
+                piece = piece.append_column(name, self._texts[name].take(of_piece))
+            yield piece
 
 
 class _Topics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.definition import Definitions
@@ -12,6 +12,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.protocol import wire
+from spark_queue.protocol.discovery import Heard, seen_at_ms
 
 _LOG = logging.getLogger(__name__)
 
@@ -94,6 +95,26 @@ def figures_of(
         subscriptions={queue: _subscriptions(state, queue) for queue in statuses},
         peers={peer: peer_figures(state, peer, now_ms=now_ms) for peer in state.definitions.peers},
         told=told or {},
+    )
+
+
+def with_heard(found: JournalFigures, heard: Heard) -> JournalFigures:
+    """Return figures that also know when planners called last which found nothing, as the coordinator says."""
+    return replace(
+        found,
+        subscriptions={
+            queue: [
+                replace(
+                    each,
+                    last_seen_at_s=seen_at_ms(
+                        round(each.last_seen_at_s * 1_000), heard, queue=queue, subscription=each.subscription, now_ms=found.now_ms
+                    )
+                    / 1_000,
+                )
+                for each in figures
+            ]
+            for queue, figures in found.subscriptions.items()
+        },
     )
 
 

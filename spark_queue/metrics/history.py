@@ -45,7 +45,7 @@ class QueueHistory:
 
 @dataclass(slots=True)
 class _Entries:
-    """When the messages of one type entered: all from a first bookmark on, until the next."""
+    """When the messages of one type were published: all from a first bookmark on, until the next."""
 
     firsts: list[int] = field(default_factory=list)
     times_ms: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ class _Entries:
             self.times_ms.append(at_ms)
 
     def parts(self, first: int, until: int) -> Iterator[tuple[int, int]]:
-        """Yield how many of some messages entered when."""
+        """Yield how many of some messages were published when."""
         index = max(0, bisect_right(self.firsts, first) - 1)
         while first < until and index < len(self.firsts):
             end = min(until, self.firsts[index + 1]) if index + 1 < len(self.firsts) else until
@@ -97,7 +97,7 @@ class LogHistory:
             case Kind.ENTERED:
                 entries = self._entries.setdefault(str(record.message_type), _Entries())
                 for first, _ in record.ranges:
-                    entries.add(first, record.at_ms)
+                    entries.add(first, record.detail.get("published", record.at_ms))
             case Kind.GRANTED:
                 self._grant(record)
             case Kind.RESUMED if (lease := self._leases.get(_key(record))) is not None:
@@ -134,8 +134,8 @@ class LogHistory:
         # Most leases are first ones.
         fresh = to_ranges(rows - leased) if leased.intersect(rows) else record.ranges
         for first, until in fresh:
-            for row_count, entered_at_ms in entries.parts(first, until):
-                delays.observe(max(0, record.at_ms - entered_at_ms) / 1_000, row_count)
+            for row_count, published_at_ms in entries.parts(first, until):
+                delays.observe(max(0, record.at_ms - published_at_ms) / 1_000, row_count)
         leased.update(rows)
 
     def _take(self, record: Record) -> None:

@@ -10,10 +10,10 @@ from spark_queue.core.records import Record
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
-from spark_queue.metrics.figures import JournalFigures, figures_of
+from spark_queue.metrics.figures import JournalFigures, figures_of, with_heard
 from spark_queue.metrics.history import LogHistory, QueueHistory
 from spark_queue.metrics.samples import Family, Observation, PeerLag, collect
-from spark_queue.protocol.discovery import read_advertisement
+from spark_queue.protocol.discovery import read_advertisement, read_heard
 from spark_queue.replication.lag import lag_of
 from spark_queue.views import PointInTime, queue_status, state_at
 
@@ -54,7 +54,7 @@ class LogObserver:
         return Observation(
             journal=self._store.path,
             observed_at_ms=found.now_ms,
-            figures=found,
+            figures=with_heard(found, read_heard(self._store, found.journal_id)),
             history=None if records is None else self._follow(found, records),
             lags=lags(self._store, found),
             coordinator_seen_at_ms=coordinator_seen_at_ms(self._store, found.journal_id),

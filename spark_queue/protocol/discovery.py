@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,9 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import ADVERTISEMENT_KEY
 
 _LOG = logging.getLogger(__name__)
+
+#: When planners called last, by queue and subscription, in milliseconds since 1970 UTC.
+Heard: TypeAlias = Mapping[str, Mapping[str, int]]
 
 #: How often a living coordinator renews it, in seconds.
 RENEWAL_S = 5.0
@@ -47,11 +50,24 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     #: The coordinator's wall clock, in milliseconds since 1970 UTC.
     renewed_at_ms: int
+    #: When each planner called last, by queue and subscription: one that finds nothing leaves no record. In milliseconds, too.
+    heard: Heard = {}
 
     @property
     def told_host(self) -> str:
         """What people are told of its host."""
         return self.host_name or self.host
+
+
+def seen_at_ms(recorded_ms: int, heard: Heard, *, queue: str, subscription: str, now_ms: int) -> int:
+    """Return when somebody heard of a subscription last: by a record, or by what its coordinator says."""
+    return max(recorded_ms, min(now_ms, heard.get(queue, {}).get(subscription, 0)))
+
+
+def read_heard(store: AdvertisementStore, journal_id: str) -> Heard:
+    """Return when planners called last, as the journal's coordinator says; empty where none says so."""
+    advertisement = read_advertisement(store, journal_id)
+    return {} if advertisement is None else advertisement.heard
 
 
 def read_advertisement(store: AdvertisementStore, journal_id: str) -> Advertisement | None:
@@ -92,8 +108,13 @@ class Advertiser:
         self._own = advertisement
         self._wall_ms = wall_ms
         self._deposed = deposed
+        self._heard: Callable[[], Heard] = dict
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_ended, name="advertiser", daemon=True)
+
+    def know(self, heard: Callable[[], Heard]) -> None:
+        """Tell from now on when planners called last; it is asked from another thread."""
+        self._heard = heard
 
     def start(self) -> None:
         """Write the advertisement, and renew it from now on."""
@@ -121,7 +142,7 @@ class Advertiser:
             if newer is not None and newer.epoch > self._own.epoch:
                 self._deposed(newer)
                 return
-            renewed = msgspec.structs.replace(self._own, renewed_at_ms=self._wall_ms())
+            renewed = msgspec.structs.replace(self._own, renewed_at_ms=self._wall_ms(), heard=self._heard())
             self._store.write(ADVERTISEMENT_KEY, msgspec.json.encode(renewed))
         except SparkQueueError as trouble:
             # Callers find the address in the control log too: an advertisement that cannot be written costs them time, not truth.

@@ -64,6 +64,7 @@ class EnteredForm(msgspec.Struct):
     version: Number
     token: _Text
     topics: tuple[Name, Name]
+    published: _Instant | msgspec.UnsetType = msgspec.UNSET
     expires: tuple[Number, _Instant | None, _Instant | None] | None = None
     barriers: dict[Name, list[tuple[Number, Number]]] = {}
     origin: list[tuple[Number, Number, _Id, Number]] = []

@@ -183,7 +183,7 @@ OPTIONS = (
         _READS_OF_TOPICS,
         _parse_position_time,
         None,
-        "ISO-8601 time with offset; counts from when a message entered.",
+        "ISO-8601 time with offset; counts from when a message was published.",
         attribute="starting",
     ),
     Option(
@@ -199,7 +199,7 @@ OPTIONS = (
         {Purpose.TOPIC_BATCH},
         _parse_position_time,
         None,
-        "ISO-8601 time with offset, exclusive.",
+        "ISO-8601 time with offset, exclusive; counts from when a message was published.",
         attribute="ending",
     ),
     Option(

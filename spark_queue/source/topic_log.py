@@ -56,12 +56,13 @@ class TopicLog:
         self._message_type = message_type
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
-        self._known = MessageTypeState()
+        records = journal.records()
+        self._known = MessageTypeState(created_at_ms=records[0].at_ms)
         #: The own name of an instance; None in any other journal.
         self._instance: str | None = None
         #: The names of instances that messages were pulled from, by the UUID of their journal.
         self._instances: dict[str, str] = {}
-        for record in journal.records():
+        for record in records:
             if record.message_type == message_type:
                 self._known.fold(record)
                 self._instances.update(record.detail.get("instances", {}))
@@ -98,7 +99,7 @@ class TopicLog:
             case "bookmark":
                 return position.value
             case "timestamp":
-                return self._known.entered_by(position.value - 1)
+                return self._known.published_by(position.value - 1)
 
     def pieces(self, start: int, end: int) -> pa.Table:
         """Return what must be read for the messages from `start` to before `end`, as `RowRanges` has it.
@@ -150,8 +151,9 @@ class TopicLog:
         """Take the next version of the log, as the coordinator will (DESIGN 15.15)."""
         for added in entry.added:
             # Nobody has entered it yet, so that will be at this moment or later.
-            at_ms = SystemClock().wall_ms()
-            self._known.add(entered(self._message_type, entry, added, first=self._known.entered_until, at_ms=at_ms))
+            at_ms, since_ms = SystemClock().wall_ms(), self._known.published_until_ms
+            first = self._known.entered_until
+            self._known.add(entered(self._message_type, entry, added, first=first, at_ms=at_ms, since_ms=since_ms))
             self._instances.update(entry.instances)
         if entry.merged:
             self._known.fold(moved_record(self._message_type, version=entry.version, token=entry.token, files=entry.merged))

@@ -24,12 +24,13 @@ from spark_queue.errors import CallerError, JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
+from spark_queue.protocol.discovery import read_heard
 from spark_queue.views.bodies import python_rows, read_bodies
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.explanation import MessageEvent, MessageHistory
 from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, one_of
 from spark_queue.views.point_in_time import cut, fold_until
-from spark_queue.views.state_at import Commits, PublishedBy, StateNow, count_on, whole_state
+from spark_queue.views.state_at import PublishedBy, StateNow, count_on, whole_state
 from spark_queue.views.waiting import waits, why_it_waits, why_never_taken
 
 #: They are about a message while its lease has it, without naming it.
@@ -88,7 +89,7 @@ class _Life:
         self._traits = MessageTraits(journal.traits, bookmark)
         self._prepared = PreparedTraits(self._traits)
         self._state = JournalState(self._prepared)
-        self._commits = Commits(journal.store)
+        self._knows_commit_time = True
         self._events: list[MessageEvent] = []
         #: Whether what other messages did decides where this one is.
         self._depends = False
@@ -98,11 +99,14 @@ class _Life:
         self._stuck: SparkQueueError | None = None
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
-        committed = None if isinstance(as_of, int) else self._commits.time_ms
-        fold_until(self._state, records, count, now_ms=now_ms, committed=committed, fold=self._step, of=BitMap64([self._bookmark]))
-        if not isinstance(as_of, int) and self._segment() is None:
-            logs = self._journal if as_of is None else PublishedBy(self._journal, self._commits, now_ms)
-            self._stuck = count_on(logs, self._state, self._prepared, self._commits, message_type=self._type, now_ms=now_ms)
+        own = (each for each in records if each.kind == Kind.ENTERED and holds(each.ranges, self._bookmark))
+        self._heard = read_heard(self._journal.store, self._journal.journal_id) if as_of is None else {}
+        self._knows_commit_time = all("published" in each.detail for each in own)
+        of_time, only = not isinstance(as_of, int), BitMap64([self._bookmark])
+        fold_until(self._state, records, count, now_ms=now_ms, looks_ahead=of_time, fold=self._step, of=only)
+        if of_time and self._segment() is None:
+            logs = self._journal if as_of is None else PublishedBy(self._journal, now_ms)
+            self._stuck = count_on(logs, self._state, self._prepared, message_type=self._type, now_ms=now_ms)
 
     def history(self, *, now_ms: int, as_of: datetime | int | None, state_now: StateNow | None) -> MessageHistory:
         segment = self._segment()
@@ -131,7 +135,7 @@ class _Life:
             message_type=self._type,
             trouble=trouble,
             version=segment.version,
-            committed_at=_instant(self._commits.time_ms(self._type, segment.version)),
+            committed_at=_instant(segment.published_at_ms if self._knows_commit_time else None),
             file=segment.path,
             row=_row(segment, self._bookmark),
             entered_at=_instant(segment.entered_at_ms) if any(each.event == Kind.ENTERED for each in self._events) else None,
@@ -161,8 +165,9 @@ class _Life:
         before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
         segment = self._segment()
         left = record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark)
-        if left and not self._is_dead(state.queues.get(self._queue)):
-            self._last_counts = self._counts(state.queues.get(self._queue))
+        ledger = state.queues.get(self._queue)
+        if left and not (ledger is not None and self._bookmark in ledger.rows[State.DEAD]):
+            self._last_counts = self._counts(ledger)
         fold_alone(state, record, message_type=self._type, bookmark=self._bookmark)
         after = state.queues
         self._depends |= bool(record.detail.get("alone") and record.queue == self._queue)
@@ -184,9 +189,6 @@ class _Life:
         if self._bookmark in ledger.entered and not (had and old is ledger):
             held = " and holds it as a barrier" if self._bookmark in ledger.barriers else ""
             self._note(record, "taken", f"queue '{name}' took it{held}", queue=name)
-
-    def _is_dead(self, ledger: QueueLedger | None) -> bool:
-        return ledger is not None and self._bookmark in ledger.rows[State.DEAD]
 
     def _counts(self, ledger: QueueLedger | None) -> tuple[int, int]:
         return (0, 0) if ledger is None else (ledger.delivered.of(self._bookmark), ledger.cancelled.of(self._bookmark))
@@ -228,11 +230,10 @@ class _Life:
             there = f" at instance '{origin[0]}', where it is message {origin[1]:,}" if origin is not None and is_pulled else ""
             text = f"published to topic '{body['topic']}' by '{body['publisher']}' as number {body['sequence']:,}{there}"
             yield MessageEvent(at=body["published_at"], event="published", record=None, queue=None, text=text)
-        at_ms = self._commits.time_ms(self._type, segment.version)
-        if at_ms is not None:
+        if self._knows_commit_time:
             how = "pulled from a peer, and committed here" if is_pulled else "committed"
             text = f"{how} as version {segment.version} of {self._type}"
-            yield MessageEvent(at=_at(at_ms), event="committed", record=None, queue=None, text=text)
+            yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
 
     def _body(self) -> tuple[Mapping[str, Any], str | None]:
         """Return what was published, and why it cannot be read if so."""
@@ -274,7 +275,7 @@ class _Life:
             "priority": int(traits.priorities[0]) if traits is not None and len(traits.priorities) else None,
             "order_key": key,
             "is_barrier": bookmark in ledger.barriers,
-            "reason": why_it_waits(whole, self._queue, bookmark, now_ms=now_ms),
+            "reason": why_it_waits(whole, self._queue, bookmark, now_ms=now_ms, heard=self._heard),
         }
 
     def _owner(self, ledger: QueueLedger) -> str | None:

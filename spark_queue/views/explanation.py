@@ -62,7 +62,7 @@ class MessageHistory:
     origin: str | None = None
     origin_bookmark: int | None = None
     owner: str | None = None
-    #: The Delta commit that published it, and when that was, while its log entry is kept.
+    #: The Delta commit that published it, and when that was; None where older software let it enter, which did not record it.
     version: int
     committed_at: datetime | None
     #: Where its row stands now.

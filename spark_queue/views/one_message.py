@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import holds
 from spark_queue.core.definitions.definition import QueueDefinition
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import RUN_FAILED, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 
@@ -142,10 +142,12 @@ class MessageTraits:
         self.asked.update({each.queue.name: (each.queue, traits[each.queue.name]) for each in requests})
         return traits
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
         """Return whether the message matches a filter; see `TraitSource`."""
         its = [self._row(segment) for segment in segments if segment.first <= self._bookmark < segment.until]
-        return self._source.matches(its, expression, rows, columns=columns)
+        return self._source.matches(its, expression, rows, columns=columns, letters=letters)
 
     def _row(self, segment: Segment) -> Segment:
         alike = segment.expires_null_count == 0 and segment.expires_min_ms == segment.expires_max_ms

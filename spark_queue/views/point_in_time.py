@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,11 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
 from spark_queue.settings.timestamps import in_utc, to_ms, to_text
 from spark_queue.views.damage import find_damage
-
-#: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.
-Committed: TypeAlias = "Callable[[str, int], int | None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +34,8 @@ class PointInTime:
     troubles: Mapping[str, str] = field(default_factory=dict)
     #: Where message files are looked at for damage; None for a look at the log alone, and at a past moment.
     files: Store | None = None
+    #: Gives the same for who only counts, of queues too that are set aside since a file with their order keys is not whole.
+    counted: Callable[[], PointInTime] | None = None
 
 
 def point_in_time(
@@ -46,7 +44,7 @@ def point_in_time(
     *,
     as_of: datetime | int | None,
     now_ms: int,
-    committed: Committed | None = None,
+    looks_ahead: bool = False,
     store: Store | None = None,
 ) -> PointInTime:
     """Fold the control log up to a moment.
@@ -61,8 +59,8 @@ def point_in_time(
         An aware time: everything recorded at it or before; a record number: up to and with it; None: everything.
     now_ms
         The time by which delays and ages are judged when `as_of` is None.
-    committed
-        Given, messages that were published by then and entered later count as entered (see `state_at`).
+    looks_ahead
+        Whether messages that were published by then and entered later count as entered (see `state_at`).
     store
         Where snapshots of the state are, to fold only what came after; None to fold every record.
 
@@ -75,7 +73,7 @@ def point_in_time(
     count, now_ms = cut(times_ms, as_of=as_of, now_ms=now_ms)
     state = _start(records, count, traits, store)
     known = state.next_record
-    fold_until(state, records[known:], count - known, now_ms=now_ms, committed=committed)
+    fold_until(state, records[known:], count - known, now_ms=now_ms, looks_ahead=looks_ahead)
     return PointInTime(state=state, now_ms=now_ms, records=records[:count])
 
 
@@ -95,7 +93,7 @@ def fold_until(
     count: int,
     *,
     now_ms: int,
-    committed: Committed | None,
+    looks_ahead: bool,
     fold: Callable[[JournalState, Record], None] = JournalState.fold,
     of: BitMap64 | None = None,
 ) -> None:
@@ -111,9 +109,10 @@ def fold_until(
             continue
         if record.kind in (Kind.MOVED, Kind.RETIRED):
             message_type.fold(record)
-        elif record.kind == Kind.ENTERED and committed is not None:
-            at_ms = committed(str(record.message_type), record.detail["version"])
-            if at_ms is None or at_ms > now_ms:
+        elif record.kind == Kind.ENTERED and looks_ahead:
+            # Older software did not say when it was published.
+            at_ms = record.detail.get("published", record.at_ms)
+            if at_ms > now_ms:
                 ended.add(str(record.message_type))
             elif record.message_type not in ended:
                 fold(state, replace(record, at_ms=at_ms))
@@ -156,9 +155,16 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
 def queue_status(point: PointInTime, queue: str) -> QueueStatus:
     """Return a queue's figures at a moment; see `core.status`.
 
-    What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.
+    What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read. A queue that
+    is set aside has its figures as far as they can be told.
     """
-    found = status.queue_status(point.state, queue, now_ms=point.now_ms)
+    try:
+        found = status.queue_status(point.state, queue, now_ms=point.now_ms)
+    except JournalError as set_aside:
+        if set_aside.code not in MESSAGE_FILE_CODES or point.counted is None:
+            raise
+        found = queue_status(point.counted(), queue)
+        return replace(found, alarm=" ".join(dict.fromkeys(filter(None, [str(set_aside), found.alarm]))))
     trouble = damage = None
     # Into a queue for dead letters alone nothing enters from a log.
     if point.state.definitions.queue(queue).underlying_topic is not None:

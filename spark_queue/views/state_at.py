@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from itertools import takewhile
 from typing import TypeAlias
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.entering import Entrance, MessageLogs, PreparedTraits
-from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.reader import list_files
 from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.views.point_in_time import PointInTime, point_in_time
+from spark_queue.views.without_keys import TraitsWithoutKeys
 
 #: Kinds that say up to which version a message log was read.
 _READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
@@ -35,8 +35,8 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
     """Return the journal at a moment; starts nothing and changes nothing.
 
     One rule holds for now and for a past time: what was published by then counts as entered, by the coordinator's own rule,
-    whether one happened to run or not (DESIGN 15.15). When it was published the message log's entry tells; it is kept for a day
-    at least, and after that a message counts from its `entered` record on. A record number means the control log alone.
+    whether one happened to run or not (DESIGN 15.15). When that was its `entered` record tells, or the message log's entry where
+    there is none yet. A record number means the control log alone.
 
     Parameters
     ----------
@@ -52,17 +52,21 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
     ConfigError
         BAD_VALUE for a time that has not come yet.
     """
-    traits, commits, records = PreparedTraits(journal.traits), Commits(journal.store), journal.records()
+    without_keys = cache(partial(_look, journal, as_of, TraitsWithoutKeys(journal.traits)))
+    return replace(_look(journal, as_of, journal.traits), counted=without_keys)
+
+
+def _look(journal: DeltaJournal, as_of: datetime | int | None, source: TraitSource) -> PointInTime:
+    traits, records = PreparedTraits(source), journal.records()
     of_record = isinstance(as_of, int)
-    committed = None if of_record else commits.time_ms
     now_ms = SystemClock().wall_ms()
-    point = point_in_time(records, traits, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
+    point = point_in_time(records, traits, as_of=as_of, now_ms=now_ms, looks_ahead=not of_record, store=journal.store)
     troubles: dict[str, str] = {}
     if not of_record:
-        logs = journal if as_of is None else PublishedBy(journal, commits, point.now_ms)
+        logs = journal if as_of is None else PublishedBy(journal, point.now_ms)
         read_further = {record.message_type for record in records[len(point.records) :] if record.kind in _READING}
         for name in point.state.message_types.keys() - read_further:
-            trouble = count_on(logs, point.state, traits, commits, message_type=name, now_ms=point.now_ms)
+            trouble = count_on(logs, point.state, traits, message_type=name, now_ms=point.now_ms)
             if trouble is not None:
                 troubles[name] = str(trouble)
     return replace(point, troubles=troubles, files=journal.store if as_of is None else None)
@@ -91,31 +95,10 @@ def whole_state(
 def _newest(journal: DeltaJournal) -> JournalState:
     """Return the state of a journal now, as who starts a coordinator finds it: reads only what follows the newest snapshot."""
     past, traits = snapshot.load(journal.store, list_files(journal.store)), PreparedTraits(journal.traits)
-    state, now_ms, commits = past.fold(traits), SystemClock().wall_ms(), Commits(journal.store)
+    state, now_ms = past.fold(traits), SystemClock().wall_ms()
     for name in state.message_types:
-        count_on(journal, state, traits, commits, message_type=name, now_ms=now_ms)
+        count_on(journal, state, traits, message_type=name, now_ms=now_ms)
     return state
-
-
-class Commits:
-    """When versions of message logs were committed, by the store's clock: lists a log when it is first asked of.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._times_ms = cache(self._list)
-
-    def time_ms(self, message_type: str, version: int) -> int | None:
-        """Return the time of a version in milliseconds; None when its entry is gone."""
-        return self._times_ms(message_type).get(log_key(messages_key(message_type), version))
-
-    def _list(self, message_type: str) -> dict[str, int]:
-        return {entry.key: entry.modified_ms for entry in self._store.list(f"{messages_key(message_type)}/_delta_log")}
 
 
 class PublishedBy:
@@ -125,22 +108,19 @@ class PublishedBy:
     ----------
     journal : DeltaJournal
         The journal.
-    commits : Commits
-        When its versions were committed.
     now_ms : int
         The time, in milliseconds since 1970 UTC.
     """
 
-    def __init__(self, journal: DeltaJournal, commits: Commits, now_ms: int) -> None:
+    def __init__(self, journal: DeltaJournal, now_ms: int) -> None:
         self.path = journal.path
-        self._journal, self._commits, self._now_ms = journal, commits, now_ms
+        self._journal, self._now_ms = journal, now_ms
 
     def messages(self, message_type: str) -> _TailUntil:
         """Return the log of a message type."""
 
         def is_past(entry: MessageLogEntry) -> bool:
-            at_ms = self._commits.time_ms(message_type, entry.version)
-            return at_ms is not None and at_ms <= self._now_ms
+            return entry.committed_at_ms is None or entry.committed_at_ms <= self._now_ms
 
         return _TailUntil(self._journal.messages(message_type), is_past)
 
@@ -157,21 +137,10 @@ class _TailUntil:
 
 
 def count_on(
-    logs: MessageLogs, state: JournalState, traits: PreparedTraits, commits: Commits, *, message_type: str, now_ms: int
+    logs: MessageLogs, state: JournalState, traits: PreparedTraits, *, message_type: str, now_ms: int
 ) -> SparkQueueError | None:
-    """Let enter what is in a message log and not in the control log yet, as old as its commits; returns what keeps the rest out."""
-    entrance, known = Entrance(logs, Engine(state), traits), state.message_types[message_type]
-    count = len(known.segments)
+    """Let enter what is in a message log and not in the control log yet; returns what keeps the rest out."""
+    entrance = Entrance(logs, Engine(state), traits)
     while entrance.admit(message_type, now_ms=now_ms):
         continue
-    known.segments[count:] = _dated(known.segments, count, commits, now_ms)
     return entrance.trouble.get(message_type)
-
-
-def _dated(segments: list[Segment], known: int, commits: Commits, now_ms: int) -> Iterator[Segment]:
-    """Let messages that no coordinator has entered yet be as old as their commits, so that an alert on age notices them."""
-    at_ms = segments[known - 1].entered_at_ms if known else 0
-    for segment in segments[known:]:
-        # Ages ascend in the log, whatever the store's clock does.
-        at_ms = max(at_ms, min(now_ms, commits.time_ms(segment.message_type, segment.version) or now_ms))
-        yield replace(segment, entered_at_ms=at_ms)

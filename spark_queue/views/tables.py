@@ -14,9 +14,10 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import DETAIL_VERSION, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
-from spark_queue.errors import ConfigError, nearest
+from spark_queue.errors import ConfigError, JournalError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
+from spark_queue.protocol.discovery import read_heard, seen_at_ms
 from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
 from spark_queue.views.messages import MESSAGE_VIEWS, make_schema, message_schema, read_messages
 from spark_queue.views.point_in_time import PointInTime, queue_status
@@ -166,13 +167,16 @@ def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
 def _subscriptions(point: PointInTime, queue: str | None) -> list[_Row]:
     ledger = point.state.ledger(str(queue))
     backlogs = ledger.backlogs()
+    # Of a past moment nobody says it.
+    heard = {} if point.files is None else read_heard(point.files, point.state.journal_id)
     return [
         {
             "subscription": name,
             "filter": subscription.filter,
             "max_backlog": subscription.max_backlog,
             "backlog": backlogs[name],
-            "last_seen_at": subscription.last_seen_at_ms * 1_000,
+            "last_seen_at": 1_000
+            * seen_at_ms(subscription.last_seen_at_ms, heard, queue=str(queue), subscription=name, now_ms=point.now_ms),
             "incarnation": list(subscription.incarnation),
         }
         for name, subscription in ledger.subscriptions.items()
@@ -183,17 +187,19 @@ def _status(point: PointInTime, queue: str | None) -> list[_Row]:
     if queue is not None:
         return [asdict(queue_status(point, queue))]
     state = point.state
-    rows, troubles = [], {name: str(trouble) for name, trouble in state.troubles.items()}
-    for name in state.queues:
-        try:
-            rows.append(asdict(queue_status(point, name)))
-        except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
-            troubles[name] = untold(fault)
-    # A queue whose messages cannot be told has no figures, and still a place among the others.
-    without = {name: definition for name, definition in state.definitions.queues.items() if name in troubles}
-    return rows + [
-        {"queue": name, "message_type": definition.message_type, "alarm": troubles[name]} for name, definition in without.items()
-    ]
+    set_aside = [name for name in state.definitions.queues if name in state.troubles]
+    return [_told(point, name) for name in (*state.queues, *set_aside)]
+
+
+def _told(point: PointInTime, name: str) -> _Row:
+    """Return what can be told: a queue whose messages cannot be has no figures, and still a place among the others."""
+    try:
+        return asdict(queue_status(point, name))
+    except JournalError as trouble:
+        alarm = str(trouble)
+    except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
+        alarm = untold(fault)
+    return {"queue": name, "message_type": point.state.definitions.queue(name).message_type, "alarm": alarm}
 
 
 def _history(point: PointInTime, queue: str | None, limit: int | None) -> list[_Row]:

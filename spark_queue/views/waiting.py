@@ -14,6 +14,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
+from spark_queue.protocol.discovery import Heard, seen_at_ms
 from spark_queue.settings.timestamps import to_text
 
 
@@ -54,7 +55,7 @@ def why_never_taken(
     return f"It never came into {name}: no record speaks of it, and its body left the journal."
 
 
-def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int) -> str | None:
+def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int, heard: Heard) -> str | None:
     """Return why nobody has a message in hand, and what would change that; None where it does not wait in the queue.
 
     Parameters
@@ -67,6 +68,8 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int)
         The message.
     now_ms
         That moment.
+    heard
+        When planners called last, as the coordinator says; empty where none does.
     """
     ledger = state.ledger(queue)
     if not waits(ledger, bookmark):
@@ -75,10 +78,10 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int)
         owner = next(owner for _, owner, _ in ledger.ownership.by_owner(BitMap64([bookmark])))
         lost = "If that instance is lost, `sparkq proxied-transfer` lets this one take it over."
         return f"Instance '{owner}' owns it, and alone delivers it: look there why it waits. {lost}"
-    return next(_reasons(ledger, queue, bookmark, now_ms), None)
+    return next(_reasons(ledger, queue, bookmark, now_ms, heard), None)
 
 
-def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int) -> Iterator[str]:
+def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int, heard: Heard) -> Iterator[str]:
     """Yield what keeps it, the most telling reason first."""
     if ledger.paused:
         yield f"It waits: queue '{queue}' is paused, and grants nothing until `sparkq unpause`."
@@ -110,7 +113,7 @@ def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int) -> Ite
     if bookmark not in ledger.selection.heads(only):
         yield f"It waits behind message {_ahead_of(ledger, bookmark)}."
     if known:
-        yield _turn(ledger, matching, bookmark, now_ms)
+        yield _turn(ledger, matching, bookmark, now_ms, heard)
 
 
 def _unsettled(ledger: QueueLedger, barrier: int) -> str:
@@ -133,7 +136,7 @@ def _ahead_of(ledger: QueueLedger, bookmark: int) -> str:
     return f"{first} of its order_key, which {where}"
 
 
-def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_ms: int) -> str:
+def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_ms: int, heard: Heard) -> str:
     backlogs = ledger.backlogs()
     if left_within(ledger, backlogs) <= 0:
         return f"It waits: consumers have {backlogs.total():,} messages of the queue in hand, as many as its max_backlog allows."
@@ -142,6 +145,10 @@ def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_
         told = ", ".join(f"'{each.name}' has {backlogs[each.name]:,} in hand" for each in full)
         return f"It waits: each consumer has as much in hand as it may: {told}. It is given more when it has settled some."
     older = ledger.rows[State.AVAILABLE].rank(bookmark) - (bookmark in ledger.rows[State.AVAILABLE])
-    heard = ", ".join(f"'{each.name}' {max(0, now_ms - each.last_seen_at_ms) // 1_000:,} s ago" for each in matching)
+    queue, seen = ledger.definition.name, []
+    for each in matching:
+        seen_ms = seen_at_ms(each.last_seen_at_ms, heard, queue=queue, subscription=each.name, now_ms=now_ms)
+        seen.append(f"'{each.name}' {max(0, now_ms - seen_ms) // 1_000:,} s ago")
+    alone = "" if heard else " By the log alone: polls that find nothing leave no record there, and no coordinator tells of them."
     told = f"{older:,} of the messages that may be given out are older"
-    return f"It waits for its turn: {told}. Who may take it was last heard: {heard}."
+    return f"It waits for its turn: {told}. Who may take it was last heard: {', '.join(seen)}.{alone}"

@@ -31,7 +31,9 @@ class EverythingEnters:
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         return {each.queue.name: EntryTraits(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         return BitMap64(rows)
 
 
@@ -106,7 +108,7 @@ def engine_of(
         definitions["peers"] = {peer: {"journal": f"/{peer}", "topics": [TOPIC], "queues": names}}
     engine.decide(commands.Apply(definitions=definitions), now_ms=NOW_MS)
     segment = Segment(
-        message_type="json", first=0, until=until, path="one", version=1, token="t", entered_at_ms=NOW_MS,
+        message_type="json", first=0, until=until, path="one", version=1, token="t", entered_at_ms=NOW_MS, published_at_ms=NOW_MS,
         topic_min=TOPIC, topic_max=TOPIC, expires_null_count=until,
     )  # fmt: skip
     engine.enter([segment], now_ms=NOW_MS)

@@ -41,7 +41,9 @@ class DrawnTraits:
         )  # fmt: skip
         return {each.queue.name: traits for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         return rows & self.matching
 
 

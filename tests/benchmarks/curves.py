@@ -39,7 +39,9 @@ class _Facts:
         keyed = np.arange(len(self.keys))
         return {each.queue.name: EntryTraits(rows=self.rows, keyed=keyed, keys=self.keys) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         return rows
 
 

@@ -121,7 +121,7 @@ class BusyJournal:
         first, firsts = 0, list[int]()
         for entry in open_journal(self.store).messages("json").tail(-1):
             for added in entry.added:
-                yield to_record(entered("json", entry, added, first=first, at_ms=0))
+                yield to_record(entered("json", entry, added, first=first, at_ms=0, since_ms=0))
                 firsts.append(first)
                 first += added.row_count
         asks = {"ack_mode": "auto", "max_backlog": 1_000, "filter": None}

@@ -69,7 +69,7 @@ def _life(opened: DeltaJournal) -> Iterator[Record]:
     first = 0
     for entry in opened.messages("json").tail(-1):
         for added in entry.added:
-            yield to_record(entered("json", entry, added, first=first, at_ms=0))
+            yield to_record(entered("json", entry, added, first=first, at_ms=0, since_ms=0))
             first += added.row_count
     asks = {"ack_mode": "auto", "max_backlog": LEASE_MESSAGES, "filter": None}
     yield Record(kind=Kind.SUBSCRIBED, queue=QUEUE, subscription=SUBSCRIPTION, detail=asks)

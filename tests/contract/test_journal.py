@@ -50,6 +50,7 @@ def segments(entries: Sequence[MessageLogEntry]) -> list[Segment]:
             version=entry.version,
             token=entry.token,
             entered_at_ms=0,
+            published_at_ms=0,
             topic_min=added.topic_min,
             topic_max=added.topic_max,
             expires_null_count=added.expires_null_count,

@@ -88,7 +88,7 @@ COLUMNS = {
     "filter": "The subscription's filter; NULL for none.",
     "max_backlog": "The subscription's `maxBacklog`.",
     "backlog": "How many messages it holds and has not settled.",
-    "last_seen_at": "When its query called last.",
+    "last_seen_at": "When its query called last, as far as its coordinator tells; without one, when its last record was made.",
     "incarnation": "Which start of its query is the newest.",
     "record": "The record's number in the control log; `recordAsOf` takes it.",
     "epoch": "The coordinator's reign that wrote it.",

@@ -38,7 +38,9 @@ class Files:
         self._look_up(segment)
         return {each.queue.name: self._traits(segment, each) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         """Return what matches among the rows."""
         known = BitMap64()
         for segment in segments:

@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
         own = [body["expires_at"] for body in added if body["expires_at"] is not None]
         segment = Segment(
             message_type="json", first=first, until=first + len(new), path=f"{first}", version=first, token="t",
-            entered_at_ms=self.now, topic_min="T", topic_max="T", expires_null_count=len(new) - len(own),
+            entered_at_ms=self.now, published_at_ms=self.now, topic_min="T", topic_max="T", expires_null_count=len(new) - len(own),
             expires_min_ms=min(own, default=None), expires_max_ms=max(own, default=None),
         )  # fmt: skip
         self.do(lambda: self.engine.enter([segment], now_ms=self.now))

@@ -21,6 +21,7 @@ from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.standing_by import STANDING_BY
+from tests.mutants.times import TIMES
 from tests.mutants.values import VALUES
 
 _CORE = "spark_queue/core"
@@ -51,6 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PAGE_FIGURES,
     *HOSTILE,
     *VALUES,
+    *TIMES,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest
 from tests.scenario.attributes import Attributes, fails, key_of, matches, priority_of
 
 
@@ -49,11 +49,14 @@ class MemoryTraits:
         """Return the facts of `segment` for each of `requests`, by queue name."""
         return {each.queue.name: self._known_facts(segment, each) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
         """Return which of `rows` match a filter."""
         del columns
+        told = {row: {"reason": reason, "error": error} for each, reason, error in letters or () for row in each}
         messages = {bookmark: message for segment in segments for bookmark, message in self._messages(segment).items()}
-        return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])
+        return BitMap64([row for row in rows if matches(expression, told.get(row, {}) | messages[row].attributes)])
 
     def _known_facts(self, segment: Segment, request: TraitRequest) -> EntryTraits:
         known, asked = self._known.setdefault(segment.path, {}), (segment.first_row, segment.first, segment.row_count, request)

@@ -130,8 +130,9 @@ class World:
         origins: Sequence[OriginRows] = (),
         instances: Mapping[str, str] = MappingProxyType({}),
         clashes: Sequence[ClashingRows] = (),
+        waited_ms: int = 0,
     ) -> None:
-        """Let one message file enter, perhaps of messages that were pulled."""
+        """Let one message file enter, perhaps of messages that were pulled, or that waited for a coordinator."""
         known = self.state.message_types[message_type]
         path = f"{message_type}/{known.entered_until}.parquet"
         self.traits.add(path, messages)
@@ -146,6 +147,7 @@ class World:
             version=known.version + 1,
             token=f"token-{known.version + 1}",
             entered_at_ms=self.now_ms,
+            published_at_ms=self.now_ms - waited_ms,
             topic_min=min(topics),
             topic_max=max(topics),
             expires_null_count=len(messages) - len(times),

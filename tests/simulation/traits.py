@@ -40,6 +40,8 @@ class WholeSegments:
             for each in requests
         }
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         """Let everything match."""
         return BitMap64(rows)

@@ -211,7 +211,7 @@ class World:
         segment = Segment(
             message_type="json", first=self.published, until=self.published + messages, path=f"{self.published}.parquet",
             version=state.message_types["json"].version + 1, token="t", entered_at_ms=self.coordinator.now_ms,
-            topic_min="T", topic_max="T", expires_null_count=messages,
+            published_at_ms=self.coordinator.now_ms, topic_min="T", topic_max="T", expires_null_count=messages,
         )  # fmt: skip
         self.published += messages
         self.coordinator.call(lambda engine: engine.enter([segment], now_ms=self.coordinator.now_ms))

@@ -48,7 +48,8 @@ class Expirations(Mapping[int, BitMap64]):
 
     def replace(self, rows: BitMap64, at_ms: int | None) -> None:
         """Let bookmarks expire at another time than before; None for never by a time of their own."""
-        for known_ms in [known_ms for known_ms, members in self._by_time.items() if members.intersect(rows)]:
+        known = self._by_time.items() if self.rows.intersect(rows) else ()
+        for known_ms in [known_ms for known_ms, members in known if members.intersect(rows)]:
             self._by_time[known_ms] -= rows
             self.rows -= rows
             if not self._by_time[known_ms]:
@@ -56,20 +57,26 @@ class Expirations(Mapping[int, BitMap64]):
         if at_ms is not None and rows:
             self.add({at_ms: rows})
 
-    def next_after(self, at_ms: int, *, gone: BitMap64) -> int | None:
-        """Return the first time after `at_ms` at which a bookmark expires that is not `gone`; None when there is none.
+    def next_after(self, at_ms: int, *, gone: Sequence[BitMap64]) -> int | None:
+        """Return the first time after `at_ms` of a bookmark that is in none of `gone`, which share none; None without one."""
+        kept = self._kept_after(at_ms, gone)
+        return self._times[kept] if kept < len(self._times) else None
 
-        Times of nothing but what is gone are forgotten on the way, so that none is looked at again.
-        """
-        start = end = bisect_right(self._times, at_ms)
-        while end < len(self._times) and self._by_time[self._times[end]].issubset(gone):
-            end += 1
-        self._drop(self._times[start:end])
-        return self._times[start] if start < len(self._times) else None
+    def forget_gone(self, at_ms: int, *, gone: Sequence[BitMap64]) -> None:
+        """Forget the times from `at_ms` to that one, so that who asks does not look at them again and again."""
+        self._drop(self._times[bisect_right(self._times, at_ms) : self._kept_after(at_ms, gone)])
 
-    def first_of(self, parts: Sequence[BitMap64], *, gone: BitMap64) -> int | None:
-        """Return the first time of a bookmark that is in one of the parts; forgets leading times of nothing but what is gone."""
-        self.next_after(-1, gone=gone)
+    def _kept_after(self, at_ms: int, gone: Sequence[BitMap64]) -> int:
+        index = bisect_right(self._times, at_ms)
+        while index < len(self._times):
+            rows = self._by_time[self._times[index]]
+            if sum(rows.intersection_cardinality(each) for each in gone) < len(rows):
+                break
+            index += 1
+        return index
+
+    def first_of(self, parts: Sequence[BitMap64]) -> int | None:
+        """Return the first time of a bookmark that is in one of the parts; None when there is none."""
         return next((at_ms for at_ms in self._times if any(self._by_time[at_ms].intersect(part) for part in parts)), None)
 
     def since(self, at_ms: int) -> BitMap64:

@@ -158,4 +158,4 @@ def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
         return entered_until
     if queue.recovery_point.isdecimal():
         return min(int(queue.recovery_point), entered_until)
-    return message_type.entered_by(parse_timestamp_ms(queue.recovery_point) - 1)
+    return message_type.published_by(parse_timestamp_ms(queue.recovery_point) - 1)

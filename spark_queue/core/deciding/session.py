@@ -68,3 +68,9 @@ class Sessions:
     def forget(self, subscription: str) -> None:
         """Forget the planner start of a subscription that ended."""
         self._newest.pop(subscription, None)
+        self.heard_at_ms.pop(subscription, None)
+
+
+def heard_of(sessions: dict[str, Sessions]) -> dict[str, dict[str, int]]:
+    """Return when each planner called last, by queue and subscription; another thread may ask, since a copy is one step."""
+    return {queue: each.heard_at_ms.copy() for queue, each in sessions.copy().items()}

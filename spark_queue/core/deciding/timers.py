@@ -12,7 +12,7 @@ from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.deciding.subscribing import end_subscription
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Return
-from spark_queue.core.state.age import oldest_ms
+from spark_queue.core.state.age import first_aging_ms
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
@@ -68,12 +68,12 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     if retention_ms is not None and letters_since_ms is not None and letters_since_ms + retention_ms > ticked_at_ms:
         times.append(letters_since_ms + retention_ms)
     # What is leased waits for the end of its lease; a tick too many costs less than finding out.
-    expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
+    expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=[ledger.rows[State.REMOVED]])
     times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)
     expiration_ms = ledger.definition.expiration_ms
     if expiration_ms is not None:
         waiting = [ledger.rows[each] for each in _UNLEASED]
-        begun_ms = oldest_ms(state, ledger, [rows - ledger.expires.rows for rows in waiting] if ledger.expires else waiting)
+        begun_ms = first_aging_ms(state, ledger, [rows - ledger.expires.rows for rows in waiting] if ledger.expires else waiting)
         times.extend([] if begun_ms is None else [begun_ms + expiration_ms])
     return min(times, default=None)
 

@@ -18,6 +18,7 @@ from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.letters import standing_letters, told_of
 from spark_queue.errors import CallerError, nearest
 
 
@@ -60,8 +61,10 @@ class UnitOfWork:
         return known[name]
 
     def matching(self, where: str, rows: BitMap64) -> BitMap64:
-        """Return which of `rows` match a filter."""
-        return self.state.matching(self.ledger, where, rows)
+        """Return which of `rows` match a filter; of a dead-letter queue it may ask why they died."""
+        queue = self.ledger.definition
+        letters = None if queue.underlying_topic is not None else told_of(standing_letters(self.state, queue.name))
+        return self.state.matching(self.ledger, where, rows, letters)
 
     def seen(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that are not hidden from who asks (R12)."""

@@ -274,7 +274,7 @@ QUEUE_KEYS = (
     _key("max_per_subscription_backlog", _parse_limit, 0, "Most messages leased to one subscription; 0 for no limit (R24)."),
     _key("fairness", _one_of(FAST, ROUND_ROBIN, PROPORTIONAL), PROPORTIONAL, "Who is next (R32); at-most-once: round-robin (R34)."),
     _key("fairness_window", parse_duration_ms, "1s", "How long after its last poll a subscription's part waits for it."),
-    _key("expiration", parse_duration_ms, None, "Age after which a message that is not leased is removed (R50, R51)."),
+    _key("expiration", parse_duration_ms, None, "Age since it entered after which what is not leased is removed (R50, R51)."),
     _key("max_deliveries", _parse_limit, 0, "Deliveries after which a returned message is a dead letter; 0 for none (R54)."),
     _key("max_cancels", _parse_limit, 0, "Times that a message may be returned by cancel; 0 for no limit (R55)."),
     _key("retry_backoff", parse_backoff, None, 'Delay of a cancel that names none: "30s", or "1s..5m x2", growing by factor 2.'),

@@ -22,7 +22,9 @@ KEPT_MS = 24 * 3600 * 1000
 class MessageTypeState:
     """What has entered of one message type; records change it through `fold`, and nothing else does."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, created_at_ms: int = 0) -> None:
+        #: When its journal was made: nothing was published before.
+        self.created_at_ms = created_at_ms
         #: Bookmark after the last entered message.
         self.entered_until = 0
         #: Last Delta version that left a record, and the token of that commit; -1 before the first.
@@ -88,6 +90,16 @@ class MessageTypeState:
     def origin_names(self, own: str | None, instances: Mapping[str, str]) -> OriginNames | None:
         """Return where its messages were first published, by name; None in a journal that is no instance."""
         return None if own is None else OriginNames(self.origins, own, instances)
+
+    @property
+    def published_until_ms(self) -> int:
+        """When the last of them was published, in milliseconds."""
+        return self.segments[-1].published_at_ms if self.segments else self.created_at_ms
+
+    def published_by(self, at_ms: int) -> int:
+        """Return the bookmark before which every message was published at `at_ms` or earlier."""
+        index = bisect_right(self.segments, at_ms, key=lambda segment: segment.published_at_ms)
+        return self.segments[index - 1].until if index else 0
 
     def entered_by(self, at_ms: int) -> int:
         """Return the bookmark before which every message had entered at `at_ms` or earlier."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,10 @@ class Segment:
     version: int
     #: Token of that commit (DESIGN 15.9).
     token: str
-    #: The coordinator's time at which it entered, in milliseconds; age and `startingTimestamp` count from it.
+    #: The coordinator's time at which it entered, in milliseconds; `expiration` and retention count from it.
     entered_at_ms: int
+    #: When its commit was made, ascending in the log; what is shown of age, and any choice by time, counts from it (DESIGN 15.3).
+    published_at_ms: int
     #: Lowest and highest topic in it.
     topic_min: str
     topic_max: str
@@ -74,6 +76,7 @@ def to_record(segment: Segment) -> Record:
         "version": segment.version,
         "token": segment.token,
         "topics": [segment.topic_min, segment.topic_max],
+        "published": segment.published_at_ms,
     }
     if segment.expires_null_count < segment.row_count:
         detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
@@ -103,6 +106,7 @@ def from_record(record: Record) -> Segment:
         version=detail["version"],
         token=detail["token"],
         entered_at_ms=record.at_ms,
+        published_at_ms=detail.get("published", record.at_ms),
         topic_min=detail["topics"][0],
         topic_max=detail["topics"][1],
         expires_null_count=expires[0],
@@ -222,6 +226,10 @@ class EntryTraits:
         return replace(kept, failed=self.failed - below(self.failed, start))
 
 
+#: What is known of dead letters beside their messages: of which, the reason, and the error.
+Letters: TypeAlias = "Sequence[tuple[BitMap64, str, str | None]]"
+
+
 class TraitSource(Protocol):
     """Computes traits of segments for the fold; the real one reads statistics first and columns only where it must."""
 
@@ -229,7 +237,9 @@ class TraitSource(Protocol):
         """Return the traits of `segment` for each of `requests`, by queue name."""
         ...
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
         """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
 
         Parameters
@@ -242,5 +252,7 @@ class TraitSource(Protocol):
             The bookmarks in question.
         columns : str
             The message type's columns, in Spark DDL.
+        letters : Letters or None
+            Given, the filter may also ask for their `reason` and `error`.
         """
         ...

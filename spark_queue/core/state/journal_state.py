@@ -14,7 +14,7 @@ from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
 from spark_queue.core.state.done_requests import DoneRequests
@@ -40,7 +40,7 @@ class JournalState:
     def __init__(self, traits: TraitSource) -> None:
         #: Asked again whenever the log is folded; whoever restores a state from a snapshot sets it.
         self.traits = traits
-        self.journal_id = ""
+        self.journal_id, self.created_at_ms = "", 0
         #: The newest claimed reign; 0 before the first.
         self.epoch = 0
         self.claim: Mapping[str, Any] = {}
@@ -150,7 +150,7 @@ class JournalState:
         """
         match record.kind:
             case Kind.JOURNAL_CREATED:
-                self.journal_id = record.detail["journal"]
+                self.journal_id, self.created_at_ms = record.detail["journal"], record.at_ms
             case Kind.EPOCH_CLAIMED:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:
@@ -341,8 +341,8 @@ class JournalState:
             return False
         return True
 
-    def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64) -> BitMap64:
-        """Return which of `rows` of a queue match a filter.
+    def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64, letters: Letters | None = None) -> BitMap64:
+        """Return which of `rows` of a queue match a filter, which of letters may ask more; see `TraitSource`.
 
         Raises
         ------
@@ -352,4 +352,4 @@ class JournalState:
         queue = ledger.definition
         placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]
-        return self.traits.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)
+        return self.traits.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns, letters=letters)

@@ -262,6 +262,11 @@ class QueueLedger:
         aged.add_range(0, aged_until)
         return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.begun.rows))
 
+    def forget_gone(self, at_ms: int) -> None:
+        """Forget the times of what has left the queue: whatever comes again is given a new one."""
+        self.expires.forget_gone(at_ms, gone=[self.rows[State.REMOVED]])
+        self.begun.forget_gone(-1, gone=[self.rows[each] for each in LEFT])
+
     def forget_expirations(self, *, now_ms: int) -> None:
         """Drop expirations that have passed and that no leased message waits for, nor one that may yet come to this instance."""
         kept = self.rows[State.LEASED] if self.ownership is None else self.rows[State.LEASED] | self.rows[State.REMOTE]

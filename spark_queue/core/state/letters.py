@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
+from spark_queue.core.message_files.segment import Letters
 from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -30,7 +31,12 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
         reason = f"it is a dead-letter queue without dead letters of its own; what waits in it are those of queue '{source}'."
         next_step = f"Redrive queue '{source}'."
         raise CallerError("UNSUPPORTED_WRITE", what=f"Redriving queue '{queue}'", reason=reason, next_step=next_step)
-    return dead if where is None else state.matching(ledger, where, dead)
+    return dead if where is None else state.matching(ledger, where, dead, told_of(ledger.dead_letters))
+
+
+def told_of(letters: Iterable[DeadLetter]) -> Letters:
+    """Return what a filter may ask of dead letters beside their messages."""
+    return [(each.rows, each.reason, each.error) for each in letters]
 
 
 def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:

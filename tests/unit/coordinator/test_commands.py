@@ -186,4 +186,4 @@ def test_every_table_is_checked_before_the_first_is_changed(world: World, monkey
     reply = world.ask(commands.Apply, definitions={**DEFINITIONS, "message_types": {**DEFINITIONS["message_types"], **types}})
     assert isinstance(reply, wire.Failed)
     assert (reply.code, made) == ("MESSAGE_TYPE_CHANGED", [])
-    assert world.loop.definitions == parsing.parse(DEFINITIONS)
+    assert world.loop.engine.state.definitions == parsing.parse(DEFINITIONS)

@@ -35,7 +35,7 @@ def test_a_table_that_cannot_be_made_refuses_its_definitions(world: World) -> No
     assert isinstance(reply, wire.Failed)
     assert (reply.code, "the disk is full" in reply.facts["reason"]) == ("STORE_FAILED", True)
     assert world.records() == before
-    assert world.loop.definitions == parsing.parse(DEFINITIONS)
+    assert world.loop.engine.state.definitions == parsing.parse(DEFINITIONS)
     Planner(world)
 
 

@@ -24,6 +24,7 @@ SEGMENT = Segment(
     version=4,
     token="t",
     entered_at_ms=1_000,
+    published_at_ms=1_000,
     topic_min="A",
     topic_max="B",
     expires_null_count=1,

@@ -45,7 +45,14 @@ def test_a_failure_counts_from_the_same_place_where_no_message_is() -> None:
 )
 def test_a_merged_file_is_retired_when_all_of_it_is(retired: tuple[bool, bool], *, is_retired: bool) -> None:
     """What a queue still needs of it must be looked at, and may be merged again."""
-    common: dict[str, Any] = {"message_type": "order", "path": "merged.parquet", "token": "t", "entered_at_ms": 0, "merged": True}
+    common: dict[str, Any] = {
+        "message_type": "order",
+        "path": "merged.parquet",
+        "token": "t",
+        "entered_at_ms": 0,
+        "published_at_ms": 0,
+        "merged": True,
+    }
     parts = [
         Segment(
             **common, first=first, until=first + 2, first_row=first, version=first, topic_min="T", topic_max="T",

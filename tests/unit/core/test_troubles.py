@@ -36,7 +36,9 @@ class Files:
         rows = to_bitmap([(segment.first, segment.until)])
         return {each.queue.name: EntryTraits(rows=rows) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         if self.code is not None:
             raise JournalError(self.code, path="p", file="f", reason="it is gone.", doing="reading", next_step="")
         return BitMap64(rows)
@@ -48,7 +50,7 @@ def recovered(code: str | None) -> JournalState:
     engine.state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
     engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=1)
     segment = Segment(
-        message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1,
+        message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1, published_at_ms=1,
         topic_min="A", topic_max="B", expires_null_count=4,
     )  # fmt: skip
     engine.enter([segment], now_ms=1)

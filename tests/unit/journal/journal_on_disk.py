@@ -16,7 +16,7 @@ from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.open import DeltaJournal, create_journal, open_journal
 from spark_queue.journal.publisher import Published, make_plan, publish
 from spark_queue.journal.staging import StagingPlan
-from spark_queue.ports import ControlLog
+from spark_queue.ports import Clock, ControlLog
 
 DEFINITIONS: dict[str, Any] = {
     "message_types": {
@@ -32,11 +32,12 @@ class Disk:
     """One journal on disk."""
 
     def __init__(
-        self, path: Path | str, *, storage_options: dict[str, str] | None = None, journal: dict[str, Any] | None = None
-    ) -> None:
+        self, path: Path | str, *, storage_options: dict[str, str] | None = None, journal: dict[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> None:  # fmt: skip
         self.definitions = parsing.parse({**DEFINITIONS, "journal": journal or {}})
         self.store = Store(str(path), storage_options or {})
-        self.journal_id = create_journal(self.store, self.definitions)
+        self.journal_id = create_journal(self.store, self.definitions, clock=clock)
 
     def open(self) -> DeltaJournal:
         return open_journal(self.store)

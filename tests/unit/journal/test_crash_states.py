@@ -127,7 +127,7 @@ def test_publisher_commit(tmp_path: Path, data: str, log: str, by: str, caplog: 
     disk.publish([3])
     assert is_reported(commit.entry, log, caplog.text)
     entries = list(disk.open().messages("order").tail(before.version))
-    files = [entered("order", entry, added, first=0, at_ms=0) for entry in entries for added in entry.added]
+    files = [entered("order", entry, added, first=0, at_ms=0, since_ms=0) for entry in entries for added in entry.added]
     if outcome(data, log) == DAMAGED:
         # The log is whole and keeps its order; whoever reads the file is told its name.
         code = "MISSING" if data == "absent" else "CORRUPT"

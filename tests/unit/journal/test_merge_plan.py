@@ -15,7 +15,7 @@ def files(*sizes: int) -> tuple[list[Segment], dict[str, int]]:
     segments = [
         Segment(
             message_type="order", first=number, until=number + 1, path=f"{number}", version=number, token="", entered_at_ms=0,
-            topic_min="A", topic_max="A", expires_null_count=1,
+            published_at_ms=0, topic_min="A", topic_max="A", expires_null_count=1,
         )
         for number in range(len(sizes))
     ]  # fmt: skip

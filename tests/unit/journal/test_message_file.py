@@ -29,8 +29,8 @@ def store(tmp_path: Path) -> Store:
 
 def segment(first: int, until: int, *, first_row: int = 0, merged: bool = False) -> Segment:
     return Segment(
-        message_type="order", first=first, until=until, path="f", version=1, token="", entered_at_ms=0, topic_min="A",
-        topic_max="A", expires_null_count=until - first, first_row=first_row, merged=merged,
+        message_type="order", first=first, until=until, path="f", version=1, token="", entered_at_ms=0, published_at_ms=0,
+        topic_min="A", topic_max="A", expires_null_count=until - first, first_row=first_row, merged=merged,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
 from tests.unit.journal.reign import NOW_MS, Reign
 
 SEGMENT = Segment(
-    message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1,
+    message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1, published_at_ms=1,
     topic_min="A", topic_max="A", expires_null_count=4,
 )  # fmt: skip
 
@@ -36,7 +36,9 @@ class Source:
         self.asked.extend(requests)
         return {each.queue.name: EntryTraits(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         raise AssertionError("nobody asks")
 
 

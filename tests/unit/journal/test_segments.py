@@ -28,6 +28,7 @@ def make_segments(cuts: list[int]) -> list[Segment]:
             version=1,
             token="",
             entered_at_ms=0,
+            published_at_ms=0,
             topic_min="a",
             topic_max="a",
             expires_null_count=until - first,

@@ -46,7 +46,14 @@ def segment(disk: Disk, topics: list[str], expires_ms: list[int | None] | None =
     values |= {"expires_min_ms": added.expires_min_ms, "expires_max_ms": added.expires_max_ms}
     first = 100
     return Segment(
-        message_type="order", first=first, until=first + added.row_count, version=1, token=entry.token, entered_at_ms=0, **values
+        message_type="order",
+        first=first,
+        until=first + added.row_count,
+        version=1,
+        token=entry.token,
+        entered_at_ms=0,
+        published_at_ms=0,
+        **values,
     )
 
 

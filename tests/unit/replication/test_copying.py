@@ -31,8 +31,8 @@ def copier_of(tmp_path: Path, rows: int, origins: tuple[OriginRows, ...], passth
     fold.journal_id, fold.instances = "uuid-v", dict(UUIDS)
     fold.message_types["json"] = MessageTypeState()
     segment = Segment(
-        message_type="json", first=0, until=rows, path="x", version=1, token="", entered_at_ms=0, topic_min="T", topic_max="T",
-        expires_null_count=rows, origins=origins,
+        message_type="json", first=0, until=rows, path="x", version=1, token="", entered_at_ms=0, published_at_ms=0,
+        topic_min="T", topic_max="T", expires_null_count=rows, origins=origins,
     )  # fmt: skip
     fold.message_types["json"].fold(to_record(segment))
     return Copier(store, store, definitions, definitions.peers["virginia"], fold), segment

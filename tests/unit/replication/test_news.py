@@ -22,8 +22,8 @@ def peer(messages: int) -> PeerFold:
     fold.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "uuid-v", "format": 1}))
     fold.fold(Record(kind=Kind.DEFINITIONS_APPLIED, record=1, detail={"definitions": DEFINITIONS, "resets": {}}))
     segment = Segment(
-        message_type="json", first=0, until=messages, path="x", version=1, token="", entered_at_ms=0, topic_min="T", topic_max="T",
-        expires_null_count=messages,
+        message_type="json", first=0, until=messages, path="x", version=1, token="", entered_at_ms=0, published_at_ms=0,
+        topic_min="T", topic_max="T", expires_null_count=messages,
     )  # fmt: skip
     fold.fold(to_record(segment))
     return fold

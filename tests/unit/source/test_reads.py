@@ -24,6 +24,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner, topic_reader, view_reader
 from spark_queue.source.partitions import MessagePartition
+from tests.commit_times import date_commit, newest_entry
 from tests.deciding import claim
 from tests.unit.source.reading import batch, between, ids, read, source, stream
 from tests.unit.source.topic_ranges import over_ranges
@@ -167,12 +168,14 @@ def test_a_run_of_what_is_there_now_reads_no_later_message(journal: Journal) -> 
     assert reader.latestOffset(end, ReadAllAvailable()) is end
 
 
-def test_what_a_coordinator_has_entered_counts_from_then_whatever_entered_beside_it(tmp_path: Path) -> None:
-    """A message is as old as its entering, and other message types have bookmarks of their own."""
+def test_time_counts_from_the_commit_whatever_entered_beside_it(tmp_path: Path) -> None:
+    """A message is as old as its commit, and other message types have bookmarks of their own."""
     types = {**TYPES, "note": {"columns": "id BIGINT", "topics": ["NOTES"]}}
     journal = Journal.create(str(tmp_path / "journal"), {"message_types": types, "queues": QUEUES})
     journal.publish(rows(0, 2), topic="LINES")
     journal.publish([{"id": number} for number in range(100, 105)], topic="NOTES")
+    for message_type in ("line", "note"):
+        date_commit(newest_entry(journal.path, message_type), YEAR_2096_MS)
     opened = open_journal(journal.store)
     control, traits = DeltaControlLog(journal.store), PreparedTraits(opened.traits)
     engine = Engine(JournalState(traits))

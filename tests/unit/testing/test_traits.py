@@ -9,7 +9,7 @@ from spark_queue.core.message_files.segment import Segment, TraitRequest
 from tests.scenario.traits import MemoryTraits, PublishedMessage
 
 SEGMENT = Segment(
-    message_type="json", first=0, until=1, path="f", version=1, token="t", entered_at_ms=1,
+    message_type="json", first=0, until=1, path="f", version=1, token="t", entered_at_ms=1, published_at_ms=1,
     topic_min="T", topic_max="T", expires_null_count=1,
 )  # fmt: skip
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from spark_queue.core.records import Outcome
+from spark_queue.clock import SystemClock
+from spark_queue.core import commands
+from spark_queue.core.records import Kind, Outcome
+from spark_queue.core.state import status
 from spark_queue.errors import JournalError
 from spark_queue.views import damage, queue_status, state_at
-from tests.unit.views.views_world import ViewsWorld
+from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
 
 @pytest.fixture
@@ -94,3 +98,47 @@ def test_a_store_that_does_not_answer_says_nothing_about_files(world: ViewsWorld
     monkeypatch.setattr("pyarrow.parquet.ParquetFile.__init__", fail)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*Input/output error"):
         queue_status(moment, "WORK")
+
+
+def ordered(place: Path, **keys: str) -> ViewsWorld:
+    """Return a journal whose queue WORK has such keys, with a file gone of which one message was settled."""
+    queues = {**DEFINITIONS["queues"], "WORK": {**DEFINITIONS["queues"]["WORK"], **keys}}
+    world = ViewsWorld(place)
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}, reset=("WORK",)), now_ms=START_MS)
+    world.publish(10, 11, 12)
+    world.publish(13)
+    world.attach()
+    world.next(2)
+    world.settle(Outcome.EXPIRE, 2)
+    world.commit()
+    file_of(world, 0).unlink()
+    return world
+
+
+@pytest.mark.parametrize("keys", [{"order_key": "item"}, {"priority": "amount"}])
+def test_lost_file_under_a_queue_with_an_order_leaves_figures_that_can_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, str]
+) -> None:
+    """Who is whose turn only the file tells; what is in the queue the log does."""
+    world = ordered(tmp_path, **keys)
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: START_MS + 9_000)
+    assert set(state_at(world.opened).state.troubles) == {"WORK"}, "nobody is given anything"
+    found = queue_status(state_at(world.opened), "WORK")
+    known = status.queue_status(world.engine.state, "WORK", now_ms=START_MS + 9_000)
+    assert replace(found, alarm=None) == known
+    assert (found.queue_depth, found.dead_letters, found.seconds_behind) == (3, 1, 9.0)
+    assert str(found.alarm).startswith("[MESSAGE_FILE_MISSING]")
+    (row,) = [each for each in world.journal.view("status").to_pylist() if each["queue"] == "WORK"]
+    assert row == asdict(found)
+    removed = next(each.record for each in world.records if each.kind == Kind.REMOVED)
+    past = queue_status(state_at(world.opened, removed - 1), "WORK")
+    assert (past.queue_depth, past.dead_letters, str(past.alarm)[:22]) == (4, 0, "[MESSAGE_FILE_MISSING]")
+
+
+def test_lost_file_under_a_filter_leaves_nothing_to_count(tmp_path: Path) -> None:
+    """Whether its messages are in the queue only the file tells."""
+    world = ordered(tmp_path, filter="amount < 50")
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        queue_status(state_at(world.opened), "WORK")
+    (row,) = [each for each in world.journal.view("status").to_pylist() if each["queue"] == "WORK"]
+    assert (row["queue_depth"], str(row["alarm"])[:22]) == (None, "[MESSAGE_FILE_MISSING]")

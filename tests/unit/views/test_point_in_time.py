@@ -33,7 +33,9 @@ class Unread:
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         raise AssertionError(f"{segment.path} was read, and its facts were in the snapshot")
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         raise AssertionError(f"{expression} was asked anew")
 
 

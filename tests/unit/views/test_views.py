@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +18,7 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.views import point_in_time, queue_status, read_view, state_at, view_schema
+from tests.commit_times import date_commit, newest_entry
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
 MINUTE_MS = 60_000
@@ -234,15 +234,14 @@ def test_looking_counts_on_from_the_message_logs_and_starts_nothing(world: Views
     assert not (Path(world.journal.path) / "coordinator.json").exists()
 
 
-def test_a_message_that_has_not_entered_is_as_old_as_its_commit(world: ViewsWorld) -> None:
+def test_a_message_that_has_not_entered_is_as_old_as_its_commit(world: ViewsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """An alert on the oldest age must not sleep because no coordinator runs."""
     world.journal.publish([{"item": "x", "amount": 1}], topic="LINES")
-    log = Path(world.journal.path) / "messages" / "line" / "_delta_log"
-    newest = max(log.glob("*.json"))
-    os.utime(newest, (newest.stat().st_mtime - 3_600,) * 2)
+    committed_ms = SystemClock().wall_ms()
+    date_commit(newest_entry(world.journal.path, "line"), committed_ms)
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: committed_ms + 3_600_000)
     age_s = queue_status(state_at(world.opened), "WORK").seconds_behind
-    assert age_s is not None
-    assert age_s >= 3_600
+    assert age_s == 3_600
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -251,13 +250,11 @@ def test_a_past_time_counts_what_was_published_by_then(
 ) -> None:
     """One rule for now and for then, whether a coordinator has seen the messages since or not."""
     monkeypatch.setattr(SystemClock, "wall_ms", lambda _: START_MS + 10_000_000)
-    log = Path(world.journal.path) / "messages" / "line" / "_delta_log"
     for after_s, amounts in {1_000: [1, 2], 2_000: [3]}.items():
         world.journal.publish([{"item": "x", "amount": amount} for amount in amounts], topic="LINES")
-        os.utime(max(log.glob("*.json")), (START_MS / 1_000 + after_s,) * 2)
+        date_commit(newest_entry(world.journal.path, "line"), START_MS + 1_000 * after_s)
     if recorded:
         world.publish(4, now_ms=START_MS + 9_000_000)
-        os.utime(max(log.glob("*.json")), (START_MS / 1_000 + 8_000,) * 2)
     world.commit()
     found = [queue_status(state_at(world.opened, moment(START_MS + 1_000 * after_s)), "WORK") for after_s in (500, 1_500, 2_500)]
     assert [(status.entered, status.seconds_behind) for status in found] == [(0, None), (2, 500.0), (3, 1_500.0)]

@@ -93,9 +93,9 @@ def test_an_alarm_is_why_only_where_it_stops_who_may_take_it(world: DashboardWor
         (world.at(9), "lets its consumers try one message at a time. 'east': boom"),
     ):
         east.alarm = Alarm(error="boom", since_ms=world.at(2), probe_at_ms=probe_at_ms)
-        assert told in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3)))
+        assert told in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3), heard={}))
     east.left = True
-    assert "nobody consumes" in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3)))
+    assert "nobody consumes" in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3), heard={}))
 
 
 def test_a_barrier_stands_before_it(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_barrier_stands_before_it(tmp_path: Path) -> None:
     world.publish(1, 0, 2)
 
     def told(bookmark: int) -> str:
-        return str(why_it_waits(world.engine.state, "WORK", bookmark, now_ms=START_MS))
+        return str(why_it_waits(world.engine.state, "WORK", bookmark, now_ms=START_MS, heard={}))
 
     assert "for its turn" in told(0)
     assert "it is a barrier" in told(1)
@@ -127,7 +127,7 @@ def test_the_message_of_its_key_that_comes_first_is_named(tmp_path: Path) -> Non
         world.publish(1, 2)
 
     def told(bookmark: int) -> str:
-        return str(why_it_waits(world.engine.state, "WORK", bookmark, now_ms=START_MS))
+        return str(why_it_waits(world.engine.state, "WORK", bookmark, now_ms=START_MS, heard={}))
 
     assert "It waits behind message 0 of its order_key, which is available." in told(2)
     world.next(1)
@@ -153,7 +153,7 @@ def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorl
     world.commit()
     with whole_state(opened, None, None, 0) as state:
         assert state.ledger("BILLING").paused
-        assert "is paused" in str(why_it_waits(state, "BILLING", 3, now_ms=world.at(4)))
+        assert "is paused" in str(why_it_waits(state, "BILLING", 3, now_ms=world.at(4), heard={}))
     assert folded == ["paused"]
 
 

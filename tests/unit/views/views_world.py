@@ -18,6 +18,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.open import open_journal
 from spark_queue.views import PointInTime, point_in_time
+from tests.commit_times import date_commit, newest_entry
 from tests.deciding import claim, decide, leased, started
 
 #: When the world begins, in milliseconds since 1970 UTC: long after the host time at which the journal was created.
@@ -52,8 +53,9 @@ class ViewsWorld:
         self._stored = len(self._control.load())
 
     def publish(self, *amounts: int, now_ms: int = START_MS) -> None:
-        """Publish rows in one commit, and let them enter."""
+        """Publish rows in one commit, and let them enter at once."""
         self.journal.publish([{"item": f"i{amount}", "amount": amount} for amount in amounts], topic="LINES")
+        date_commit(newest_entry(self.journal.path, "line"), now_ms)
         self._entrance.admit("line", now_ms=now_ms)
 
     def attach(self, *, backlog: int = 100, ack_mode: str = "auto", now_ms: int = START_MS) -> None:

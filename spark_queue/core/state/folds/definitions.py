@@ -30,7 +30,7 @@ def applied(state: JournalState, record: Record) -> None:
     resets: Mapping[str, int] = record.detail["resets"]
     state.foresight.begin(resets)
     for name in state.definitions.message_types:
-        state.message_types.setdefault(name, MessageTypeState())
+        state.message_types.setdefault(name, MessageTypeState(created_at_ms=state.created_at_ms))
     renew_origins(state.message_types, state.peer_changes.restorations)
     fresh = []
     for queue in state.definitions.queues.values():

@@ -67,6 +67,7 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     dead = record.reason in DEAD_LETTER_REASONS
     taken_back = BitMap64() if dead else ledger.rows[State.DEAD] & rows
     ledger.move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
+    ledger.forget_gone(record.at_ms)
     # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5).
     ledger.drop_recoverable(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
     if record.reason != Removal.DELIVERED:
@@ -99,9 +100,7 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
         ledger.ownership.begin_life(rows, record.detail.get("life", 0))
         ledger.ownership.disown(rows)
     # Its age here counts from now.
-    if again:
-        ledger.begun.replace(again, None)
-    ledger.begun.add({record.at_ms: again | new})
+    ledger.begun.replace(again | new, record.at_ms)
 
 
 def redriven(ledger: QueueLedger, record: Record) -> None:
@@ -115,7 +114,7 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(letters))
     # Its age counts from now: by its old one it would be gone at once.
     ledger.expires.replace(letters, None)
-    ledger.begun.replace(ledger.rows[State.REMOVED], None)
+    ledger.forget_gone(record.at_ms)
     ledger.begun.replace(letters, record.at_ms)
     if ledger.ownership is not None:
         ledger.ownership.disown(rows)

@@ -80,7 +80,7 @@ def _let_letters_in(ledger: QueueLedger, letters: BitMap64, *, at_ms: int) -> No
     if letters and ledger.definition.underlying_topic is None:
         ledger.enter(EntryTraits(rows=letters, expires={}))
         # Its age here counts from now, as where it died.
-        ledger.begun.add({at_ms: letters})
+        ledger.begun.replace(letters, at_ms)
 
 
 def _forget_counts(ledger: QueueLedger, rows: BitMap64) -> None:
@@ -113,6 +113,7 @@ def _ended(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageVa
     ownership, dead = _ownership(ledger), value.stage == Stage.DEAD
     stays = rows & ledger.rows[State.DEAD] if dead else rows & ledger.rows[State.REMOVED]
     ledger.move(rows - stays, Event.DEAD_LETTERED if dead else Event.REMOVED)
+    ledger.forget_gone(record.at_ms)
     _forget_counts(ledger, rows)
     if dead:
         ownership.own(rows, term=value.term, owner=value.owner)
