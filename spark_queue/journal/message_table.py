@@ -42,6 +42,22 @@ def owner(table: DeltaTable) -> str:
     return str(table.metadata().description or "").removeprefix(delta.OWNER)
 
 
+def check(store: Store, journal_id: str, message_type: str, columns: str) -> None:
+    """Refuse columns that the table of a message type cannot have; changes nothing.
+
+    Raises
+    ------
+    ConfigError
+        RESERVED_COLUMN, BAD_VALUE or MESSAGE_TYPE_CHANGED.
+    JournalError
+        JOURNAL_MISMATCH, STORE_FAILED.
+    """
+    check_columns(message_type, columns)
+    declared = stored_schema(columns)
+    if open_repaired(store, messages_key(message_type)) is not None:
+        appended_columns(message_type, arrow_schema(open_messages(store, journal_id, message_type)), declared)
+
+
 def create(store: Store, journal_id: str, message_type: str, columns: str, *, durable: bool) -> None:
     """Make the table of a message type, or append nullable columns to it; do nothing when it already fits.
 

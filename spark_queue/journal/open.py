@@ -53,6 +53,10 @@ class DeltaJournal(JournalReader):
             self._logs[message_type] = DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
         return self._logs[message_type]
 
+    def check_message_table(self, message_type: str, columns: str) -> None:
+        """See `message_table.check`."""
+        message_table.check(self.store, self.journal_id, message_type, columns)
+
     def create_message_table(self, message_type: str, columns: str) -> None:
         """See `message_table.create`."""
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
