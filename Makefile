@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication test gateway cluster lint bench soak mutants docs readme rules clean
+.PHONY: help setup demo demo-replication test gateway cluster lint bench soak mutants nightly docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -16,7 +16,7 @@ demo: setup ## Take half a million real order lines through a queue, kill a cons
 demo-replication: setup ## Share one queue between two sites, lose one of them, have it back, and balance the books.
 	@$(RUN) python jobs/demo_replication.py
 
-test: setup ## Run every test but the long forms.
+test: setup ## Run what a push has to pass: every test but the long forms (LONG_FORMS=1: these, too), in random worlds that the commit picks.
 	@$(RUN) tools/test.sh
 
 gateway: setup ## Run the tests of object stores also on a real S3 server, which Go builds first.
@@ -41,6 +41,13 @@ soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hund
 
 mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice.
 	@$(RUN) python -m tests.mutants
+
+nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
+	@$(MAKE) test LONG_FORMS=1
+	@$(MAKE) soak
+	@$(MAKE) demo DAILY=1
+	@$(MAKE) demo-replication
+	@$(MAKE) mutants
 
 rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.
 	@$(RUN) python -m tests.rules

@@ -65,7 +65,10 @@ CONFIG: dict[str, str] = {
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
-    "EXTRA_MISSING": ("{what} needs package {package}, which is not installed. Install it: pip install 'spark-queue[{extra}]'."),
+    "EXTRA_MISSING": (
+        "{what} needs package {package}, which is not installed. Install spark_queue again, with its extra: "
+        "pip install '/path/to/checkout[{extra}]', or the path of its wheel in the same way."
+    ),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }

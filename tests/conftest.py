@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.coordinator_processes import SESSION_VARIABLE, coordinators_of, starter_of
+from tests.seed_window import WINDOW
 from tests.source_tree import ROOT
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 # A shared machine pauses a test when it likes; a deadline per example would measure that.
 hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
+
+
+def pytest_report_header() -> str:
+    """Say which random worlds and programs are tried, so that what fails can be had again."""
+    return f"seed window: {WINDOW} (again: SEED_WINDOW={WINDOW}, with the same SIMULATION_SEEDS and MODEL_PROGRAMS)"
 
 
 @pytest.hookimpl(tryfirst=True)

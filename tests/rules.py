@@ -1,7 +1,7 @@
 """The rules of a queue, and which tests prove each: ``python -m tests.rules`` (``make rules``) writes ``tests/RULES.md``.
 
 A test proves a rule by naming it, as ``R52`` or ``R22 to R31``: in its name, docstring, parameters or body, or in the title of a
-scenario. Parts of replication (R100, R106, R112 to R114, R116, R117) are not built.
+scenario. R117 is planned, and nothing obeys it yet.
 """
 
 from __future__ import annotations

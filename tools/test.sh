@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Run every test but the long forms: those with a JVM, which wait much of the time, beside those without. What they print comes last.
-# Arguments go to pytest. SIMULATION_SEEDS says in how many simulated worlds the coordinator is tried (10000); TEST_WORKERS and
-# SPARK_WORKERS how many processes share each part (2 and 2).
+# Run the tests: those with a JVM, which wait much of the time, beside those without. What they print comes last.
+# Arguments go to pytest. LONG_FORMS=1 runs what is marked as slow, too. SIMULATION_SEEDS says in how many simulated worlds the
+# coordinator is tried (2000), MODEL_PROGRAMS how many random programs meet the model (200), and SEED_WINDOW which ones (the commit
+# says); TEST_WORKERS and SPARK_WORKERS how many processes share each part (2 and 2).
 set -Eeuo pipefail
-export SIMULATION_SEEDS=${SIMULATION_SEEDS:-10000}
+export SIMULATION_SEEDS=${SIMULATION_SEEDS:-2000} MODEL_PROGRAMS=${MODEL_PROGRAMS:-200}
+# Each commit looks at worlds and programs that no other has met. Without git they are the first ones.
+commit=$(git rev-parse --short=8 HEAD 2>/dev/null) || commit=0
+export SEED_WINDOW=${SEED_WINDOW:-$((16#${commit:0:6}))}
+if [[ -n ${LONG_FORMS:-} ]]; then short=''; else short=' and not slow'; fi
 # Tests start dozens of JVMs for moments each: the thorough compiler and the parallel collector cost half of their processor time.
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -19,10 +24,10 @@ fi
 log=$(mktemp)
 spark='' shown=''
 trap 'kill $spark $shown 2>/dev/null || true; rm -f "$log"' EXIT
-python -m pytest -m "spark and not slow" --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@" >"$log" 2>&1 &
+python -m pytest --durations=10 -m "spark$short" --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@" >"$log" 2>&1 &
 spark=$!
 status=0
-python -m pytest -m "not spark and not slow" --numprocesses "${TEST_WORKERS:-2}" --dist worksteal "$@" || status=$?
+python -m pytest --durations=10 -m "not spark$short" --numprocesses "${TEST_WORKERS:-2}" --dist worksteal "$@" || status=$?
 tail -n +1 -f "$log" &
 shown=$!
 wait "$spark" || status=$?

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from spark_queue.client.dry_runs import try_out
 from spark_queue.client.previews import Preview, has_expressions, preview
 from spark_queue.core.commands import Apply
 from spark_queue.core.definitions.definition import Definitions
@@ -18,13 +19,13 @@ from spark_queue.core.definitions.keys import (
     REPLICATION_KEYS,
     Key,
 )
-from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
-from spark_queue.journal.expressions import EXPRESSION_KEYS, check_command
+from spark_queue.journal.expressions import EXPRESSION_KEYS
 from spark_queue.journal.open import DeltaJournal
-from spark_queue.journal.schema import appended_columns, check_columns, user_schema
+from spark_queue.journal.schema import check_columns
+from spark_queue.protocol.connection import Endpoint
 from spark_queue.views import PointInTime, queue_status, state_at
 
 
@@ -50,9 +51,15 @@ class Change:
 
 
 def plan(
-    journal: DeltaJournal, wanted: Definitions, *, reset: tuple[str, ...], remove: Collection[str], dry_run: bool
+    journal: DeltaJournal,
+    wanted: Definitions,
+    *,
+    reset: tuple[str, ...],
+    remove: Collection[str],
+    endpoint: Endpoint | None,
+    dry_run: bool,
 ) -> list[Change]:
-    """Check new definitions against a journal as it is now, and list what they change.
+    """Refuse new definitions that cannot be applied to a journal as it is now, and list what they change.
 
     Parameters
     ----------
@@ -63,7 +70,9 @@ def plan(
     reset
         Queues whose recovery point is taken again.
     remove
-        Queues that may go; whatever else the definitions leave out is only told of in a dry run.
+        Queues that may go, of those that the definitions leave out.
+    endpoint
+        Who asks; None for the owner of the store.
     dry_run
         Whether the expressions of new and changed queues are tried out on messages of the journal.
 
@@ -72,21 +81,22 @@ def plan(
     ConfigError
         RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
         DEFINITION_IN_USE or UNKNOWN_QUEUE.
+    AccessError
+        ACCESS_DENIED, TOKEN_EXPIRED.
     JournalError
-        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
+        JOURNAL_MISMATCH, MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
     now = state_at(journal)
-    if not dry_run:
-        _refuse_removals(now, wanted, remove)
     old = now.state.definitions
+    changes = changes_between(old, wanted, reset=reset)
+    if not changes:
+        return []
+    _refuse_removals(now, wanted, remove)
     for name, message_type in wanted.message_types.items():
         check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
-        if name in old.message_types:
-            appended_columns(name, user_schema(old.message_types[name].columns), user_schema(message_type.columns))
-    changes = changes_between(old, wanted, reset=reset)
-    # A trial on the folded state refuses what the coordinator would refuse.
-    command = Apply(definitions=dict(wanted.stored), reset=tuple(reset))
-    Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command)
+        if message_type != old.message_types.get(name):
+            journal.check_message_table(name, message_type.columns)
+    try_out(now, Apply(definitions=dict(wanted.stored), reset=reset), endpoint)
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
 

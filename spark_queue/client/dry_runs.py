@@ -7,8 +7,8 @@ from typing import cast
 from spark_queue.client.writing_rights import NOBODY
 from spark_queue.core import commands, replies
 from spark_queue.core.caller import Caller
-from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.definitions.keys import CHANGE, READ
+from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
+from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ
 from spark_queue.core.engine import Engine
 from spark_queue.errors import AccessError
 from spark_queue.journal.expressions import check_command
@@ -16,7 +16,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.protocol.tokens import token_hash
-from spark_queue.views import state_at
+from spark_queue.views import PointInTime, state_at
 
 
 def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) -> replies.CoreReply:
@@ -27,12 +27,29 @@ def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) ->
     SparkQueueError
         What the coordinator would refuse.
     """
-    now = state_at(open_journal(store))
-    caller = _caller(now.state.definitions, command, endpoint, now_ms=now.now_ms)
+    return try_out(state_at(open_journal(store)), command, endpoint)
+
+
+def try_out(now: PointInTime, command: commands.QueueCommand | commands.Apply, endpoint: Endpoint | None) -> replies.CoreReply:
+    """Decide about a command on the journal as it is `now`, whose state is changed in memory.
+
+    Parameters
+    ----------
+    endpoint
+        Who asks; None for the owner of the store, who needs no right.
+
+    Raises
+    ------
+    SparkQueueError
+        What the coordinator would refuse.
+    """
+    caller = None if endpoint is None else _caller(now.state.definitions, command, endpoint, now_ms=now.now_ms)
     return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
 
 
-def _caller(definitions: Definitions, command: commands.QueueCommand, endpoint: Endpoint, *, now_ms: int) -> Caller | None:
+def _caller(
+    definitions: Definitions, command: commands.QueueCommand | commands.Apply, endpoint: Endpoint, *, now_ms: int
+) -> Caller | None:
     """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
     if not definitions.principals:
         return None
@@ -40,9 +57,15 @@ def _caller(definitions: Definitions, command: commands.QueueCommand, endpoint: 
     expiry = None if principal is None else principal.expiry(now_ms)
     if expiry is not None:
         raise expiry
+    if principal is None or not _may(principal, command):
+        right, what = (ADMINISTER, "the journal") if isinstance(command, commands.Apply) else (CHANGE, f"queue '{command.queue}'")
+        raise AccessError("ACCESS_DENIED", principal=NOBODY if principal is None else principal.name, right=right, what=what)
+    return Caller(principal=principal.name, host="")
+
+
+def _may(principal: PrincipalDefinition, command: commands.QueueCommand | commands.Apply) -> bool:
+    if isinstance(command, commands.Apply):
+        return principal.administers
     # Who reads may settle what came under its own leases: whether it did, the coordinator alone tells.
     reads = isinstance(command, commands.Settle) and all(each.lease for each in command.outcomes)
-    if principal is None or not any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,))):
-        name = NOBODY if principal is None else principal.name
-        raise AccessError("ACCESS_DENIED", principal=name, right=CHANGE, what=f"queue '{command.queue}'")
-    return Caller(principal=principal.name, host="")
+    return any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,)))

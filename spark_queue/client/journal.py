@@ -109,7 +109,8 @@ class Journal:
         definitions
             A TOML file, or its tables as a dict.
         dry_run
-            Only check them and tell what would change; new and changed expressions are tried out on the newest messages.
+            Only tell what would change, or refuse what could not be applied; new and changed expressions are tried out on the
+            newest messages.
         reset
             Queues whose recovery point is taken again.
         remove
@@ -134,7 +135,7 @@ class Journal:
 
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        changes = plan(opened, wanted, reset=resets, remove=set(remove), dry_run=dry_run)
+        changes = plan(opened, wanted, reset=resets, remove=set(remove), endpoint=self.endpoint, dry_run=dry_run)
         if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)

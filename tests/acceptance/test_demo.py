@@ -18,6 +18,7 @@ DAYS = ("2010-12-01", "2010-12-02", "2010-12-03", "2010-12-05", "2010-12-06")
 DEMO_S = 900
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(DEMO_S)
 def test_demo_closes_each_day_and_balances_the_books_in_a_checkout_whose_path_has_a_space(tmp_path: Path) -> None:

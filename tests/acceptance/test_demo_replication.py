@@ -13,6 +13,7 @@ from tests.source_tree import ROOT
 DEMO_S = 900
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(DEMO_S)
 def test_two_sites_share_a_queue_and_one_of_them_is_lost(tmp_path: Path) -> None:

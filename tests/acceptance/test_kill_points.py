@@ -26,7 +26,7 @@ PAIRS = {
     "jvm": (BEFORE_GRANT, GRANTED, IN_READ, IN_FN, COMMITTED),
 }
 
-#: Pairs that every test run goes through; `make soak` goes through all.
+#: Pairs that every test run goes through; `make nightly` goes through all.
 SHORT_FORM = {("planner", GRANTED), ("coordinator", SINK_WRITTEN), ("worker", IN_READ), ("driver", SINK_WRITTEN), ("jvm", IN_FN)}
 
 

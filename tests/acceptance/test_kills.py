@@ -1,6 +1,6 @@
 """Random kills of everything that takes part, on real Spark: nothing lost, nothing unexpected (R15, R19, P1 to P7).
 
-`FARM_KILLS` and `FARM_SEED` make a run longer or another one; `make soak` sets them.
+`FARM_KILLS` and `FARM_SEED` make a run longer or another one; `make nightly` sets them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ KILLS = int(os.environ.get("FARM_KILLS", "20"))
 SEED = int(os.environ.get("FARM_SEED", "20111209"))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600 + KILLS * 20)
 @pytest.mark.parametrize(

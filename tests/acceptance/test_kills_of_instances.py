@@ -1,6 +1,6 @@
 """Random kills of everything that takes part in one queue on two instances, whose journals disappear for a while, too.
 
-`FARM_KILLS` and `FARM_SEED` make a run longer or another one; `make soak` sets them, and takes two consumers on each side.
+`FARM_KILLS` and `FARM_SEED` make a run longer or another one; `make nightly` sets them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ SHARE = 0.7
 SEED = int(os.environ.get("FARM_SEED", "20111209"))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600 + KILLS * 30)
-@pytest.mark.parametrize("consumers", [pytest.param(1, id="one each"), pytest.param(2, id="two each", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("consumers", [pytest.param(1, id="one each"), pytest.param(2, id="two each")])
 def test_two_instances_lose_nothing_agree_and_every_duplicate_is_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], consumers: int
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.acceptance import cluster
 from tests.acceptance.conftest import MakeJournal
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 #: One story on the cluster, its start included; reached only when something hangs.
 STORY_S = 240

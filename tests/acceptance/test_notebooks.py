@@ -24,6 +24,7 @@ def test_there_are_notebooks() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(notebooks.CELL_S * 2)
 @pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.stem)

@@ -46,6 +46,7 @@ def _network() -> set[str]:
     return {line.split()[0] for line in lines if f"sq{os.getpid()}" in line}
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS[:1])

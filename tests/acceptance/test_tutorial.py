@@ -24,6 +24,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", str(tmp_path / "shop")], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(SPARK_S * SPARK_STARTS)
 def test_tutorial_leads_from_nothing_to_two_queues(place: Path) -> None:

@@ -12,6 +12,23 @@ _HIDDEN = ("tests/unit/coordinator/test_hidden.py",)
 
 RIGHTS = (
     Mutant(
+        "a dry run of new definitions asks less than applying them",
+        "spark_queue/client/changes.py",
+        "    _refuse_removals(now, wanted, remove)\n", "    if not dry_run:\n        _refuse_removals(now, wanted, remove)\n",
+        ("tests/unit/client/test_queue.py", "tests/unit/cli/test_apply.py"),
+    ),
+    Mutant(
+        "whoever asks may try new definitions out",
+        "spark_queue/client/dry_runs.py", "        return principal.administers\n", "        return True\n",
+        ("tests/unit/client/test_dry_runs.py",),
+    ),
+    Mutant(
+        "the table that a message type left behind is not looked at",
+        "spark_queue/client/changes.py",
+        "            journal.check_message_table(name, message_type.columns)\n", "            pass\n",
+        ("tests/unit/cli/test_apply.py",),
+    ),
+    Mutant(
         "who may read may also purge",
         _RIGHTS, "    commands.Purge: _CHANGES,", "    commands.Purge: _READS,",
         _TABLE,

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-#: Worlds of the real loop; other simulations take a part of them. `make test` runs 10,000, `make soak` 100,000.
+from tests.seed_window import window
+
+#: Worlds of the real loop; other simulations take a part of them. `make test` runs 2,000, `make nightly` 100,000.
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "400"))
 
 #: Worlds of one test: enough to forget what a test costs by itself, and few enough to spread over processes.
@@ -21,8 +23,8 @@ CHUNK_S = 1_200
 
 
 def over_seeds(*, every: int = 1, kept: Iterable[int] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Let a test of one `seed` run over all of `SEEDS`, or one in so many, and over those that once failed."""
-    seeds = list(dict.fromkeys([*kept, *range(-(-SEEDS // every))]))
+    """Let a test of one `seed` run in as many worlds as `SEEDS` says, or one in so many, and in those that once failed."""
+    seeds = list(dict.fromkeys([*kept, *window(-(-SEEDS // every))]))
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
 
     def decorate(check: Callable[..., None]) -> Any:

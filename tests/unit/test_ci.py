@@ -1,4 +1,4 @@
-"""Every promised Python and Java has to pass `.ci/run`, and the hook before a commit is `make lint`."""
+"""Every promised Python and Java has to pass `.ci/run`, the hook before a commit is `make lint`, and nights run `make nightly`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import tomllib
 
 from tests.source_tree import ROOT
 
-WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+WORKFLOWS = ROOT / ".github" / "workflows"
+WORKFLOW = (WORKFLOWS / "ci.yml").read_text(encoding="utf-8")
+NIGHTLY = (WORKFLOWS / "nightly.yml").read_text(encoding="utf-8")
 HOOKS = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
 
 
-def listed(key: str) -> list[str]:
-    """Return a list of texts in the workflow."""
-    [text] = re.findall(rf"(?m)^ +{key}: \[(.*)\]$", WORKFLOW)
+def listed(key: str, workflow: str = WORKFLOW) -> list[str]:
+    """Return a list of texts in a workflow."""
+    [text] = re.findall(rf"(?m)^ +{key}: \[(.*)\]$", workflow)
     return re.findall(r'"([^"]+)"', text)
 
 
@@ -28,7 +30,7 @@ def test_every_java_that_set_up_takes_is_tried() -> None:
 
 
 def test_actions_are_pinned_by_their_major_version() -> None:
-    used = re.findall(r"uses: (\S+)", WORKFLOW)
+    used = re.findall(r"uses: (\S+)", WORKFLOW + NIGHTLY)
     assert used
     assert [action for action in used if not re.fullmatch(r"actions/[\w-]+@v\d+", action)] == []
 
@@ -38,3 +40,9 @@ def test_what_runs_is_what_people_run() -> None:
     assert re.findall(r"(?m)^ +entry: (.+)$", HOOKS) == ["make lint"]
     assert "repo: local" in HOOKS
     assert "language: system" in HOOKS
+
+
+def test_a_night_runs_the_parts_of_make_nightly() -> None:
+    [recipe] = re.findall(r"(?m)^nightly:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert listed("part", NIGHTLY) == re.findall(r"\$\(MAKE\) (.+)", recipe)
+    assert re.findall(r"(?m)^ +- run: (.+)$", NIGHTLY) == ["make ${{ matrix.part }}"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
 
-from tests.source_tree import SourceFile, product_files
+from tests.source_tree import ROOT, SourceFile, product_files
 
 #: A module imports from its own line and the lines above it. A name stands for the module and all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -189,6 +190,15 @@ def test_modules_import_only_from_their_own_layer_and_below() -> None:
     modules = {file.module for file in product_files()}
     problems = dict.fromkeys(problem for file in product_files() for problem in layer_problems(file, modules))
     assert not problems, "\n".join(problems)
+
+
+def test_the_design_shows_every_layer_in_its_place() -> None:
+    _, _, table = (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("| Layer | Packages |\n")
+    named = re.findall(r"`([\w.]+)`", table.partition("\n\n")[0])
+    shown = [name if name in ("jobs", "pyspark_sparkqueue") else f"spark_queue.{name}" for name in named]
+    places = [layer(name) or 0 for name in shown]
+    assert places == sorted(places)
+    assert set(shown) >= {name for names in LAYERS for name in names} - {"spark_queue", "spark_queue.core"}
 
 
 def test_packages_are_imported_only_where_they_belong() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.source_tree import ROOT, python_files
+from tests.source_tree import ROOT, product_files, python_files, text_files
 from tests.unit.test_layering import imports
 
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -96,3 +97,31 @@ def test_script_is_executable_strict_and_parses(script: Path) -> None:
     assert script.stat().st_mode & 0o111 == 0o111
     assert "\nset -Eeuo pipefail\n" in script.read_text(encoding="utf-8")
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+#: What is installed with extras, in a command that users are told: a path of theirs, or a name on an index.
+_INSTALLED = re.compile(r"""pip install ["'](?P<what>[^"'\[]+)\[(?P<extras>[^\]]+)\]""")
+
+
+def installed_with_extras() -> list[tuple[str, str, str]]:
+    """Return each such command in what users read: where it stands, what is installed, and an extra."""
+    told = [file for file in text_files() if file.path.startswith(("README.md", "docs/", "spark_queue/"))]
+    found = [(file.path, command) for file in told for command in _INSTALLED.finditer(file.text)]
+    return [(path, command["what"], extra) for path, command in found for extra in command["extras"].split(",")]
+
+
+def extras_of_errors() -> list[str]:
+    """Return the extras that errors name, which stand for the placeholder of their text."""
+    calls = [node for file in product_files() for node in ast.walk(file.tree) if isinstance(node, ast.Call)]
+    missing = [call for call in calls if call.args and getattr(call.args[0], "value", None) == "EXTRA_MISSING"]
+    return [ast.literal_eval(keyword.value) for call in missing for keyword in call.keywords if keyword.arg == "extra"]
+
+
+def test_each_extra_that_users_are_told_to_install_exists() -> None:
+    assert extras_of_errors()
+    told = {extra for _, _, extra in installed_with_extras()} - {"{extra}", "\u2039extra\u203a"}
+    assert sorted({*told, *extras_of_errors()} - set(PROJECT["optional-dependencies"])) == []
+
+
+def test_users_install_from_a_path_since_no_index_has_the_package() -> None:
+    assert [(path, what) for path, what, _ in installed_with_extras() if "/" not in what] == []

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from spark_queue import Journal
+from spark_queue.journal.open import open_journal
+from tests.unit.cli.conftest import TOML
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -39,7 +41,8 @@ def test_apply_lets_a_queue_go_only_when_it_is_named(sparkq: Terminal, journal: 
     assert "3 messages are in it" in answer.err
     assert "--remove WORK" in answer.err
     assert list(journal.definitions().queues) == ["WORK"]
-    assert "remove [queues.WORK]" in sparkq("apply", journal.path, definitions, "--dry-run").out
+    assert "--remove WORK" in sparkq("apply", journal.path, definitions, "--dry-run").err
+    assert "remove [queues.WORK]" in sparkq("apply", journal.path, definitions, "--dry-run", "--remove", "WORK").out
 
 
 def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
@@ -47,6 +50,19 @@ def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journ
     answer = sparkq("apply", journal.path, definitions, "--dry-run")
     assert answer.code == 1
     assert "[MESSAGE_TYPE_CHANGED]" in answer.err
+
+
+def test_a_dry_run_looks_at_the_table_that_a_message_type_left_behind(
+    sparkq: Terminal, journal: Journal, definitions: Path
+) -> None:
+    open_journal(journal.store).create_message_table("note", "id BIGINT")
+    added = '[message_types.note]\ncolumns = "id {}"\ntopics = ["NOTES"]\n'
+    told = {}
+    for column in ("BIGINT", "DOUBLE"):
+        definitions.write_text(TOML + added.format(column))
+        told[column] = sparkq("apply", journal.path, definitions, "--dry-run")
+    assert "add [message_types.note]" in told["BIGINT"].out
+    assert "[MESSAGE_TYPE_CHANGED]" in told["DOUBLE"].err
 
 
 @pytest.mark.parametrize("option", ["--reset", "--remove"])

@@ -67,3 +67,13 @@ def test_who_reads_may_try_what_names_leases(work: Queue, monkeypatch: pytest.Mo
     """Whether they are leases of its own, the coordinator tells."""
     monkeypatch.setenv(TOKEN_VARIABLE, "reader")
     assert work.settle([{"bookmark": 0, "lease": 1}], dry_run=True) is not None
+
+
+def test_who_may_not_administer_may_not_try_new_definitions_out(work: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = work.journal
+    wanted = {**journal.definitions().stored, "journal": {"retention": "1d"}}
+    assert len(journal.apply(wanted, dry_run=True)) == 1
+    monkeypatch.setenv(TOKEN_VARIABLE, "few")
+    with pytest.raises(AccessError, match="ACCESS_DENIED.*'few' has no right 'administer' on the journal"):
+        journal.apply(wanted, dry_run=True)
+    assert journal.apply(journal.definitions().stored) == [], "nothing changes, so nothing is asked"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from spark_queue import Journal
-from tests.source_tree import ROOT
+from tests.source_tree import ROOT, product_files
 
 #: Modules of ours that a publish loads.
 MODULES_MAX = 50
@@ -15,7 +15,7 @@ MODULES_MAX = 50
 #: What only those have who decide, fold the log, keep it short, or look at it.
 HEAVY = (
     "core.deciding core.state core.message_files coordinator expression ports views "
-    "journal.control_log journal.facts journal.upkeep"
+    "journal.control_log journal.traits journal.upkeep"
 ).split()
 
 PUBLISH = """
@@ -24,6 +24,12 @@ from spark_queue import Journal
 Journal(sys.argv[1]).publish([{"value": "1"}], topic="ORDERS")
 print(*(name for name in sys.modules if name.partition(".")[0] == "spark_queue"))
 """
+
+
+def test_what_is_looked_for_exists() -> None:
+    """A module that is called otherwise by now would be loaded unseen."""
+    names = {file.module for file in product_files()}
+    assert [heavy for heavy in HEAVY if f"spark_queue.{heavy}" not in names] == []
 
 
 def test_a_publish_loads_nothing_that_decides_or_looks(tmp_path: Path) -> None:

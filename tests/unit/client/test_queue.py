@@ -177,16 +177,18 @@ def test_apply_lists_changes_by_key_and_changes_nothing_in_a_dry_run(journal: Jo
     changes = [str(change) for change in journal.apply(wanted, dry_run=True)]
     assert changes == ["change [queues.WORK] lease_period: '60s' -> '5s'", "add [queues.LINES]"]
     assert list(journal.definitions().queues) == ["WORK"]
-    assert [str(change) for change in journal.apply({**DEFINITIONS, "queues": {}}, dry_run=True)] == ["remove [queues.WORK]"]
+    assert [str(change) for change in journal.apply({**DEFINITIONS, "queues": {}}, dry_run=True, remove=["WORK"])] == [
+        "remove [queues.WORK]"
+    ]
     assert [str(change) for change in journal.apply(DEFINITIONS, dry_run=True, reset=["WORK"])] == ["reset [queues.WORK]"]
 
 
 def test_apply_lets_a_queue_go_only_when_it_is_named(journal: Journal) -> None:
     journal.publish([{"amount": 1}] * 3, topic="LINES")
     without = {**DEFINITIONS, "queues": {}}
-    for named in ([], ["LINES"]):
+    for named, dry_run in (([], False), (["LINES"], False), ([], True)):
         with pytest.raises(ConfigError, match=r"\[DEFINITION_IN_USE\].*3 messages.*remove=\['WORK'\], or --remove WORK\."):
-            journal.apply(without, remove=named)
+            journal.apply(without, remove=named, dry_run=dry_run)
     assert list(journal.definitions().queues) == ["WORK"]
 
 

@@ -13,7 +13,7 @@ from spark_queue.core.records import Kind
 from spark_queue.errors import SparkQueueError
 from tests.unit.replication.attack import Attack, Home
 
-#: How many journals are changed; a soak asks for more.
+#: How many journals are changed; `make nightly` asks for more.
 FUZZED_PEERS = int(os.environ.get("FUZZED_PEERS", "25"))
 
 #: What stands where something else should.

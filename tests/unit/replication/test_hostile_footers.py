@@ -20,7 +20,7 @@ from spark_queue.replication.peer_records import DAMAGE
 from tests.unit.replication.attack import Attack, Home
 from tests.unit.replication.footers import Value, change_footer
 
-#: How many footers are changed of each file; a soak asks for more.
+#: How many footers are changed of each file; `make nightly` asks for more.
 FUZZED_FOOTERS = int(os.environ.get("FUZZED_FOOTERS", "400"))
 
 #: How long reading all of them may take, in seconds, and what it may add to the memory of a process, in bytes.

@@ -1,0 +1,145 @@
+"""Whatever `apply` refuses, its dry run and the coordinator refuse with the same error, and none of them changes anything."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue import Journal
+from spark_queue.core import commands
+from spark_queue.core.records import Kind
+from spark_queue.errors import SparkQueueError
+from spark_queue.protocol.tokens import token_hash
+from spark_queue.protocol.user_files import TOKEN_VARIABLE
+from tests.integration.coordinator_world import DEADLINE_S, Planner, World, request_id
+
+Change = Callable[[dict[str, Any]], object]
+
+DEFINITIONS: dict[str, Any] = {
+    "journal": {"instance": "frankfurt"},
+    "peers": {"virginia": {"journal": "/nowhere/virginia", "topics": ["SHARED"], "queues": ["SHARED"]}},
+    "message_types": {
+        "json": {"topics": ["ORDERS", "SHARED"]},
+        "line": {"columns": "id BIGINT, item STRING", "topics": ["LINES"]},
+        "stale": {"columns": "id BIGINT", "topics": ["STALE"]},
+    },
+    "queues": {
+        "WORK": {"underlying_topic": "ORDERS", "lease_period": "1h"},
+        "IDLE": {"underlying_topic": "ORDERS", "dead_letter_queue": "FAILED"},
+        "FAILED": {"message_type": "json"},
+        "PLAIN": {"underlying_topic": "ORDERS"},
+        "SHARED": {"underlying_topic": "SHARED"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Yield a journal with leased messages, a dead letter, a replicated queue, and the table of a message type that is gone."""
+    place = tmp_path_factory.mktemp("world")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(place / "state"))
+        patch.setenv("XDG_RUNTIME_DIR", str(place / "run"))
+        made = World(place / "journal")
+        try:
+            journal = Journal(made.store.path)
+            journal.apply(DEFINITIONS)
+            journal.apply(wanted(lambda file: file))
+            journal.publish([{"id": 1, "item": "lamp"}], topic="LINES")
+            journal.publish([{"value": "{}"}] * 3, topic="ORDERS")
+            assert Planner(made).next(wait_ms=20_000).messages == 3
+            journal.queue("IDLE").settle([0], outcome="expire")
+            yield made
+        finally:
+            made.end()
+
+
+def wanted(change: Change) -> dict[str, Any]:
+    """Return other definitions."""
+    file = copy.deepcopy(DEFINITIONS)
+    file["message_types"].pop("stale")
+    change(file)
+    return file
+
+
+def queue(name: str, **keys: Any) -> Change:
+    return lambda file: file["queues"][name].update(keys)
+
+
+def without(table: str, name: str) -> Change:
+    return lambda file: file[table].pop(name)
+
+
+REFUSALS: dict[str, tuple[Change, dict[str, tuple[str, ...]], str]] = {
+    "no definition": (queue("IDLE", max_delivreies=3), {}, "UNKNOWN_KEY"),
+    "an expression of a column that is none": (queue("IDLE", filter="amuont > 1"), {}, "EXPRESSION_INVALID"),
+    "a reserved column": (lambda file: file["message_types"]["line"].update(columns="bookmark INT"), {}, "RESERVED_COLUMN"),
+    "another type of a column": (lambda file: file["message_types"]["line"].update(columns="id INT"), {}, "MESSAGE_TYPE_CHANGED"),
+    "another type of a column, in a table that was left": (
+        lambda file: file["message_types"].update(stale={"columns": "id DOUBLE", "topics": ["STALE"]}), {}, "MESSAGE_TYPE_CHANGED",
+    ),
+    "a message type with messages goes": (without("message_types", "line"), {}, "DEFINITION_IN_USE"),
+    "another name of the instance": (lambda file: file["journal"].update(instance="paris"), {}, "DEFINITION_IN_USE"),
+    "a queue goes that nobody named": (without("queues", "PLAIN"), {}, "DEFINITION_IN_USE"),
+    "a queue with leases goes": (without("queues", "WORK"), {"remove": ("WORK",)}, "DEFINITION_IN_USE"),
+    "a queue with leases begins anew": (lambda file: file, {"reset": ("WORK",)}, "DEFINITION_IN_USE"),
+    "a replicated queue begins anew": (lambda file: file, {"reset": ("SHARED",)}, "DEFINITION_IN_USE"),
+    "a queue with dead letters begins anew": (lambda file: file, {"reset": ("FAILED",)}, "DEFINITION_IN_USE"),
+    "what is no queue begins anew": (lambda file: file, {"reset": ("WROK",)}, "UNKNOWN_QUEUE"),
+    "other semantics under leases": (queue("WORK", semantics="at-most-once"), {}, "DEFINITION_IN_USE"),
+    "another order under leases": (queue("WORK", order_key="value"), {}, "DEFINITION_IN_USE"),
+    "another source": (queue("PLAIN", underlying_topic="LINES"), {}, "DEFINITION_IN_USE"),
+    "dead letters of another queue": (
+        lambda file: (file["queues"]["IDLE"].pop("dead_letter_queue"), file["queues"]["PLAIN"].update(dead_letter_queue="FAILED")),
+        {}, "DEFINITION_IN_USE",
+    ),
+}  # fmt: skip
+
+#: What the coordinator knows nothing of: which queues somebody named is asked where the definitions are read.
+OF_CALLERS = {"a queue goes that nobody named"}
+
+
+@pytest.mark.parametrize("refused", REFUSALS)
+def test_a_dry_run_refuses_what_apply_and_the_coordinator_refuse(world: World, refused: str) -> None:
+    change, options, code = REFUSALS[refused]
+    file, journal, before = wanted(change), Journal(world.store.path), applied(world)
+    tried = refusal(lambda: journal.apply(file, dry_run=True, **options))
+    assert tried.code == code
+    assert str(refusal(lambda: journal.apply(file, **options))) == str(tried)
+    if refused not in OF_CALLERS:
+        command = commands.Apply(
+            journal=world.journal_id, request=request_id(), definitions=file, reset=tuple(options.get("reset", ()))
+        )
+        assert refusal(lambda: world.client().call(command, timeout_s=DEADLINE_S)).code == code
+    assert applied(world) == before
+
+
+def applied(world: World) -> int:
+    return sum(record.kind == Kind.DEFINITIONS_APPLIED for record in world.records())
+
+
+def refusal(ask: Callable[[], object]) -> SparkQueueError:
+    with pytest.raises(SparkQueueError) as refused:
+        ask()
+    return refused.value
+
+
+def test_a_dry_run_wants_the_right_that_apply_wants(
+    tmp_path: Path, make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world()
+    rights = {"admin": [{"rights": ["administer"]}], "ops": [{"rights": ["change"]}]}
+    principals = {name: {"token_hash": token_hash(name), "rights": rights[name]} for name in rights}
+    monkeypatch.setenv(TOKEN_VARIABLE, "ops")
+    journal = Journal(world.store.path)
+    journal.apply({**world.definitions, "principals": principals})
+    other = {**world.definitions, "principals": principals, "journal": {"retention": "1d"}}
+    tried = refusal(lambda: journal.apply(other, dry_run=True))
+    assert tried.code == "ACCESS_DENIED"
+    assert str(refusal(lambda: journal.apply(other))) == str(tried)
+    monkeypatch.setenv(TOKEN_VARIABLE, "admin")
+    assert [str(change) for change in journal.apply(other, dry_run=True)] == ["change [journal] retention: none -> '1d'"]
