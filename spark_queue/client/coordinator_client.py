@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -17,7 +18,8 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict, tells_no_address
+from spark_queue.protocol.addresses import tells_no_address
+from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
 from spark_queue.protocol.journal_location import location_of
@@ -231,6 +233,7 @@ class CoordinatorClient:
         advertised = read_advertisement(self._store, self._journal_id)
         try:
             if advertised is not None and _reachable(advertised) and self._serves(advertised.address):
+                self._endpoint.check_sends(self._store, advertised)
                 return advertised.address
         except ConfigError as refusal:
             if not tells_no_address(refusal):
@@ -245,7 +248,8 @@ class CoordinatorClient:
             connection.close()
 
     def _open(self, address: str) -> Connection:
-        return Connection(address, self._journal_id, location_of(self._store), self._endpoint.token)
+        token, is_named = partial(self._endpoint.token, self._store), self._endpoint.addresses is not None
+        return Connection(address, self._journal_id, location_of(self._store), token, is_named=is_named)
 
     def _unavailable(self, reason: str) -> CoordinatorError:
         log = str(user_files.log_path(self._journal_id, location_of(self._store)))
@@ -265,12 +269,8 @@ def call_once(
 
     Parameters
     ----------
-    store, journal_id, endpoint, start
-        As for `CoordinatorClient`.
-    request
-        What is asked.
-    timeout_s
-        How long to go on asking, in seconds; as `CoordinatorClient.call` where it is not given.
+    store, journal_id, request, endpoint, start, timeout_s
+        As for `CoordinatorClient` and its `call`.
 
     Raises
     ------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from spark_queue.client.writing_rights import NOBODY
@@ -28,15 +30,15 @@ def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) ->
         What the coordinator would refuse.
     """
     now = state_at(open_journal(store))
-    caller = _caller(now.state.definitions, command, endpoint, now_ms=now.now_ms)
+    caller = _caller(now.state.definitions, command, partial(endpoint.token, store), now_ms=now.now_ms)
     return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
 
 
-def _caller(definitions: Definitions, command: commands.QueueCommand, endpoint: Endpoint, *, now_ms: int) -> Caller | None:
+def _caller(definitions: Definitions, command: commands.QueueCommand, token: Callable[[], str], *, now_ms: int) -> Caller | None:
     """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
     if not definitions.principals:
         return None
-    principal = definitions.principal_with(token_hash(endpoint.token()))
+    principal = definitions.principal_with(token_hash(token()))
     expiry = None if principal is None else principal.expiry(now_ms)
     if expiry is not None:
         raise expiry

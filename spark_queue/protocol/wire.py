@@ -69,6 +69,11 @@ class Pong(Reply, frozen=True, kw_only=True):
     epoch: int
     pid: int
     recovering: bool
+    #: The address of the coordinator as it says itself, the name of its process, and the proof of both
+    #: (`spark_queue.protocol.proof`); empty for who asked with a token.
+    address: str = ""
+    session: str = ""
+    proof: str = ""
 
 
 class Failed(Reply, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ def test_what_no_call_can_carry_is_no_token(text: str, tmp_path: Path, monkeypat
     file = tmp_path / "token"
     file.touch(mode=0o600)
     file.write_text(text)
-    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'token_file' .*must be one token: printable ASCII"):
+    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'token_file' .*must be one token, printable ASCII"):
         user_files.token(str(file))
     monkeypatch.setenv(user_files.TOKEN_VARIABLE, text)
     with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'SPARKQ_TOKEN' .*\(not shown\)") as refusal:

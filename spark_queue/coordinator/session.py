@@ -1,0 +1,61 @@
+"""What one coordinator process proves to callers, and what it takes from them in place of its user's token."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from spark_queue.coordinator.logins import Logins, token_of
+from spark_queue.protocol import wire
+from spark_queue.protocol.proof import Introduction, Meeting
+from spark_queue.protocol.tokens import is_principals
+
+_LOG = logging.getLogger(__name__)
+
+
+class Session:
+    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone.
+
+    Parameters
+    ----------
+    location : callable
+        Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
+    """
+
+    def __init__(self, journal_id: str, logins: Logins, location: Callable[[], str]) -> None:
+        #: Random, so that what was sent to one process opens no other.
+        self._name = secrets.token_hex(16)
+        self._journal_id = journal_id
+        self._logins = logins
+        self.location = location
+        self._was_given_token = False
+
+    def meeting(self, introduction: Introduction) -> Meeting | None:
+        """Return what is shared with a caller who introduces itself; None with who has no key of this coordinator."""
+        meetings = (self._meeting(key) for key in self._logins.known_keys())
+        return next((each for each in meetings if each.knows(introduction)), None)
+
+    def prove(self, meeting: Meeting, introduction: Introduction, pong: wire.Pong, address: str) -> wire.Pong:
+        """Return an answer with its proof."""
+        proof = meeting.prove(introduction, self._name, address)
+        return msgspec.structs.replace(pong, address=address, session=self._name, proof=proof)
+
+    def is_own(self, header: bytes) -> bool:
+        """Return whether a call is one of the user who runs the coordinator."""
+        if self._meeting(next(self._logins.known_keys())).bore(token_of(header), self._name):
+            return True
+        if not self._logins.is_own(header):
+            return False
+        if not self._was_given_token and not is_principals(token_of(header).decode(errors="replace")):
+            self._was_given_token = True
+            _LOG.warning(
+                "A caller sent the token itself, as older versions do. That token opens all journals of this user, and such a "
+                "caller sends it to every address that a journal names. Install this version of spark_queue where it runs."
+            )
+        return True
+
+    def _meeting(self, key: bytes) -> Meeting:
+        return Meeting(key=key, journal_id=self._journal_id, location=self.location())
