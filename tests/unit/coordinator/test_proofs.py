@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_what_the_users_own_calls_carry_opens_one_process_of_one_journal_at_one_
     assert OWN not in given
     assert server._session.is_own(given.encode())
     for journal_id, place in (("other", "p"), ("j", "elsewhere"), ("j", "p")):
-        assert not Session(journal_id, Logins(OWN), lambda place=place: place).is_own(given.encode())  # type: ignore[misc]
+        assert not Session(journal_id, Logins(OWN), partial(str, place)).is_own(given.encode())
 
 
 def test_a_caller_is_known_again_by_the_next_process_at_the_address(server: Server) -> None:
