@@ -57,7 +57,8 @@ class Logins:
 
     def __init__(self, own_token: str, *, pause: Callable[[float], None] = time.sleep) -> None:
         self._own = own_token.encode()
-        self._own_key = key_of(own_token)
+        #: What the user who runs the coordinator and this process both know.
+        self.own_key = key_of(own_token)
         self._pause = pause
         self._definitions: Callable[[], Definitions] | None = None
         self._lock = threading.Lock()
@@ -70,9 +71,8 @@ class Logins:
         """Tell principals from now on, by the definitions that hold."""
         self._definitions = definitions
 
-    def known_keys(self) -> Iterator[bytes]:
-        """Yield what callers and this coordinator both know: of the user who runs it, and then of all principals."""
-        yield self._own_key
+    def keys_of_principals(self) -> Iterator[bytes]:
+        """Yield what principals and this process both know, as does who reads the definitions."""
         if self._definitions is not None:
             for principal in self._definitions().principals.values():
                 yield from (each.encode() for each in principal.token_hash)

@@ -35,17 +35,19 @@ class Session:
 
     def meeting(self, introduction: Introduction) -> Meeting | None:
         """Return what is shared with a caller who introduces itself; None with who has no key of this coordinator."""
-        meetings = (self._meeting(key) for key in self._logins.known_keys())
-        return next((each for each in meetings if each.knows(introduction)), None)
+        # A principal may run the coordinator, and is held to its rights all the same.
+        keys = (*self._logins.keys_of_principals(), self._logins.own_key)
+        return next((each for each in map(self._meeting, keys) if each.knows(introduction)), None)
 
     def prove(self, meeting: Meeting, introduction: Introduction, pong: wire.Pong, address: str) -> wire.Pong:
         """Return an answer with its proof."""
-        proof = meeting.prove(introduction, self._name, address)
-        return msgspec.structs.replace(pong, address=address, session=self._name, proof=proof)
+        wants_token = meeting.key in self._logins.keys_of_principals()
+        said = msgspec.structs.replace(pong, address=address, session=self._name, wants_token=wants_token)
+        return msgspec.structs.replace(said, proof=meeting.prove(introduction, said))
 
     def is_own(self, header: bytes) -> bool:
         """Return whether a call is one of the user who runs the coordinator."""
-        if self._meeting(next(self._logins.known_keys())).bore(token_of(header), self._name):
+        if self._meeting(self._logins.own_key).bore(token_of(header), self._name):
             return True
         if not self._logins.is_own(header):
             return False

@@ -15,7 +15,7 @@ from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.addresses import normalise_address, open_client, tells_no_address
-from spark_queue.protocol.discovery import Advertisement, is_own_word
+from spark_queue.protocol.discovery import is_own_word
 from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
 from spark_queue.protocol.tokens import is_principals
 
@@ -70,17 +70,17 @@ class Endpoint:
         """
         return user_files.token(self.token_file, store=store)
 
-    def check_sends(self, store: Store, advertisement: Advertisement) -> None:
-        """Refuse to send a principal's token to where a journal says that its coordinator is, unless the token is for this journal.
+    def check_sends(self, store: Store, address: str) -> None:
+        """Refuse to send a token to where a journal says that its coordinator is, unless the token is for this journal.
 
         Raises
         ------
         CoordinatorError
             TOKEN_NAMES_NO_JOURNAL, unless this user wrote that address; what `token` raises.
         """
-        token = user_files.find_token(self.token_file, store=store)
-        if is_principals(token.text) and not token.is_for_journal and not is_own_word(store, advertisement):
-            raise CoordinatorError("TOKEN_NAMES_NO_JOURNAL", address=advertisement.address, path=store.path)
+        is_for_journal = user_files.find_token(self.token_file, store=store).is_for_journal
+        if not is_for_journal and not is_own_word(store, address):
+            raise CoordinatorError("TOKEN_NAMES_NO_JOURNAL", address=address, path=store.path)
 
     def check(self) -> None:
         """Refuse addresses and a file that no call could use, before anybody calls; connects to nobody.
@@ -132,8 +132,9 @@ class Connection:
         Where the journal is, as `location_of` tells.
     token : callable
         Reads the token: now, and again when the coordinator refuses it, so that a new one needs no restart of its caller.
-    is_named : bool
-        Whether the caller named the address. One that was found somewhere must be the one that the coordinator says is its own.
+    check_sends : callable, optional
+        Of an address that was found somewhere: refuses to send it a token. It must be the one that the coordinator says is its own.
+        None where the caller named the address.
 
     Raises
     ------
@@ -145,14 +146,19 @@ class Connection:
     """
 
     def __init__(
-        self, address: str, journal_id: str, location: str, token: Callable[[], str] = LOCAL.token, *, is_named: bool = False
+        self,
+        address: str,
+        journal_id: str,
+        location: str,
+        token: Callable[[], str] = LOCAL.token,
+        check_sends: Callable[[str], None] | None = None,
     ) -> None:
         self.address = address
         self._journal_id = journal_id
         self._client = open_client(address)
         self._location = location
         self._read_token = token
-        self._is_named = is_named
+        self._check_sends = check_sends
         self._token = token()
         #: What calls carry, once the coordinator has proven itself.
         self._headers: _Headers | None = None
@@ -185,11 +191,13 @@ class Connection:
     def _ask(self, frame: bytes, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         headers = self._headers
         if headers is None:
-            reply = self._meet(timeout_s)
-            headers = self._headers
+            reply, headers = self._meet(timeout_s)
             if headers is None:
                 recovering = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal_id)
                 return (reply if isinstance(reply, wire.Failed) else codec.failed(recovering)), []
+            if isinstance(reply, wire.Pong) and reply.wants_token and self._check_sends is not None:
+                self._check_sends(self.address)
+            self._headers = headers
         return self._send(frame, headers, timeout_s)
 
     def _begins_anew(self, refused: _Headers | None, token: str) -> bool:
@@ -200,8 +208,8 @@ class Connection:
         self._headers = None
         return True
 
-    def _meet(self, timeout_s: float) -> wire.Pong | wire.Failed:
-        """Let the coordinator prove itself, and know what to send it from then on; give its answer.
+    def _meet(self, timeout_s: float) -> tuple[wire.Pong | wire.Failed, _Headers | None]:
+        """Let the coordinator prove itself; give its answer, and what calls carry from then on if it could.
 
         Raises
         ------
@@ -217,15 +225,15 @@ class Connection:
         frame = codec.encode(wire.Ping(journal=self._journal_id, request=uuid.uuid4().hex))
         reply, _ = self._send(frame, [(PROOF_HEADER.encode(), introduction.header().encode()), place], timeout_s)
         if isinstance(reply, wire.Failed):
-            return reply
+            return reply, None
         if not isinstance(reply, wire.Pong) or reply.journal != self._journal_id:
             raise ConnectionLostError("somebody else answered", Verdict.GONE)
-        if meeting.believes(introduction, reply) and (self._is_named or reply.address == self.address):
-            bearer = token if introduction.is_principal else meeting.bearer(reply.session)
-            self._headers = [(b"authorization", f"Bearer {bearer}".encode()), place]
-        elif not introduction.is_principal or not reply.recovering or reply.proof:
-            raise ConnectionLostError("whoever answered could not prove to be the journal's coordinator", Verdict.GONE)
-        return reply
+        if meeting.believes(introduction, reply) and (self._check_sends is None or reply.address == self.address):
+            bearer = token if reply.wants_token else meeting.bearer(reply.session)
+            return reply, [(b"authorization", f"Bearer {bearer}".encode()), place]
+        if introduction.is_principal and reply.recovering and not reply.proof:
+            return reply, None
+        raise ConnectionLostError("whoever answered could not prove to be the journal's coordinator", Verdict.GONE)
 
     def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # The stubs say text here; Flight takes bytes.
@@ -252,7 +260,7 @@ class Connection:
             UNAUTHENTICATED when it is, and does not know this user's token; COORDINATOR_OLDER.
         """
         try:
-            reply = self._meet(timeout_s)
+            reply, _ = self._meet(timeout_s)
         except ConnectionLostError as lost:
             return lost.verdict
         return Verdict.SERVES if isinstance(reply, wire.Pong) else Verdict.GONE
@@ -271,7 +279,8 @@ class Connection:
 def ping(address: str, journal_id: str, location: str, timeout_s: float, token: Callable[[], str] = LOCAL.token) -> Verdict:
     """Ask once whether the journal's coordinator is at an address that was found; see `Connection.ping`."""
     try:
-        connection = Connection(address, journal_id, location, token)
+        # A ping sends no token.
+        connection = Connection(address, journal_id, location, token, lambda _: None)
     except ConfigError as refusal:
         if not tells_no_address(refusal):
             raise

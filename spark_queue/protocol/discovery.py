@@ -69,15 +69,15 @@ def read_advertisement(store: AdvertisementStore, journal_id: str) -> Advertisem
     return advertisement if advertisement.journal == journal_id else None
 
 
-def is_own_word(store: Store, advertisement: Advertisement) -> bool:
-    """Return whether this user wrote the advertisement: on object stores nobody can tell."""
+def is_own_word(store: Store, address: str) -> bool:
+    """Return whether this user wrote that the coordinator is at an address: on object stores nobody can tell."""
     if not store.is_local:
         return False
     try:
         # Who wrote and what is written are told of one open file, since the path may lead to another one at any time.
         with Path(store.uri(ADVERTISEMENT_KEY)).open("rb") as file:
             written = msgspec.json.decode(file.read(), type=Advertisement)
-            return os.fstat(file.fileno()).st_uid == os.getuid() and written.address == advertisement.address
+            return os.fstat(file.fileno()).st_uid == os.getuid() and written.address == address
     except (OSError, msgspec.DecodeError):
         return False
 

@@ -1,11 +1,11 @@
 """How an address proves that it is the coordinator of a journal, before it is sent anything that opens a door.
 
-What both sides know is the key: the token of the user who runs the coordinator, or the hash of a principal's token, which the
-definitions hold. It is never sent. In its first call, a ping, the caller gives a nonce and a mark that only who has the key can
-make; the answer has a proof over that nonce, the journal, its place and the address, so that nobody can pass it on from elsewhere.
+What both sides know is the key, the hash of the caller's token. It is never sent. In its first call, a ping, the caller gives a
+nonce and a mark that only who has the key can make; the answer has a proof over that nonce, the journal, its place and the
+address, so that nobody can pass it on from elsewhere.
 
-The user's own token is not sent then either: each call has a bearer made of it for this journal, this place and this process of
-the coordinator. A principal's token is sent as it is, since definitions hold its hash alone.
+The token of the user who runs the coordinator is not sent then either: each call has a bearer made of it for this journal, this
+place and this process of the coordinator. A principal has to send its token: definitions hold its hash, which others can read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from spark_queue.protocol import wire
-from spark_queue.protocol.tokens import is_principals, token_hash
+from spark_queue.protocol.tokens import token_hash
 
 #: Names the header of a caller that wants a proof; such a call has no token.
 PROOF_HEADER = "sparkq-proof"
@@ -29,7 +29,7 @@ _OWN, _PRINCIPAL = "own", "principal"
 class Introduction:
     """What a caller says of itself in its first call."""
 
-    #: Whether its token is a principal's, which a coordinator cannot know before it has read the definitions.
+    #: Whether its token looks like a principal's, which a coordinator cannot know before it has read the definitions.
     is_principal: bool
     nonce: str
     mark: str
@@ -64,13 +64,14 @@ class Meeting:
         """Return whether the caller has this key."""
         return _is_same(self._mac("caller", introduction.nonce), introduction.mark)
 
-    def prove(self, introduction: Introduction, session: str, address: str) -> str:
+    def prove(self, introduction: Introduction, pong: wire.Pong) -> str:
         """Return what only a coordinator can say that has this key, about itself and to this caller alone."""
-        return self._mac("coordinator", introduction.nonce, session, address)
+        wants = "token" if pong.wants_token else "bearer"
+        return self._mac("coordinator", introduction.nonce, pong.session, pong.address, wants)
 
     def believes(self, introduction: Introduction, pong: wire.Pong) -> bool:
         """Return whether an answer proves that the coordinator has this key."""
-        return _is_same(self.prove(introduction, pong.session, pong.address), pong.proof)
+        return _is_same(self.prove(introduction, pong), pong.proof)
 
     def bearer(self, session: str) -> str:
         """Return what the user's own calls have in place of the token."""
@@ -92,4 +93,4 @@ def _is_same(expected: str, given: str) -> bool:
 
 def key_of(token: str) -> bytes:
     """Return what the holder of a token and the coordinator both know."""
-    return (token_hash(token) if is_principals(token) else token).encode()
+    return token_hash(token).encode()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -30,7 +32,11 @@ from spark_queue.protocol.start_options import Bind
 from spark_queue.protocol.tokens import new_token, token_hash
 
 OWN, PRINCIPALS = "the own token of a user", new_token()
-DEFINITIONS = parsing.parse({"principals": {"ops": {"token_hash": token_hash(PRINCIPALS), "rights": [{"rights": ["administer"]}]}}})
+#: Whatever has a hash may be a principal's.
+PLAIN = "a-principals-token-of-another-maker"
+DEFINITIONS = parsing.parse(
+    {"principals": {"ops": {"token_hash": [token_hash(PRINCIPALS), token_hash(PLAIN)], "rights": [{"rights": ["administer"]}]}}}
+)
 PING = codec.encode(wire.Ping(journal="j", request="r"))
 
 Headers = dict[str, list[str]]
@@ -48,7 +54,7 @@ class Listener(flight.FlightServerBase):
     def address(self) -> str:
         return f"grpc://127.0.0.1:{self.port}"
 
-    def do_action(self, _: flight.ServerCallContext, action: flight.Action) -> Iterator[flight.Result]:
+    def do_action(self, _: flight.ServerCallContext, action: flight.Action) -> Iterator[Any]:
         yield flight.Result(self._answer(action.body.to_pybytes(), self.heard[-1]))
 
 
@@ -82,6 +88,11 @@ def relay_to(server: Server) -> Callable[[bytes, Headers], bytes]:
     return relay
 
 
+def found(address: str, token: str) -> Connection:
+    """Return a connection to an address that nobody named."""
+    return Connection(address, "j", "p", lambda: token, lambda _: None)
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     admission, logins = Admission(path="/j", journal_id="j"), Logins(OWN, pause=lambda _: None)
@@ -92,14 +103,14 @@ def server() -> Iterator[Server]:
     made.shutdown()
 
 
-@pytest.mark.parametrize("token", [OWN, PRINCIPALS], ids=["own", "principal's"])
+@pytest.mark.parametrize("token", [OWN, PRINCIPALS, PLAIN], ids=["own", "principal's", "plain"])
 @pytest.mark.parametrize("relays", [False, True], ids=["answers", "relays"])
 def test_who_cannot_prove_to_be_the_coordinator_hears_no_token(server: Server, token: str, relays: bool) -> None:
     """Not even who passes everything on to the real one: that proves its own address alone."""
     with Listener(relay_to(server) if relays else answers_anybody) as stranger:
         assert ping(stranger.address, "j", "p", 30.0, lambda: token) is Verdict.GONE
         with pytest.raises(ConnectionLostError, match="could not prove to be the journal's coordinator"):
-            Connection(stranger.address, "j", "p", lambda: token).call(wire.Nudge(journal="j", message_type="m"), timeout_s=30.0)
+            found(stranger.address, token).call(wire.Nudge(journal="j", message_type="m"), timeout_s=30.0)
         assert stranger.heard
         assert all("authorization" not in headers and token not in str(headers) for headers in stranger.heard)
     assert ping(server.address, "j", "p", 30.0, lambda: token) is Verdict.SERVES
@@ -108,7 +119,7 @@ def test_who_cannot_prove_to_be_the_coordinator_hears_no_token(server: Server, t
 def test_what_the_users_own_calls_carry_opens_one_process_of_one_journal_at_one_place(server: Server) -> None:
     """An address that the caller names may be passed on, as through a tunnel; what goes through there must open nothing else."""
     with Listener(relay_to(server)) as tunnel:
-        connection = Connection(tunnel.address, "j", "p", lambda: OWN, is_named=True)
+        connection = Connection(tunnel.address, "j", "p", lambda: OWN)
         assert isinstance(connection.call(wire.Ping(journal="j", request="r"), timeout_s=30.0)[0], wire.Pong)
         (given,) = tunnel.heard[-1]["authorization"]
     assert OWN not in given
@@ -154,10 +165,11 @@ def advertise(store: Store, address: str) -> None:
     Path(store.uri(ADVERTISEMENT_KEY)).write_bytes(msgspec.json.encode(advertisement))
 
 
-@pytest.mark.parametrize("written_by", ["the caller", "somebody else"])
+@pytest.mark.parametrize("is_own_word", [True, False], ids=["the caller's word", "another's word"])
+@pytest.mark.parametrize("token", [PRINCIPALS, PLAIN], ids=["principal's", "plain"])
 @pytest.mark.parametrize("names", ["nothing", "this journal", "another journal"])
 def test_a_principals_token_goes_to_a_found_address_of_its_own_journal_only(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str, written_by: str
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, token: str, names: str, is_own_word: bool
 ) -> None:
     """Who reads the definitions of a journal knows the hash of a token, and could prove to be a coordinator of it anywhere."""
     store, other, file = Store(str(tmp_path / "shop")), tmp_path / "other", tmp_path / "token"
@@ -166,13 +178,13 @@ def test_a_principals_token_goes_to_a_found_address_of_its_own_journal_only(
     server._session.location = lambda: location_of(store)
     advertise(store, server.address)
     file.touch(mode=0o600)
-    file.write_text(PRINCIPALS + {"nothing": "", "this journal": f" {store.path}", "another journal": f" {other}"}[names])
-    if written_by == "somebody else":
-        monkeypatch.setattr("spark_queue.protocol.discovery.is_own_word", lambda *_: False)
-        monkeypatch.setattr("spark_queue.protocol.connection.is_own_word", lambda *_: False)
+    file.write_text(token + {"nothing": "", "this journal": f" {store.path}", "another journal": f" {other}"}[names])
+    if not is_own_word:
+        somebody = SimpleNamespace(fstat=os.fstat, getuid=lambda: os.getuid() + 1)
+        monkeypatch.setattr("spark_queue.protocol.discovery.os", somebody)
     client = CoordinatorClient(store, "j", endpoint=Endpoint(token_file=str(file)), start=False)
     refused = {"nothing": "TOKEN_NAMES_NO_JOURNAL", "another journal": "TOKEN_OF_OTHER_JOURNAL"}.get(names)
-    if refused is None or (names == "nothing" and written_by == "the caller"):
+    if refused is None or (names == "nothing" and is_own_word):
         assert isinstance(client.call(wire.Ping()), wire.Pong)
     else:
         with pytest.raises(CoordinatorError, match=refused):
