@@ -40,8 +40,15 @@ def state_directory() -> Path:
 def runtime_directory() -> Path:
     """Return the directory of locks, which one host has for itself, made on first use."""
     root = os.environ.get("XDG_RUNTIME_DIR")
+    if root:
+        return _own_directory(Path(root) / "spark_queue", "XDG_RUNTIME_DIR")
     shared = Path(tempfile.gettempdir()) / f"spark_queue-{os.getuid()}"
-    return _own_directory(Path(root) / "spark_queue" if root else shared, "XDG_RUNTIME_DIR")
+    with suppress(OSError):
+        shared.mkdir(mode=0o700, exist_ok=True)
+        # Somebody else could have made it first, or a link there, and must keep nobody from a lock.
+        if shared.lstat().st_uid == os.getuid():
+            return shared
+    return state_directory()
 
 
 def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
@@ -50,9 +57,10 @@ def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
     except OSError as failure:
         reason = f"{failure.strerror}."
         raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable) from None
-    # Under a shared temporary directory somebody else could have made it first, and would own what is put there.
     if directory.stat().st_uid != os.getuid():
-        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(directory), problem="is a directory of another user")
+        # Who owns it could replace what is put there.
+        reason = "it belongs to another user."
+        raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable)
     return directory
 
 
