@@ -56,7 +56,9 @@ class Logins:
     """
 
     def __init__(self, own_token: str, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self._own = own_token.encode()
+        self.own = own_token.encode()
+        #: How a call would have that token.
+        self.own_header = b"Bearer " + self.own
         #: What the user who runs the coordinator and this process both know.
         self.own_key = key_of(own_token)
         self._pause = pause
@@ -89,7 +91,7 @@ class Logins:
 
     def is_own(self, header: bytes) -> bool:
         """Return whether a header has the token of the user who runs the coordinator."""
-        return hmac.compare_digest(token_of(header), self._own)
+        return hmac.compare_digest(token_of(header), self.own)
 
     @property
     def knows_principals(self) -> bool:

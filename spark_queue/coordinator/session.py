@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import secrets
 from collections.abc import Callable
@@ -11,7 +12,6 @@ import msgspec
 from spark_queue.coordinator.logins import Logins, token_of
 from spark_queue.protocol import wire
 from spark_queue.protocol.proof import Introduction, Meeting
-from spark_queue.protocol.tokens import is_principals
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,29 +35,28 @@ class Session:
 
     def meeting(self, introduction: Introduction) -> Meeting | None:
         """Return what is shared with a caller who introduces itself; None with who has no key of this coordinator."""
-        # A principal may run the coordinator, and is held to its rights all the same.
-        keys = (*self._logins.keys_of_principals(), self._logins.own_key)
+        keys = (self._logins.own_key, *self._logins.keys_of_principals())
         return next((each for each in map(self._meeting, keys) if each.knows(introduction)), None)
 
     def prove(self, meeting: Meeting, introduction: Introduction, pong: wire.Pong, address: str) -> wire.Pong:
         """Return an answer with its proof."""
-        wants_token = meeting.key in self._logins.keys_of_principals()
+        wants_token = meeting.key != self._logins.own_key
         said = msgspec.structs.replace(pong, address=address, session=self._name, wants_token=wants_token)
         return msgspec.structs.replace(said, proof=meeting.prove(introduction, said))
 
-    def is_own(self, header: bytes) -> bool:
-        """Return whether a call is one of the user who runs the coordinator."""
-        if self._meeting(self._logins.own_key).bore(token_of(header), self._name):
-            return True
-        if not self._logins.is_own(header):
-            return False
-        if not self._was_given_token and not is_principals(token_of(header).decode(errors="replace")):
+    def stands_for_token(self, header: bytes) -> bool:
+        """Return whether a call has what stands for the token of the user who runs the coordinator."""
+        bearer = self._meeting(self._logins.own_key).bearer(self._logins.own, self._name)
+        return hmac.compare_digest(bearer.encode(), token_of(header))
+
+    def was_given_token(self) -> None:
+        """Say once in the log that a caller should not send the user's own token."""
+        if not self._was_given_token:
             self._was_given_token = True
             _LOG.warning(
                 "A caller sent the token itself, as older versions do. That token opens all journals of this user, and such a "
                 "caller sends it to every address that a journal names. Install this version of spark_queue where it runs."
             )
-        return True
 
     def _meeting(self, key: bytes) -> Meeting:
         return Meeting(key=key, journal_id=self._journal_id, location=self.location())

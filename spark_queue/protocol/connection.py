@@ -229,7 +229,7 @@ class Connection:
         if not isinstance(reply, wire.Pong) or reply.journal != self._journal_id:
             raise ConnectionLostError("somebody else answered", Verdict.GONE)
         if meeting.believes(introduction, reply) and (self._check_sends is None or reply.address == self.address):
-            bearer = token if reply.wants_token else meeting.bearer(reply.session)
+            bearer = token if reply.wants_token else meeting.bearer(token.encode(), reply.session)
             return reply, [(b"authorization", f"Bearer {bearer}".encode()), place]
         if introduction.is_principal and reply.recovering and not reply.proof:
             return reply, None

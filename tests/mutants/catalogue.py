@@ -18,6 +18,7 @@ from tests.mutants.peer_files import PEER_FILES
 from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
+from tests.mutants.secrecy import SECRECY
 from tests.mutants.standing_by import STANDING_BY
 
 _CORE = "spark_queue/core"
@@ -42,6 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FAILING_OVER,
     *STANDING_BY,
     *RIGHTS,
+    *SECRECY,
     *METRICS,
     *DASHBOARD,
     *PAGE_FIGURES,

@@ -37,7 +37,8 @@ PLAIN = "a-principals-token-of-another-maker"
 DEFINITIONS = parsing.parse(
     {"principals": {"ops": {"token_hash": [token_hash(PRINCIPALS), token_hash(PLAIN)], "rights": [{"rights": ["administer"]}]}}}
 )
-PING = codec.encode(wire.Ping(journal="j", request="r"))
+PINGED = wire.Ping(journal="j", request="r")
+PING = codec.encode(PINGED)
 
 Headers = dict[str, list[str]]
 
@@ -120,18 +121,33 @@ def test_what_the_users_own_calls_carry_opens_one_process_of_one_journal_at_one_
     """An address that the caller names may be passed on, as through a tunnel; what goes through there must open nothing else."""
     with Listener(relay_to(server)) as tunnel:
         connection = Connection(tunnel.address, "j", "p", lambda: OWN)
-        assert isinstance(connection.call(wire.Ping(journal="j", request="r"), timeout_s=30.0)[0], wire.Pong)
+        assert isinstance(connection.call(PINGED, timeout_s=30.0)[0], wire.Pong)
         (given,) = tunnel.heard[-1]["authorization"]
     assert OWN not in given
-    assert server._session.is_own(given.encode())
+    assert server._session.stands_for_token(given.encode())
     for journal_id, place in (("other", "p"), ("j", "elsewhere"), ("j", "p")):
-        assert not Session(journal_id, Logins(OWN), partial(str, place)).is_own(given.encode())
+        assert not Session(journal_id, Logins(OWN), partial(str, place)).stands_for_token(given.encode())
+
+
+def test_who_runs_the_coordinator_with_a_principals_token_is_that_principal() -> None:
+    """From its first call on: the definitions may be read only after it. Who reads them, and so knows the hash, is not."""
+    admission, logins = Admission(path="/j", journal_id="j"), Logins(PLAIN)
+    admission.claimed(1)
+    with Server(bind=Bind(), logins=logins, journal_id="j", admission=admission, location=lambda: "p") as server:
+        connection = found(server.address, PLAIN)
+        assert isinstance(connection.call(PINGED, timeout_s=30.0)[0], wire.Pong)
+        logins.know(lambda: DEFINITIONS)
+        assert server._session.stands_for_token(dict(connection._headers or [])[b"authorization"])
+        assert logins.principal_of(logins.own_header) == ("ops", token_hash(PLAIN))
+        reader = Meeting(key=key_of(PLAIN), journal_id="j", location="p")
+        forged = reader.bearer(reader.key, server._session._name)
+        assert not server._session.stands_for_token(f"Bearer {forged}".encode())
 
 
 def test_a_caller_is_known_again_by_the_next_process_at_the_address(server: Server) -> None:
     connection = Connection(server.address, "j", "p", lambda: OWN)
     for _ in range(2):
-        assert isinstance(connection.call(wire.Ping(journal="j", request="r"), timeout_s=30.0)[0], wire.Pong)
+        assert isinstance(connection.call(PINGED, timeout_s=30.0)[0], wire.Pong)
         server._session._name = "of the next process"
 
 
