@@ -286,4 +286,10 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float, token: 
             raise
         return Verdict.GONE
     with closing(connection):
-        return connection.ping(timeout_s=timeout_s)
+        try:
+            return connection.ping(timeout_s=timeout_s)
+        except CoordinatorError as refusal:
+            # While hosts are upgraded one by one: whoever would reign must leave it alone.
+            if refusal.code != "COORDINATOR_OLDER":
+                raise
+            return Verdict.SERVES

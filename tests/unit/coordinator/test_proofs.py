@@ -41,12 +41,14 @@ PINGED = wire.Ping(journal="j", request="r")
 PING = codec.encode(PINGED)
 
 Headers = dict[str, list[str]]
+#: What is said to a frame with its headers, at an address.
+Answer = Callable[[bytes, Headers, str], bytes]
 
 
 class Listener(flight.FlightServerBase):
     """Somebody at an address, who keeps all that is sent there and answers as told."""
 
-    def __init__(self, answer: Callable[[bytes, Headers], bytes]) -> None:
+    def __init__(self, answer: Answer) -> None:
         self.heard: list[Headers] = []
         self._answer = answer
         super().__init__("grpc://127.0.0.1:0", middleware={"ear": _Ear(self.heard)})
@@ -56,7 +58,7 @@ class Listener(flight.FlightServerBase):
         return f"grpc://127.0.0.1:{self.port}"
 
     def do_action(self, _: flight.ServerCallContext, action: flight.Action) -> Iterator[Any]:
-        yield flight.Result(self._answer(action.body.to_pybytes(), self.heard[-1]))
+        yield flight.Result(self._answer(action.body.to_pybytes(), self.heard[-1], self.address))
 
 
 class _Ear(flight.ServerMiddlewareFactory):
@@ -67,9 +69,10 @@ class _Ear(flight.ServerMiddlewareFactory):
         self._heard.append({name: list(values) for name, values in headers.items()})
 
 
-def answers_anybody(frame: bytes, _: Headers) -> bytes:
+def answers_anybody(frame: bytes, _: Headers, address: str) -> bytes:
     journal = codec.decode_envelope(frame).journal
-    return codec.encode(wire.Pong(journal=journal, epoch=1, pid=1, recovering=False))
+    pong = wire.Pong(journal=journal, epoch=1, pid=1, recovering=False, address=address, wants_token=True, proof="trust me")
+    return codec.encode(pong)
 
 
 def send(address: str, frame: bytes, headers: dict[str, str]) -> bytes:
@@ -81,8 +84,8 @@ def send(address: str, frame: bytes, headers: dict[str, str]) -> bytes:
         return bytes(result.body.to_pybytes())
 
 
-def relay_to(server: Server) -> Callable[[bytes, Headers], bytes]:
-    def relay(frame: bytes, headers: Headers) -> bytes:
+def relay_to(server: Server) -> Answer:
+    def relay(frame: bytes, headers: Headers, _: str) -> bytes:
         passed = (PROOF_HEADER, LOCATION_HEADER, "authorization")
         return send(server.address, frame, {name: headers[name][0] for name in passed if name in headers})
 
@@ -167,12 +170,13 @@ def test_who_has_no_key_is_told_nothing_but_a_refusal(server: Server, header: st
 
 
 def test_an_older_coordinator_is_told_apart_and_hears_no_token() -> None:
-    def refuse(frame: bytes, _: Headers) -> bytes:
+    def refuse(frame: bytes, _: Headers, __: str) -> bytes:
         raise flight.FlightUnauthenticatedError(f"{TOKEN_REFUSAL}{codec.decode_envelope(frame).journal}")
 
     with Listener(refuse) as older:
         with pytest.raises(CoordinatorError, match=r"COORDINATOR_OLDER.*sparkq stop"):
-            ping(older.address, "j", "p", 30.0, lambda: OWN)
+            found(older.address, OWN).call(PINGED, timeout_s=30.0)
+        assert ping(older.address, "j", "p", 30.0, lambda: OWN) is Verdict.SERVES, "nobody deposes it"
         assert OWN not in str(older.heard)
 
 
