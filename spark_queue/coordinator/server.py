@@ -12,7 +12,7 @@ from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Login, Logins, address_of
-from spark_queue.coordinator.session import Session
+from spark_queue.coordinator.proofs import Proofs
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.connection import LOCATION_HEADER, PROVES, TOKEN_REFUSAL
@@ -145,8 +145,8 @@ class Server(flight.FlightServerBase):
         self._admission = admission
         self._logins = logins
         self._refusal = f"{TOKEN_REFUSAL}{journal_id}{PROVES}"
-        self._session = Session(journal_id, logins, location)
-        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(logins, self._session)}}
+        self._proofs = Proofs(journal_id, logins, location)
+        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(logins, self._proofs)}}
         address = bind.location()
         try:
             if bind.tls_cert is not None and bind.tls_key is not None:
@@ -185,7 +185,7 @@ class Server(flight.FlightServerBase):
     def _answer_introduced(self, caller: _Introduced, frame: memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
         reply = self._admission.answer_introduction(frame)
         if isinstance(reply, wire.Pong):
-            return self._session.prove(caller.meeting, caller.introduction, reply, self.address)
+            return self._proofs.prove(caller.meeting, caller.introduction, reply, self.address)
         return self._unauthenticated(context) if reply is None else reply
 
     def _answer_stranger(self, caller: _Stranger, frame: bytes | memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
@@ -227,9 +227,9 @@ class _Introduced(flight.ServerMiddleware):
 class _CallerCheck(flight.ServerMiddlewareFactory):
     """Tells who calls; nothing for the user who runs the coordinator."""
 
-    def __init__(self, logins: Logins, session: Session) -> None:
+    def __init__(self, logins: Logins, proofs: Proofs) -> None:
         self._logins = logins
-        self._session = session
+        self._proofs = proofs
 
     def start_call(
         self,
@@ -238,13 +238,13 @@ class _CallerCheck(flight.ServerMiddlewareFactory):
     ) -> flight.ServerMiddleware | None:
         # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
         meant = headers.get(LOCATION_HEADER)
-        if meant is not None and meant[0] != self._session.location():
+        if meant is not None and meant[0] != self._proofs.location():
             raise flight.FlightServerError(_LOCATION_NOT_OURS)
         introduced = headers.get(PROOF_HEADER)
         if introduced is not None:
             return self._introduced(str(introduced[0]))
         given = str(headers.get("authorization", [""])[0]).encode()
-        is_hidden = self._session.stands_for_token(given)
+        is_hidden = self._proofs.stands_for_token(given)
         if is_hidden:
             given = self._logins.own_header
         # A principal may run the coordinator, and is held to its rights all the same.
@@ -253,13 +253,13 @@ class _CallerCheck(flight.ServerMiddlewareFactory):
             return _Principal(*principal)
         if self._logins.is_own(given):
             if not is_hidden:
-                self._session.was_given_token()
+                self._proofs.was_given_token()
             return None
         return _Stranger(may_be_known_later=self._logins.may_be_known_later(given))
 
     def _introduced(self, header: str) -> flight.ServerMiddleware:
         introduction = Introduction.parse(header)
-        meeting = None if introduction is None else self._session.meeting(introduction)
+        meeting = None if introduction is None else self._proofs.meeting(introduction)
         if introduction is None or meeting is None:
             is_early = introduction is not None and introduction.is_principal and not self._logins.knows_principals
             return _Stranger(may_be_known_later=is_early)

@@ -16,8 +16,8 @@ from pyarrow import flight
 
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.coordinator.logins import Logins
+from spark_queue.coordinator.proofs import Proofs
 from spark_queue.coordinator.server import Admission, Server
-from spark_queue.coordinator.session import Session
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
@@ -127,9 +127,9 @@ def test_what_the_users_own_calls_carry_opens_one_process_of_one_journal_at_one_
         assert isinstance(connection.call(PINGED, timeout_s=30.0)[0], wire.Pong)
         (given,) = tunnel.heard[-1]["authorization"]
     assert OWN not in given
-    assert server._session.stands_for_token(given.encode())
+    assert server._proofs.stands_for_token(given.encode())
     for journal_id, place in (("other", "p"), ("j", "elsewhere"), ("j", "p")):
-        assert not Session(journal_id, Logins(OWN), partial(str, place)).stands_for_token(given.encode())
+        assert not Proofs(journal_id, Logins(OWN), partial(str, place)).stands_for_token(given.encode())
 
 
 def test_who_runs_the_coordinator_with_a_principals_token_is_that_principal() -> None:
@@ -140,18 +140,18 @@ def test_who_runs_the_coordinator_with_a_principals_token_is_that_principal() ->
         connection = found(server.address, PLAIN)
         assert isinstance(connection.call(PINGED, timeout_s=30.0)[0], wire.Pong)
         logins.know(lambda: DEFINITIONS)
-        assert server._session.stands_for_token(dict(connection._headers or [])[b"authorization"])
+        assert server._proofs.stands_for_token(dict(connection._headers or [])[b"authorization"])
         assert logins.principal_of(logins.own_header) == ("ops", token_hash(PLAIN))
         reader = Meeting(key=key_of(PLAIN), journal_id="j", location="p")
-        forged = reader.bearer(reader.key, server._session._name)
-        assert not server._session.stands_for_token(f"Bearer {forged}".encode())
+        forged = reader.bearer(reader.key, server._proofs._name)
+        assert not server._proofs.stands_for_token(f"Bearer {forged}".encode())
 
 
 def test_a_caller_is_known_again_by_the_next_process_at_the_address(server: Server) -> None:
     connection = Connection(server.address, "j", "p", lambda: OWN)
     for _ in range(2):
         assert isinstance(connection.call(PINGED, timeout_s=30.0)[0], wire.Pong)
-        server._session._name = "of the next process"
+        server._proofs._name = "of the next process"
 
 
 def test_who_introduces_itself_may_ask_nothing_else(server: Server) -> None:
@@ -195,7 +195,7 @@ def test_a_principals_token_goes_to_a_found_address_of_its_own_journal_only(
     store, other, file = Store(str(tmp_path / "shop")), tmp_path / "other", tmp_path / "token"
     for directory in (Path(store.path), other):
         directory.mkdir()
-    server._session.location = lambda: location_of(store)
+    server._proofs.location = lambda: location_of(store)
     advertise(store, server.address)
     file.touch(mode=0o600)
     file.write_text(token + {"nothing": "", "this journal": f" {store.path}", "another journal": f" {other}"}[names])

@@ -16,7 +16,7 @@ from spark_queue.protocol.proof import Introduction, Meeting
 _LOG = logging.getLogger(__name__)
 
 
-class Session:
+class Proofs:
     """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone.
 
     Parameters
