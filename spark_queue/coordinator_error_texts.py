@@ -62,6 +62,20 @@ COORDINATOR: dict[str, str] = {
     "UNAUTHENTICATED": (
         "The coordinator at {address} refused the token. Use that of who runs it, or of a principal, by SPARKQ_TOKEN_FILE."
     ),
+    "COORDINATOR_OLDER": (
+        "The coordinator at {address} is of an older version and wants the token itself, which is not sent any more: it would open "
+        "all journals of its user. End it with the version that started it, by `sparkq stop` there or by a signal; the next call "
+        "starts one of this version."
+    ),
+    "TOKEN_OF_OTHER_JOURNAL": (
+        "The token from {source} is for other journals than '{path}', and is sent to no other. If you trust this journal, add a "
+        "line there: the token that it gave you, a space, and the journal as you name it."
+    ),
+    "TOKEN_NAMES_NO_JOURNAL": (
+        "The token of a principal was not sent to {address}: this address stands in '{path}', which others may have written, and "
+        "the token does not say which journal it is for. In its file, or in SPARKQ_TOKEN, write the journal behind it, as in "
+        "`TOKEN {path}`; or name the address yourself as 'coordinator'."
+    ),
     "TOKEN_FILE_UNSAFE": (
         "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "
         "then run `chmod 600` on it, or delete it: the next start makes a new one."

@@ -37,7 +37,9 @@ def _print_version(asked: bool) -> None:  # As typer calls it.
     if asked:
         from importlib.metadata import version
 
-        typer.echo(f"sparkq {version('spark-queue')}")
+        from spark_queue.cli.output import say
+
+        say(f"sparkq {version('spark-queue')}")
         raise typer.Exit
 
 

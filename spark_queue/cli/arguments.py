@@ -21,7 +21,10 @@ JournalPath = Annotated[str, typer.Argument(metavar="JOURNAL", help="Directory o
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
 StorageOptions = Annotated[
-    list[str] | None, typer.Option("--storage-option", "-o", metavar="KEY=VALUE", help="Option of the object store; may repeat.")
+    list[str] | None,
+    typer.Option(
+        "--storage-option", "-o", metavar="KEY=VALUE", help="Option of the object store; may repeat. No secrets: others see them."
+    ),
 ]
 Coordinator = Annotated[
     str | None,
@@ -56,17 +59,34 @@ def open_target(path: str, storage: list[str] | None, coordinator: str | None = 
     ConfigError
         BAD_VALUE when a storage option is not KEY=VALUE.
     """
-    return spark_queue.Journal(path, storage_options=storage_options(storage), coordinator=coordinator, token_file=token_file)
+    options = storage_options(path, storage)
+    return spark_queue.Journal(path, storage_options=options, coordinator=coordinator, token_file=token_file)
 
 
-def storage_options(storage: list[str] | None) -> dict[str, str]:
-    """Read storage options from KEY=VALUE texts; the values may be secrets and are never shown."""
-    options: dict[str, str] = {}
+def storage_options(path: str, storage: list[str] | None) -> dict[str, str]:
+    """Return the storage options of a journal: what the user's file of stores says, and over it KEY=VALUE texts.
+
+    The values may be secrets and are never shown.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE when one is not KEY=VALUE; STORES_UNREADABLE.
+    """
+    from spark_queue.cli.output import warn
+    from spark_queue.journal.layout import Store
+    from spark_queue.journal.objects import is_secret
+    from spark_queue.replication.peer_stores import options_of, stores_path
+
+    options = options_of(Store(path).path) or {}
     for number, text in enumerate(storage or [], start=1):
         key, sign, value = text.partition("=")
         if not sign or not key:
             raise bad_argument("--storage-option", f"number {number}", "KEY=VALUE")
         options[key] = value
+        if is_secret(key):
+            visible = "the list of processes and the shell's history show it. Write it to"
+            warn("warning", f"'{key}' is given by -o: {visible} {stores_path()}, or let the environment say it.", style="yellow")
     return options
 
 

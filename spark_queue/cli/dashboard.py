@@ -66,4 +66,4 @@ def dashboard(
     def announce(address: str) -> None:
         show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
 
-    serve([Store(path, storage_options(storage)) for path in journals], options, announce)
+    serve([Store(path, storage_options(path, storage)) for path in journals], options, announce)

@@ -39,7 +39,7 @@ def init(
     """Create a journal."""
     from spark_queue.journal.reader import open_reader
 
-    made = spark_queue.Journal.create(journal, definitions, storage_options=storage_options(storage))
+    made = spark_queue.Journal.create(journal, definitions, storage_options=storage_options(journal, storage))
     reader = open_reader(made.store)
     queues = list(reader.definitions().queues)
     following = f"Queues: {', '.join(queues)}." if queues else f"Next: sparkq apply {journal} queues.toml"

@@ -19,12 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-import typer
-
 from spark_queue import delta_jars
 from spark_queue.cli.arguments import open_target
 from spark_queue.cli.certificates import try_certificates
-from spark_queue.cli.output import out, progress, show_json, table
+from spark_queue.cli.output import draw, progress, say, show_json, table
 from spark_queue.cli.store_rights import Finding, try_rights
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
@@ -80,10 +78,10 @@ def doctor(path: str | None, storage: list[str] | None, coordinator: str | None,
     if as_json:
         show_json(findings)
     else:
-        out().print(table(findings, ("check", "result", "found"), cut=False))
+        draw(table(findings, ("check", "result", "found"), cut=False))
         for each in findings:
             if each["advice"]:
-                typer.echo(f"{each['check']}: {each['advice']}")
+                say(f"{each['check']}: {each['advice']}")
     if any(each["result"] == "failed" for each in findings):
         sys.exit(1)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
-from spark_queue.cli.output import out, show_json, table
+from spark_queue.cli.output import draw, say, show_json, table
 from spark_queue.core.records import Kind
 from spark_queue.settings.timestamps import to_text
 
@@ -48,11 +48,11 @@ def log(
     if json:
         show_json(rows)
     elif rows:
-        out().print(table(rows, _COLUMNS))
+        draw(table(rows, _COLUMNS))
         more = f" --before {rows[-1]['record']} shows older ones." if page.total > len(rows) else ""
         for row in applied:
             if row["changes"]:
-                typer.echo("\n  ".join([f"Record {row['record']}:", *row["changes"]]))
-        typer.echo(f"{len(rows):,} of {page.total:,} records.{more}")
+                say("\n  ".join([f"Record {row['record']}:", *row["changes"]]))
+        say(f"{len(rows):,} of {page.total:,} records.{more}")
     else:
-        typer.echo(f"There are no such records. The log has these kinds: {', '.join(page.kinds)}.")
+        say(f"There are no such records. The log has these kinds: {', '.join(page.kinds)}.")

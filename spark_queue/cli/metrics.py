@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from spark_queue.cli.arguments import PerSubscription, StorageOptions, bad_argument, open_target
+from spark_queue.cli.output import show_exact
 
 if TYPE_CHECKING:
     from spark_queue.journal.layout import Store
@@ -46,7 +47,7 @@ def metrics(
         _keep(stores, textfile, every_s=every, per_subscription=per_subscription)
     families = observe(stores, per_subscription=per_subscription)
     if textfile is None:
-        typer.echo(render(families).decode(), nl=False)
+        show_exact(render(families).decode())
     else:
         _write(families, textfile)
 

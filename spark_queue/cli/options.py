@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_queue.cli.arguments import Json
-from spark_queue.cli.output import out, show_json, table
+from spark_queue.cli.output import draw, show_exact, show_json, table
 
 if TYPE_CHECKING:
     from spark_queue.settings.tables import RegistryRow
@@ -31,13 +30,13 @@ def options(
     if json:
         show_json({name: [asdict(row) for row in rows] for name, rows in tables.items()} | {"expressions": accepted()})
     elif markdown:
-        sys.stdout.write("\n".join([*map(to_markdown, tables.values()), expressions_to_markdown(accepted())]))
+        show_exact("\n".join([*map(to_markdown, tables.values()), expressions_to_markdown(accepted())]))
     else:
         for name, rows in tables.items():
             columns = ("name", "default", "applies_to", "about")
-            out().print(table([asdict(row) for row in rows], columns, title=_TITLES[name], cut=False))
+            draw(table([asdict(row) for row in rows], columns, title=_TITLES[name], cut=False))
         rows_of = [{"part": part, "accepted": text} for part, text in accepted().items()]
-        out().print(table(rows_of, ("part", "accepted"), title="What expressions may use", cut=False))
+        draw(table(rows_of, ("part", "accepted"), title="What expressions may use", cut=False))
 
 
 def to_markdown(rows: Sequence[RegistryRow]) -> str:

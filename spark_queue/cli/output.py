@@ -1,5 +1,8 @@
 """How verbs speak: tables for people, JSON for programs, and a progress bar for what takes long.
 
+All that a verb prints passes here, since much of it was written by others: bodies, errors, names. It is never markup, and what
+would command a terminal is shown instead.
+
 What draws is loaded when it is first used, so that a verb's declaration, which help reads, may import from here.
 """
 
@@ -7,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -21,6 +25,14 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
+    from rich.text import Text
+
+#: Exit code where a queue has an alarm, or somebody should look at a peer; 2 is that of wrong usage.
+ALARM_EXIT_CODE = 3
+
+#: What no terminal is sent: controls (C0 without tab and end of line, DEL, C1), what turns the direction of writing, other ends of
+#: lines, and halves of characters, which no stream takes.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 #: Cells of tables for people are cut to this many characters.
 CELL_CHARACTERS = 60
@@ -34,7 +46,7 @@ WIDE = 200
 
 @cache
 def out() -> Console:
-    """Return where tables and coloured lines are printed for people; plain lines go through `typer.echo`."""
+    """Return where tables and coloured lines are printed for people."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
@@ -53,12 +65,44 @@ def show(value: Any, text: str, *, as_json: bool) -> None:
     if as_json:
         show_json(value)
     else:
-        typer.echo(text)
+        say(text)
+
+
+def say(text: str, *, style: str = "", is_news: bool = False) -> None:
+    """Print lines for people; news go to stderr, beside what the verb was asked for."""
+    if style:
+        draw(styled(text, style))
+    else:
+        typer.echo(harmless(text), err=is_news)
+
+
+def warn(kind: str, text: str, *, style: str) -> None:
+    """Print on stderr what people should know, after a word that says of which kind it is."""
+    err().print(styled(kind, style) + styled(f" {text}"), soft_wrap=True)
+
+
+def styled(text: str, style: str = "") -> Text:
+    """Return text for people, none of which is markup."""
+    from rich.text import Text
+
+    return Text(harmless(text), style=style)
+
+
+def harmless(text: str) -> str:
+    """Return text with what commands a terminal shown as escapes."""
+    return _COMMANDS.sub(lambda found: _escape(ord(found[0])), text)
 
 
 def show_json(value: Any) -> None:
-    """Print a value as JSON; times as ISO-8601, bytes as base64."""
-    sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
+    """Print a value as JSON; times as ISO-8601, bytes as base64. What commands a terminal is escaped, and so reads as it was."""
+    text = json.dumps(value, default=_plain, ensure_ascii=False)
+    sys.stdout.write(_COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.flush()
+
+
+def show_exact(text: str) -> None:
+    """Print what is for programs as it is, but for a terminal as people may see it."""
+    sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 
@@ -69,7 +113,7 @@ def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
         message = {"error": {"code": refusal.code, "message": text, "facts": dict(refusal.facts)}}
         sys.stderr.write(json.dumps(message, default=_plain) + "\n")
     else:
-        err().print(f"[bold red]error[/] {_escaped(text)}", soft_wrap=True)
+        warn("error", text, style="bold red")
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None, cut: bool = True) -> Table:
@@ -78,10 +122,15 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: s
 
     drawn = Table(title=title, title_justify="left", header_style="bold")
     for name in columns:
-        drawn.add_column(name.replace("_", " "), overflow="fold")
+        drawn.add_column(styled(name.replace("_", " ")), overflow="fold")
     for row in rows:
-        drawn.add_row(*(_escaped(_cell(row.get(name), cut=cut)) for name in columns))
+        drawn.add_row(*(styled(_cell(row.get(name), cut=cut)) for name in columns))
     return drawn
+
+
+def draw(drawn: Table | Text) -> None:
+    """Print what `table` or `styled` made."""
+    out().print(drawn, soft_wrap=not hasattr(drawn, "columns"))
 
 
 def columns_that_fit() -> int:
@@ -96,7 +145,7 @@ def progress(*, counted: bool = False) -> Progress:
     amount = [rich.MofNCompleteColumn()] if counted else [rich.TextColumn("{task.percentage:>3.0f}%")]
     return rich.Progress(
         rich.SpinnerColumn(),
-        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(),
         *amount,
         rich.TimeElapsedColumn(),
@@ -106,8 +155,8 @@ def progress(*, counted: bool = False) -> Progress:
     )
 
 
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _cell(value: Any, *, cut: bool) -> str:

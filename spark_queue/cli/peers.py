@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, TokenFile, open_target
-from spark_queue.cli.output import out, show_json, table
+from spark_queue.cli.output import ALARM_EXIT_CODE, draw, say, show_json, table
 from spark_queue.cli.peer_changes import drain, forget, reset, skip
 
 if TYPE_CHECKING:
@@ -22,22 +22,19 @@ _COLUMNS = (
     "transferred_in", "transferred_out",
 )  # fmt: skip
 
-#: Exit code where a rule is broken, or a peer is not pulled.
-BROKEN_EXIT_CODE = 2
-
 
 def check(journal: JournalPath, *, storage: StorageOptions = None, json: Json = False) -> None:
-    """Check whether the definitions of all instances fit each other. Starts nothing. Exits with 2 where they do not."""
+    """Check whether the definitions of all instances fit each other. Starts nothing. Exits with 3 where they do not."""
     done = open_target(journal, storage).check_peers()
     if json:
         show_json(asdict(done))
     else:
-        out().print(table(_rows(done), ("rule", "asks_for", "broken_by"), cut=False))
-        typer.echo(f"Read: {', '.join(done.read)}.")
+        draw(table(_rows(done), ("rule", "asks_for", "broken_by"), cut=False))
+        say(f"Read: {', '.join(done.read)}.")
         for instance, reason in done.unread.items():
-            typer.echo(f"Not read: {instance}. {reason}")
+            say(f"Not read: {instance}. {reason}")
     if not done.fits:
-        raise SystemExit(BROKEN_EXIT_CODE)
+        raise SystemExit(ALARM_EXIT_CODE)
 
 
 def status(
@@ -48,17 +45,17 @@ def status(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show how pulling from each peer goes. Starts nothing. Exits with 2 where somebody should look."""
+    """Show how pulling from each peer goes. Starts nothing. Exits with 3 where somebody should look."""
     found = open_target(journal, storage, coordinator, token_file).peer_status()
     if json:
         show_json([asdict(each) for each in found])
     else:
-        out().print(table([asdict(each) for each in found], _COLUMNS))
+        draw(table([asdict(each) for each in found], _COLUMNS))
         for each in found:
             for reason in [*([] if each.trouble is None else [each.trouble]), *each.disagreements]:
-                typer.echo(f"{each.peer}: {reason}")
+                say(f"{each.peer}: {reason}")
     if any(each.trouble or each.disagreements or each.reachable is False for each in found):
-        raise SystemExit(BROKEN_EXIT_CODE)
+        raise SystemExit(ALARM_EXIT_CODE)
 
 
 def _rows(done: PeerCheck) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, TokenFile, bad_argument, open_target
-from spark_queue.cli.output import err, progress, show
+from spark_queue.cli.output import harmless, progress, show, warn
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def publish(
     if waiting is not None:
         waiting.wait(sent.commits)
     if not sent.standing:
-        err().print(f"[yellow]warning[/] '{file}' holds no rows.", soft_wrap=True)
+        warn("warning", f"'{file}' holds no rows.", style="yellow")
     repeated = f", {sent.duplicates:,} were there already" if sent.duplicates else ""
     text = f"Published {sent.rows:,} message(s){repeated}."
     show({"rows": sent.rows, "duplicates": sent.duplicates}, text, as_json=json)
@@ -164,7 +164,7 @@ def _publish_all(
     sent: _Sent,
     first_sequence: int | None,
 ) -> None:
-    task = bar.add_task(f"publishing {source.name}", total=source.size_bytes)
+    task = bar.add_task(harmless(f"publishing {source.name}"), total=source.size_bytes)
     lines = 0
     for batch in source.batches(batch_rows):
         # Rows are numbered by their place in the file, whatever --batch-rows is, so that a repeat of the file is known as one.
@@ -178,7 +178,7 @@ def _publish_all(
             raise
         sent.commits.append(published)
         sent.rows, sent.duplicates, lines = sent.rows + published.rows, sent.duplicates + published.duplicates, lines + len(batch)
-        bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {sent.rows:,} messages")
+        bar.update(task, completed=source.read_bytes, description=harmless(f"publishing {source.name}: {sent.rows:,} messages"))
 
 
 def _to_rows(batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: str | None) -> pa.Table:

@@ -20,7 +20,7 @@ from spark_queue.cli.arguments import (
     bad_argument,
     open_target,
 )
-from spark_queue.cli.output import out, progress, show, show_json, table
+from spark_queue.cli.output import draw, progress, say, show, show_json, table
 from spark_queue.core.records import Outcome
 from spark_queue.settings.timestamps import parse_moment, to_text
 
@@ -225,13 +225,13 @@ def dead_letters(
     if json:
         show_json(rows)
     elif rows:
-        out().print(table(rows, list(rows[0])))
+        draw(table(rows, list(rows[0])))
         if len(kinds) > limit:
             more = sum(len(kind.rows) for kind in kinds[limit:])
-            typer.echo(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")
-        typer.echo(f"sparkq redrive {journal} {queue} gives them back, and takes the same options; begin with --dry-run.")
+            say(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")
+        say(f"sparkq redrive {journal} {queue} gives them back, and takes the same options; begin with --dry-run.")
     else:
-        typer.echo(f"Queue '{queue}' has no such dead letters.")
+        say(f"Queue '{queue}' has no such dead letters.")
 
 
 def _choice(reason: str | None, error: str | None, since: str | None, until: str | None) -> dict[str, Any]:

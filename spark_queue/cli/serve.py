@@ -20,7 +20,7 @@ from spark_queue.cli.arguments import (
     bad_argument,
     open_target,
 )
-from spark_queue.cli.output import show
+from spark_queue.cli.output import say, show
 from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def serve(
     if daemon:
         announce(launch(options, timeout_s=START_S))
         if not json:
-            typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
+            say(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logs.configure(log_format)
     environment = _environment(options)
@@ -111,7 +111,7 @@ def _environment(options: StartOptions) -> Environment:
 
     told, scraped_at = process.start_metrics(options)
     if scraped_at is not None:
-        typer.echo(f"Metrics are at {scraped_at}.", err=True)
+        say(f"Metrics are at {scraped_at}.", is_news=True)
     return process.Environment(metrics=told)
 
 
@@ -130,12 +130,12 @@ def _stand_by(options: StartOptions, announce: Callable[[str], None], environmen
     try:
         process.stand_by(options, announce, _waits, told_to_end, environment)
     except KeyboardInterrupt:
-        typer.echo("It ends without having served.", err=True)
+        say("It ends without having served.", is_news=True)
 
 
 def _waits(address: str) -> None:
     found = f"Another coordinator serves this journal at {address}"
-    typer.echo(f"{found}; this one takes over when that one is silent. Ctrl-C ends the waiting.", err=True)
+    say(f"{found}; this one takes over when that one is silent. Ctrl-C ends the waiting.", is_news=True)
 
 
 def _metrics(text: str | None, token_file: Path | None, *, per_subscription: bool) -> MetricsOptions | None:

@@ -12,7 +12,7 @@ import typer
 from pyroaring import BitMap64
 
 from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, bad_argument, open_target, parse_as_of
-from spark_queue.cli.output import columns_that_fit, out, show, show_json, table
+from spark_queue.cli.output import ALARM_EXIT_CODE, columns_that_fit, draw, out, say, show, show_json, styled, table
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.settings.timestamps import to_text
@@ -30,9 +30,6 @@ WATCH_S = 2.0
 
 #: When it looked, by a monotonic clock in milliseconds, and what it saw, by queue.
 _Look: TypeAlias = "tuple[int, dict[str, dict[str, Any]]]"
-
-#: Exit code of ``sparkq status`` where a queue has an alarm.
-ALARM_EXIT_CODE = 2
 
 #: What people see first; the rest is in --json.
 _COLUMNS = (
@@ -60,7 +57,7 @@ def status(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show how the queues are doing. Starts nothing. Exits with 2 where a queue has an alarm."""
+    """Show how the queues are doing. Starts nothing. Exits with 3 where a queue has an alarm."""
     target, time_or_record = open_target(journal, storage), parse_as_of(as_of)
 
     def read() -> list[dict[str, Any]]:
@@ -73,7 +70,7 @@ def status(
     if json:
         show_json(rows)
     elif not rows:
-        typer.echo(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
+        say(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
     else:
         _show(rows)
     if any(row["alarm"] for row in rows):
@@ -90,17 +87,17 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
         with Live(console=out(), auto_refresh=False) as live:
             while True:
                 rows = read()
-                live.update(Group(_table(rows), *_notices(rows), *_paces(looks, rows)), refresh=True)
+                live.update(Group(_table(rows), *_notices(rows), *map(styled, _paces(looks, rows))), refresh=True)
                 time.sleep(WATCH_S)
     while True:
         rows = read()
         if as_json:
             show_json(rows)
         else:
-            typer.echo(to_text(SystemClock().wall_ms()))
+            say(to_text(SystemClock().wall_ms()))
             _show(rows)
             for pace in _paces(looks, rows):
-                typer.echo(pace)
+                say(pace)
         time.sleep(WATCH_S)
 
 
@@ -130,9 +127,9 @@ def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    out().print(_table(rows))
+    draw(_table(rows))
     for notice in _notices(rows):
-        out().print(notice, soft_wrap=True)
+        draw(notice)
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -155,17 +152,16 @@ def _ages(row: dict[str, Any]) -> dict[str, str]:
 
 def _notices(rows: list[dict[str, Any]]) -> list[Text]:
     """Return what somebody should look at."""
-    from rich.text import Text
-
     foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
     notices = [
-        Text(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), style="yellow")
+        styled(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), "yellow")
         for message_type, files in foreign.items()
     ]
-    alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}" for row in rows if row["alarm"]]
+    # The error of a batch may have several lines, and must not look like another alarm.
+    alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}".replace("\n", "\n  ") for row in rows if row["alarm"]]
     claimed = "proxied transfer is on. What a lost owner had delivered may be delivered again."
-    notices += [Text(f"Queue '{row['queue']}': {claimed}", style="yellow") for row in rows if row["proxied_transfer_allowed"]]
-    return [*notices, *(Text(alarm, style="bold red") for alarm in alarms)]
+    notices += [styled(f"Queue '{row['queue']}': {claimed}", "yellow") for row in rows if row["proxied_transfer_allowed"]]
+    return [*notices, *(styled(alarm, "bold red") for alarm in alarms)]
 
 
 def peek(
@@ -201,7 +197,7 @@ def peek(
         return
     if not rows:
         none = f"View '{view}' of queue '{queue}' is empty." if where is None else f"No message that came into '{queue}' matches."
-        typer.echo(none)
+        say(none)
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
@@ -213,13 +209,13 @@ def peek(
     index = names.index("bookmark") if wanted is None and "bookmark" in shown else 0
     until = 1 + sum(name in shown for name in names[:index]) if index else len(shown)
     del shown[max(1, until - surplus) : until]
-    out().print(table(rows, shown))
+    draw(table(rows, shown))
     if where is not None:
-        typer.echo(f"The life of one: sparkq explain {journal} {queue} BOOKMARK")
+        say(f"The life of one: sparkq explain {journal} {queue} BOOKMARK")
     if silent:
-        typer.echo(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
+        say(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
     if surplus:
-        typer.echo(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.")
+        say(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.")
 
 
 def _find(

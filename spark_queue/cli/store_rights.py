@@ -37,7 +37,7 @@ def try_rights(journal: Journal) -> Finding:
     definitions = journal.definitions()
     if not definitions.principals:
         return Finding(result="ok", found="no principals: the token of who runs the coordinator has every right")
-    principal = definitions.principal_with(token_hash(user_files.token()))
+    principal = definitions.principal_with(token_hash(user_files.token(store=journal.store)))
     if principal is None:
         advice = f"Call with a token of one of {', '.join(definitions.principals)}."
         return Finding(result="warning", found="the token is no principal's", advice=advice)

@@ -31,7 +31,7 @@ def new(
         f"Token of {name}, printed this once; it is stored nowhere:",
         f"  {token}",
         "The caller has it in a file of mode 0600, named by --token-file, token_file= in Python, the option tokenFile of a stream,",
-        f"or {TOKEN_FILE_VARIABLE}; or in {TOKEN_VARIABLE}.",
+        f"or {TOKEN_FILE_VARIABLE}; or in {TOKEN_VARIABLE}. Behind it, after a space, stands the journal that it is for.",
         f"In the definitions, under [principals.{name}]:",
         f'  token_hash = "{token_hash(token)}"',
     ]

@@ -6,10 +6,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
-import typer
 from rich.progress import Progress
 
-from spark_queue.cli.output import out, progress, show_json
+from spark_queue.cli.output import progress, say, show_json
 from spark_queue.cli.verify_peers import of_peers
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.relocation import MergedFile
@@ -57,16 +56,16 @@ def _show(
     journal: DeltaJournal, records: Sequence[Record], seen: PointInTime | None, problems: list[str], warnings: list[str]
 ) -> None:
     for warning in warnings:
-        out().print(warning, style="yellow", markup=False, soft_wrap=True)
+        say(warning, style="yellow")
     for problem in problems:
-        out().print(problem, style="red", markup=False, soft_wrap=True)
+        say(problem, style="red")
     if problems:
-        typer.echo(f"Journal {journal.journal_id}: {len(problems)} problem(s).")
+        say(f"Journal {journal.journal_id}: {len(problems)} problem(s).")
     elif seen is not None:
         # Counted as status counts them: also what no coordinator has seen yet.
         messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
         text = f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
-        typer.echo(f"Journal {journal.journal_id}: {text}")
+        say(f"Journal {journal.journal_id}: {text}")
 
 
 def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], PointInTime | None, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from spark_queue.client.dry_runs import try_out
@@ -96,7 +97,8 @@ def plan(
         check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
         if message_type != old.message_types.get(name):
             journal.check_message_table(name, message_type.columns)
-    try_out(now, Apply(definitions=dict(wanted.stored), reset=reset), endpoint)
+    token = None if endpoint is None else partial(endpoint.token, journal.store)
+    try_out(now, Apply(definitions=dict(wanted.stored), reset=reset), token)
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -17,7 +18,8 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict, tells_no_address
+from spark_queue.protocol.addresses import tells_no_address
+from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
 from spark_queue.protocol.journal_location import location_of
@@ -92,6 +94,7 @@ class CoordinatorClient:
         self._endpoint = endpoint
         #: Which of several addresses is tried next.
         self._turn = 0
+        self._launched: str | None = None
         self._start = start
         self._connection: Connection | None = None
         self._finding = threading.Lock()
@@ -220,12 +223,14 @@ class CoordinatorClient:
         options = StartOptions(path=store.path, storage_options=dict(store.storage_options), journal_id=self._journal_id)
         while True:
             try:
-                return launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
+                self._launched = launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
             except CoordinatorError as refusal:
                 # Somebody on another host was faster: the next one finds it alive.
                 if refusal.code != "COORDINATOR_DEPOSED" or time.monotonic() >= deadline_s:
                     raise
                 _LOG.info("Lost an election: %s", refusal)
+            else:
+                return self._launched
 
     def _advertised_address(self) -> str | None:
         advertised = read_advertisement(self._store, self._journal_id)
@@ -245,7 +250,9 @@ class CoordinatorClient:
             connection.close()
 
     def _open(self, address: str) -> Connection:
-        return Connection(address, self._journal_id, location_of(self._store), self._endpoint.token)
+        token, is_found = partial(self._endpoint.token, self._store), self._endpoint.addresses is None and address != self._launched
+        check_sends = partial(self._endpoint.check_sends, self._store) if is_found else None
+        return Connection(address, self._journal_id, location_of(self._store), token, check_sends)
 
     def _unavailable(self, reason: str) -> CoordinatorError:
         log = str(user_files.log_path(self._journal_id, location_of(self._store)))
@@ -265,12 +272,8 @@ def call_once(
 
     Parameters
     ----------
-    store, journal_id, endpoint, start
-        As for `CoordinatorClient`.
-    request
-        What is asked.
-    timeout_s
-        How long to go on asking, in seconds; as `CoordinatorClient.call` where it is not given.
+    store, journal_id, request, endpoint, start, timeout_s
+        As for `CoordinatorClient` and its `call`.
 
     Raises
     ------
@@ -290,10 +293,7 @@ def _reachable(advertised: Advertisement) -> bool:
 
 
 def _attempt_s(request: wire.AnyRequest) -> float:
-    match request:
-        case commands.Next():
-            return ATTEMPT_S + request.wait_ms / 1000
-        case commands.Apply() | commands.SettleWhere() | commands.Purge() | commands.FindDeadLetters():
-            return APPLY_ATTEMPT_S
-        case _:
-            return ATTEMPT_S
+    if isinstance(request, commands.Next):
+        return ATTEMPT_S + request.wait_ms / 1000
+    is_long = isinstance(request, commands.Apply | commands.SettleWhere | commands.Purge | commands.FindDeadLetters)
+    return APPLY_ATTEMPT_S if is_long else ATTEMPT_S

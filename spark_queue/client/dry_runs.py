@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from spark_queue.client.writing_rights import NOBODY
@@ -27,33 +29,35 @@ def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) ->
     SparkQueueError
         What the coordinator would refuse.
     """
-    return try_out(state_at(open_journal(store)), command, endpoint)
+    return try_out(state_at(open_journal(store)), command, partial(endpoint.token, store))
 
 
-def try_out(now: PointInTime, command: commands.QueueCommand | commands.Apply, endpoint: Endpoint | None) -> replies.CoreReply:
+def try_out(
+    now: PointInTime, command: commands.QueueCommand | commands.Apply, token: Callable[[], str] | None
+) -> replies.CoreReply:
     """Decide about a command on the journal as it is `now`, whose state is changed in memory.
 
     Parameters
     ----------
-    endpoint
-        Who asks; None for the owner of the store, who needs no right.
+    token
+        Gives the token of who asks; None for the owner of the store, who needs no right.
 
     Raises
     ------
     SparkQueueError
         What the coordinator would refuse.
     """
-    caller = None if endpoint is None else _caller(now.state.definitions, command, endpoint, now_ms=now.now_ms)
+    caller = None if token is None else _caller(now.state.definitions, command, token, now_ms=now.now_ms)
     return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
 
 
 def _caller(
-    definitions: Definitions, command: commands.QueueCommand | commands.Apply, endpoint: Endpoint, *, now_ms: int
+    definitions: Definitions, command: commands.QueueCommand | commands.Apply, token: Callable[[], str], *, now_ms: int
 ) -> Caller | None:
     """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
     if not definitions.principals:
         return None
-    principal = definitions.principal_with(token_hash(endpoint.token()))
+    principal = definitions.principal_with(token_hash(token()))
     expiry = None if principal is None else principal.expiry(now_ms)
     if expiry is not None:
         raise expiry

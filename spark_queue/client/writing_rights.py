@@ -10,14 +10,13 @@ from collections.abc import Iterable
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import WRITE
 from spark_queue.errors import AccessError
-from spark_queue.protocol.connection import Endpoint
 from spark_queue.protocol.tokens import token_hash
 
 #: How errors name a caller whose token is no principal's.
 NOBODY = "(nobody: the token is no principal's)"
 
 
-def check_writes(definitions: Definitions, names: Iterable[str], endpoint: Endpoint) -> None:
+def check_writes(definitions: Definitions, names: Iterable[str], token: str) -> None:
     """Refuse to publish to names without the right, which is one on the name alone.
 
     Who may publish to a queue's name may do so also where it goes to a default target, and has no right on that target itself.
@@ -27,8 +26,7 @@ def check_writes(definitions: Definitions, names: Iterable[str], endpoint: Endpo
     AccessError
         ACCESS_DENIED.
     """
-    given = token_hash(endpoint.token())
-    known = definitions.principal_with(given)
+    known = definitions.principal_with(token_hash(token))
     for name in names:
         if known is None or not known.may(WRITE, name):
             principal = NOBODY if known is None else known.name

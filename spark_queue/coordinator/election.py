@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from spark_queue.coordinator.reign_clock import ReignClock, check_skew
 from spark_queue.core.records import Kind, Record
@@ -20,7 +21,7 @@ from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, ControlLog
-from spark_queue.protocol.connection import Verdict, ping
+from spark_queue.protocol.connection import LOCAL, Verdict, ping
 from spark_queue.protocol.discovery import RENEWAL_S, AdvertisementStore, read_advertisement
 from spark_queue.protocol.host import is_loopback
 from spark_queue.protocol.journal_location import location_of
@@ -78,7 +79,7 @@ def election_ports(store: Store, journal_id: str, clock: Clock) -> ElectionPorts
     """Return what an election over a journal looks at."""
     return ElectionPorts(
         advertisements=store,
-        ping=lambda address, timeout_s: ping(address, journal_id, location_of(store), timeout_s),
+        ping=lambda address, timeout_s: ping(address, journal_id, location_of(store), timeout_s, partial(LOCAL.token, store)),
         clock=clock,
         pause=time.sleep,
     )

@@ -7,12 +7,13 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.protocol.tokens import TOKEN_PREFIX, token_hash
+from spark_queue.protocol.proof import key_of
+from spark_queue.protocol.tokens import is_principals, token_hash
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,7 +56,11 @@ class Logins:
     """
 
     def __init__(self, own_token: str, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self._own = own_token.encode()
+        self.own = own_token.encode()
+        #: How a call would have that token.
+        self.own_header = b"Bearer " + self.own
+        #: What the user who runs the coordinator and this process both know.
+        self.own_key = key_of(own_token)
         self._pause = pause
         self._definitions: Callable[[], Definitions] | None = None
         self._lock = threading.Lock()
@@ -68,23 +73,34 @@ class Logins:
         """Tell principals from now on, by the definitions that hold."""
         self._definitions = definitions
 
+    def keys_of_principals(self) -> Iterator[bytes]:
+        """Yield what principals and this process both know, as does who reads the definitions."""
+        if self._definitions is not None:
+            for principal in self._definitions().principals.values():
+                yield from (each.encode() for each in principal.token_hash)
+
     def principal_of(self, header: bytes) -> tuple[str, str] | None:
         """Return the principal whose token an authorization header has, and the token's hash; None for none that is known."""
         definitions = None if self._definitions is None else self._definitions()
         if definitions is None or not definitions.principals:
             return None
         # Hashes are compared, so the time that it takes tells nothing of a token.
-        given = token_hash(_token_of(header).decode(errors="replace"))
+        given = token_hash(token_of(header).decode(errors="replace"))
         known = definitions.principal_with(given)
         return None if known is None else (known.name, given)
 
     def is_own(self, header: bytes) -> bool:
         """Return whether a header has the token of the user who runs the coordinator."""
-        return hmac.compare_digest(_token_of(header), self._own)
+        return hmac.compare_digest(token_of(header), self.own)
+
+    @property
+    def knows_principals(self) -> bool:
+        """Whether it is known who the principals are."""
+        return self._definitions is not None
 
     def may_be_known_later(self, header: bytes) -> bool:
         """Return whether a header may have a principal's token, and nobody knows yet who the principals are."""
-        return self._definitions is None and _token_of(header).startswith(TOKEN_PREFIX.encode())
+        return not self.knows_principals and is_principals(token_of(header).decode(errors="replace"))
 
     def refused(self, address: str) -> None:
         """Count a failed login, and wait before it is answered. Its token is written nowhere."""
@@ -108,7 +124,7 @@ class Logins:
                     self._waiting -= 1
 
 
-def _token_of(header: bytes) -> bytes:
+def token_of(header: bytes) -> bytes:
     """Return the token of an authorization header; nothing where it has none. The scheme has any case of letters (RFC 9110)."""
     scheme, _, token = header.partition(b" ")
     return token.strip(b" ") if scheme.lower() == b"bearer" else b""

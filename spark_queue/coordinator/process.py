@@ -160,7 +160,7 @@ def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
     refusals = RefusalLog(count=None if around.metrics is None else around.metrics.refused)
     admission = Admission(path=store.path, journal_id=options.journal_id, refused=refusals.refused)
     # One that was started on demand has callers, who must have got their token from elsewhere.
-    token = user_files.token(makes_named=not options.ends_idle)
+    token = user_files.token(store=store, makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
     logins = Logins(token)
     server = Server(

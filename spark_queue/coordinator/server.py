@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Login, Logins, address_of
+from spark_queue.coordinator.proofs import Proofs
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import codec, wire
-from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL
+from spark_queue.protocol.connection import LOCATION_HEADER, PROVES, TOKEN_REFUSAL
+from spark_queue.protocol.proof import PROOF_HEADER, Introduction, Meeting
 from spark_queue.protocol.start_options import Bind
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
@@ -102,11 +104,7 @@ class Admission:
         except SparkQueueError as refusal:
             return self._refuse(request, codec.failed(refusal)), None
         if isinstance(request, wire.Ping):
-            if not self._epoch:
-                # Who only asks who serves is not refused.
-                return codec.failed(self._refusal), None
-            is_recovering = self._inbox is None
-            return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
+            return self._pong(), None
         if self._inbox is None:
             return self._refuse(request, codec.failed(self._refusal)), None
         self._prepare(who, request)
@@ -116,6 +114,20 @@ class Admission:
         if call.reply is None:
             raise ClosedError
         return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
+
+    def answer_introduction(self, frame: bytes | memoryview) -> wire.Pong | wire.Failed | None:
+        """Return the reply to who wants a proof, and so may only ask whether somebody is here; None for all else."""
+        try:
+            envelope = codec.decode_envelope(frame)
+        except SparkQueueError:
+            return None
+        return self._pong() if (envelope.kind, envelope.journal) == (wire.Ping.__name__, self._journal_id) else None
+
+    def _pong(self) -> wire.Pong | wire.Failed:
+        if not self._epoch:
+            # Who only asks who serves is not refused.
+            return codec.failed(self._refusal)
+        return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=self._inbox is None)
 
     def _refuse(self, request: wire.AnyRequest | None, reply: wire.Failed) -> wire.Failed:
         self.refused(request, reply.code)
@@ -137,8 +149,9 @@ class Server(flight.FlightServerBase):
         self._bind = bind
         self._admission = admission
         self._logins = logins
-        self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
-        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(logins, location)}}
+        self._refusal = f"{TOKEN_REFUSAL}{journal_id}{PROVES}"
+        self._proofs = Proofs(journal_id, logins, location)
+        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(logins, self._proofs)}}
         address = bind.location()
         try:
             if bind.tls_cert is not None and bind.tls_key is not None:
@@ -162,6 +175,8 @@ class Server(flight.FlightServerBase):
         try:
             if isinstance(caller, _Stranger):
                 reply, pieces = self._answer_stranger(caller, memoryview(action.body), context), None
+            elif isinstance(caller, _Introduced):
+                reply, pieces = self._answer_introduced(caller, memoryview(action.body), context), None
             else:
                 principal, given = (caller.name, caller.token_hash) if isinstance(caller, _Principal) else (None, None)
                 who = Login(principal, address_of(context.peer()), given)
@@ -172,13 +187,20 @@ class Server(flight.FlightServerBase):
         if pieces is not None:
             yield from (flight.Result(part) for part in _stream_parts(pieces))
 
+    def _answer_introduced(self, caller: _Introduced, frame: memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
+        reply = self._admission.answer_introduction(frame)
+        if isinstance(reply, wire.Pong):
+            return self._proofs.prove(caller.meeting, caller.introduction, reply, self.address)
+        return self._unauthenticated(context) if reply is None else reply
+
     def _answer_stranger(self, caller: _Stranger, frame: bytes | memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
         reply = self._admission.answer_unknown(frame) if caller.may_be_known_later else None
-        if reply is None:
-            self._logins.refused(address_of(context.peer()))
-            self._admission.refused(None, "UNAUTHENTICATED")
-            raise flight.FlightUnauthenticatedError(self._refusal)
-        return reply
+        return self._unauthenticated(context) if reply is None else reply
+
+    def _unauthenticated(self, context: flight.ServerCallContext) -> NoReturn:
+        self._logins.refused(address_of(context.peer()))
+        self._admission.refused(None, "UNAUTHENTICATED")
+        raise flight.FlightUnauthenticatedError(self._refusal)
 
 
 class _Principal(flight.ServerMiddleware):
@@ -198,12 +220,21 @@ class _Stranger(flight.ServerMiddleware):
         self.may_be_known_later = may_be_known_later
 
 
+class _Introduced(flight.ServerMiddleware):
+    """A call without a token, of somebody who has a key of this coordinator and wants a proof that it has it, too."""
+
+    def __init__(self, meeting: Meeting, introduction: Introduction) -> None:
+        super().__init__()
+        self.meeting = meeting
+        self.introduction = introduction
+
+
 class _CallerCheck(flight.ServerMiddlewareFactory):
     """Tells who calls; nothing for the user who runs the coordinator."""
 
-    def __init__(self, logins: Logins, location: Callable[[], str]) -> None:
-        self._location = location
+    def __init__(self, logins: Logins, proofs: Proofs) -> None:
         self._logins = logins
+        self._proofs = proofs
 
     def start_call(
         self,
@@ -212,16 +243,32 @@ class _CallerCheck(flight.ServerMiddlewareFactory):
     ) -> flight.ServerMiddleware | None:
         # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
         meant = headers.get(LOCATION_HEADER)
-        if meant is not None and meant[0] != self._location():
+        if meant is not None and meant[0] != self._proofs.location():
             raise flight.FlightServerError(_LOCATION_NOT_OURS)
+        introduced = headers.get(PROOF_HEADER)
+        if introduced is not None:
+            return self._introduced(str(introduced[0]))
         given = str(headers.get("authorization", [""])[0]).encode()
+        is_hidden = self._proofs.stands_for_token(given)
+        if is_hidden:
+            given = self._logins.own_header
         # A principal may run the coordinator, and is held to its rights all the same.
         principal = self._logins.principal_of(given)
         if principal is not None:
             return _Principal(*principal)
         if self._logins.is_own(given):
+            if not is_hidden:
+                self._proofs.was_given_token()
             return None
         return _Stranger(may_be_known_later=self._logins.may_be_known_later(given))
+
+    def _introduced(self, header: str) -> flight.ServerMiddleware:
+        introduction = Introduction.parse(header)
+        meeting = None if introduction is None else self._proofs.meeting(introduction)
+        if introduction is None or meeting is None:
+            is_early = introduction is not None and introduction.is_principal and not self._logins.knows_principals
+            return _Stranger(may_be_known_later=is_early)
+        return _Introduced(meeting, introduction)
 
 
 def _encode_reply(reply: wire.AnyReply) -> bytes:

@@ -58,10 +58,15 @@ def told(failure: BaseException, options: Mapping[str, str]) -> str:
     causes = [cause[1] for line in more if (cause := _CAUSE.match(line))]
     text = ": ".join([first, *causes]) or type(failure).__name__
     for key, value in options.items():
-        if _SECRET_KEY.search(key) and len(value) >= 4:
+        if is_secret(key) and len(value) >= 4:
             text = text.replace(value, "***").replace(urllib.parse.quote(value, safe=""), "***")
     text = text if len(text) <= 2 * _REASON_END else f"{text[:_REASON_END]} … {text[-_REASON_END:]}"
     return text if text.endswith(".") else f"{text}."
+
+
+def is_secret(key: str) -> bool:
+    """Return whether a storage option is a secret, by its name."""
+    return _SECRET_KEY.search(key) is not None
 
 
 def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:

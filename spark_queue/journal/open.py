@@ -91,7 +91,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     """Make a journal and give its id.
 
     The control log comes last and in one commit, so a journal either exists with all its tables or not at all; a creation
-    that was cut short is finished by the next.
+    that was cut short is finished by the next. A directory that is made for it is its user's alone.
 
     Raises
     ------
@@ -106,6 +106,8 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     check_expressions(definitions)
     if store.is_local:
         with store.failures("making the journal's directory"):
+            # A directory that is there already keeps its rights: so a journal is shared with a group.
+            Path(store.path).mkdir(mode=0o700, parents=True, exist_ok=True)
             Path(store.uri(CONTROL_LOG)).mkdir(parents=True, exist_ok=True)
     store.check_put_if_absent()
     if delta.open_table(store, CONTROL) is not None:

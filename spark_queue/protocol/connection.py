@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.host import is_loopback, keeps_secrets
-
-#: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
-TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
+from spark_queue.protocol.addresses import normalise_address, open_client, tells_no_address
+from spark_queue.protocol.discovery import is_own_word
+from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
+from spark_queue.protocol.tokens import is_principals
 
 #: Names the header that says where the caller's journal is; a coordinator refuses calls that are meant for a copy.
 LOCATION_HEADER = "sparkq-place"
@@ -29,6 +27,9 @@ TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A
 
 #: Refusals that another token may mend: the file of the token may hold a new one by now.
 _TOKEN_REFUSALS = frozenset({"UNAUTHENTICATED", "TOKEN_EXPIRED", "TOKEN_WITHDRAWN"})
+
+#: Follows the journal's id there: an older coordinator proves nothing and wants the token itself.
+PROVES = " which proves itself"
 
 _Headers = list[tuple[bytes, bytes]]
 
@@ -57,17 +58,29 @@ class Endpoint:
             raise ConfigError("BAD_VALUE", key="coordinator", where="the caller", value=text, expected=expected)
         return tuple(map(normalise_address, addresses))
 
-    def token(self) -> str:
-        """Read the token, anew each time: its file may hold another one by now.
+    def token(self, store: Store | None = None) -> str:
+        """Read the token for a journal, anew each time: its file may hold another one by now.
 
         Raises
         ------
         ConfigError
             BAD_VALUE when its file is not there.
         CoordinatorError
-            TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
+            TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty; TOKEN_OF_OTHER_JOURNAL.
         """
-        return user_files.token(self.token_file)
+        return user_files.token(self.token_file, store=store)
+
+    def check_sends(self, store: Store, address: str) -> None:
+        """Refuse to send a token to where a journal says that its coordinator is, unless the token is for this journal.
+
+        Raises
+        ------
+        CoordinatorError
+            TOKEN_NAMES_NO_JOURNAL, unless this user wrote that address; what `token` raises.
+        """
+        is_for_journal = user_files.find_token(self.token_file, store=store).is_for_journal
+        if not is_for_journal and not is_own_word(store, address):
+            raise CoordinatorError("TOKEN_NAMES_NO_JOURNAL", address=address, path=store.path)
 
     def check(self) -> None:
         """Refuse addresses and a file that no call could use, before anybody calls; connects to nobody.
@@ -82,7 +95,7 @@ class Endpoint:
         if self.token_file is not None:
             self.token()
         for address in () if self.addresses is None else self.uris():
-            _open_client(address).close()
+            open_client(address).close()
 
 
 #: A coordinator that is found or started here, with the token of the environment or of this user.
@@ -119,6 +132,9 @@ class Connection:
         Where the journal is, as `location_of` tells.
     token : callable
         Reads the token: now, and again when the coordinator refuses it, so that a new one needs no restart of its caller.
+    check_sends : callable, optional
+        Of an address that was found somewhere: refuses to send it a token. It must be the one that the coordinator says is its own.
+        None where the caller named the address.
 
     Raises
     ------
@@ -129,45 +145,95 @@ class Connection:
         TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
     """
 
-    def __init__(self, address: str, journal_id: str, location: str, token: Callable[[], str] = LOCAL.token) -> None:
+    def __init__(
+        self,
+        address: str,
+        journal_id: str,
+        location: str,
+        token: Callable[[], str] = LOCAL.token,
+        check_sends: Callable[[str], None] | None = None,
+    ) -> None:
         self.address = address
         self._journal_id = journal_id
-        self._client = _open_client(address)
+        self._client = open_client(address)
         self._location = location
         self._read_token = token
-        self._headers = self._read_headers()
+        self._check_sends = check_sends
+        self._token = token()
+        #: What calls carry, once the coordinator has proven itself.
+        self._headers: _Headers | None = None
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         """Send a request and give the reply with the Arrow stream beside it, in parts.
 
-        A refused token is read again, and the request sent once more if it has changed.
+        Before the first one the coordinator has to prove itself. A refused token is read again, and the request sent once more if
+        it has changed, or if another process may have the address by now.
 
         Raises
         ------
         ConnectionLostError
             When no answer came within `timeout_s`, or somebody else answered.
         CoordinatorError
-            UNAUTHENTICATED, FRAME_TOO_LARGE or FRAME_MALFORMED; what the token's file is refused for.
+            UNAUTHENTICATED, COORDINATOR_OLDER, FRAME_TOO_LARGE or FRAME_MALFORMED; what the token's file is refused for.
         """
-        frame, headers = codec.encode(request), self._headers
+        frame, headers, token = codec.encode(request), self._headers, self._token
         try:
-            answer = self._send(frame, headers, timeout_s)
+            answer = self._ask(frame, timeout_s)
         except CoordinatorError as refusal:
-            if refusal.code not in _TOKEN_REFUSALS or not self._has_other_token(headers):
+            if refusal.code not in _TOKEN_REFUSALS or not self._begins_anew(headers, token):
                 raise
         else:
             reply = answer[0]
-            if not (isinstance(reply, wire.Failed) and reply.code in _TOKEN_REFUSALS and self._has_other_token(headers)):
+            if not (isinstance(reply, wire.Failed) and reply.code in _TOKEN_REFUSALS and self._begins_anew(None, token)):
                 return answer
-        return self._send(frame, self._headers, timeout_s)
+        return self._ask(frame, timeout_s)
 
-    def _read_headers(self) -> _Headers:
-        return [(b"authorization", f"Bearer {self._read_token()}".encode()), (LOCATION_HEADER.encode(), self._location.encode())]
+    def _ask(self, frame: bytes, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+        headers = self._headers
+        if headers is None:
+            reply, headers = self._meet(timeout_s)
+            if headers is None:
+                recovering = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal_id)
+                return (reply if isinstance(reply, wire.Failed) else codec.failed(recovering)), []
+            if isinstance(reply, wire.Pong) and reply.wants_token and self._check_sends is not None:
+                self._check_sends(self.address)
+            self._headers = headers
+        return self._send(frame, headers, timeout_s)
 
-    def _has_other_token(self, refused: _Headers) -> bool:
-        """Read the token again; another thread of the caller may have done so before."""
-        self._headers = self._read_headers()
-        return self._headers != refused
+    def _begins_anew(self, refused: _Headers | None, token: str) -> bool:
+        """Return whether another try may do better: the token is another by now, or the process to which its headers were known."""
+        self._token = self._read_token()
+        if refused is None and self._token == token:
+            return False
+        self._headers = None
+        return True
+
+    def _meet(self, timeout_s: float) -> tuple[wire.Pong | wire.Failed, _Headers | None]:
+        """Let the coordinator prove itself; give its answer, and what calls carry from then on if it could.
+
+        Raises
+        ------
+        ConnectionLostError
+            When nobody is there, or somebody else.
+        CoordinatorError
+            UNAUTHENTICATED or COORDINATOR_OLDER.
+        """
+        token = self._token
+        meeting = Meeting(key=key_of(token), journal_id=self._journal_id, location=self._location)
+        introduction = meeting.introduce(is_principal=is_principals(token))
+        place = (LOCATION_HEADER.encode(), self._location.encode())
+        frame = codec.encode(wire.Ping(journal=self._journal_id, request=uuid.uuid4().hex))
+        reply, _ = self._send(frame, [(PROOF_HEADER.encode(), introduction.header().encode()), place], timeout_s)
+        if isinstance(reply, wire.Failed):
+            return reply, None
+        if not isinstance(reply, wire.Pong) or reply.journal != self._journal_id:
+            raise ConnectionLostError("somebody else answered", Verdict.GONE)
+        if meeting.believes(introduction, reply) and (self._check_sends is None or reply.address == self.address):
+            bearer = token if reply.wants_token else meeting.bearer(token.encode(), reply.session)
+            return reply, [(b"authorization", f"Bearer {bearer}".encode()), place]
+        if introduction.is_principal and reply.recovering and not reply.proof:
+            return reply, None
+        raise ConnectionLostError("whoever answered could not prove to be the journal's coordinator", Verdict.GONE)
 
     def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # The stubs say text here; Flight takes bytes.
@@ -191,14 +257,13 @@ class Connection:
         Raises
         ------
         CoordinatorError
-            UNAUTHENTICATED when it is, and does not take this user's token.
+            UNAUTHENTICATED when it is, and does not know this user's token; COORDINATOR_OLDER.
         """
         try:
-            reply, _ = self.call(wire.Ping(journal=self._journal_id, request=uuid.uuid4().hex), timeout_s=timeout_s)
+            reply, _ = self._meet(timeout_s)
         except ConnectionLostError as lost:
             return lost.verdict
-        serves = isinstance(reply, wire.Pong) and reply.journal == self._journal_id
-        return Verdict.SERVES if serves else Verdict.GONE
+        return Verdict.SERVES if isinstance(reply, wire.Pong) else Verdict.GONE
 
     def close(self) -> None:
         """Close the connection."""
@@ -207,60 +272,24 @@ class Connection:
     def _unauthenticated(self, text: str) -> ConnectionLostError | CoordinatorError:
         if TOKEN_REFUSAL in text and f"{TOKEN_REFUSAL}{self._journal_id}" not in text:
             return ConnectionLostError("the port now belongs to another journal's coordinator", Verdict.GONE)
-        return CoordinatorError("UNAUTHENTICATED", address=self.address)
+        code = "UNAUTHENTICATED" if PROVES in text else "COORDINATOR_OLDER"
+        return CoordinatorError(code, address=self.address)
 
 
-def ping(address: str, journal_id: str, location: str, timeout_s: float) -> Verdict:
-    """Ask once whether the journal's coordinator is at an address; see `Connection.ping`."""
+def ping(address: str, journal_id: str, location: str, timeout_s: float, token: Callable[[], str] = LOCAL.token) -> Verdict:
+    """Ask once whether the journal's coordinator is at an address that was found; see `Connection.ping`."""
     try:
-        connection = Connection(address, journal_id, location)
+        # A ping sends no token.
+        connection = Connection(address, journal_id, location, token, lambda _: None)
     except ConfigError as refusal:
         if not tells_no_address(refusal):
             raise
         return Verdict.GONE
     with closing(connection):
-        return connection.ping(timeout_s=timeout_s)
-
-
-def tells_no_address(refusal: ConfigError) -> bool:
-    """Return whether a connection was refused for its address: a claim or an advertisement may say anything."""
-    return str(refusal.facts["key"]) == "coordinator"
-
-
-def normalise_address(address: str) -> str:
-    """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what is no address.
-    """
-    if "://" in address:
-        return address
-    plain = f"grpc://{address}"
-    try:
-        urlsplit(plain)
-    except ValueError:
-        raise ConfigError("BAD_VALUE", key="coordinator", where="the caller", value=address, expected="host:port") from None
-    return plain if is_loopback(plain) else f"grpc+tls://{address}"
-
-
-def _open_client(address: str) -> flight.FlightClient:
-    """Make a client, which connects at its first call."""
-    roots, named = None, os.environ.get(TLS_ROOTS_VARIABLE)
-    if named is not None and address.startswith("grpc+tls"):
         try:
-            roots = Path(named).read_text()
-        except (OSError, UnicodeDecodeError):
-            expected = "a PEM file that can be read"
-            raise ConfigError(
-                "BAD_VALUE", key=TLS_ROOTS_VARIABLE, where="the environment", value=named, expected=expected
-            ) from None
-    expected = "HOST:PORT"
-    try:
-        if keeps_secrets(address):
-            return flight.FlightClient(address, tls_root_certs=roots)
-        expected = "HOST:PORT or grpc+tls://HOST:PORT: without TLS everybody on the way could read the token"
-    except (pa.ArrowException, ValueError):
-        pass
-    raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected)
+            return connection.ping(timeout_s=timeout_s)
+        except CoordinatorError as refusal:
+            # While hosts are upgraded one by one: whoever would reign must leave it alone.
+            if refusal.code != "COORDINATOR_OLDER":
+                raise
+            return Verdict.SERVES

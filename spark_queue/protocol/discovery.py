@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import ADVERTISEMENT_KEY
+from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,6 +83,19 @@ def read_advertisement(store: AdvertisementStore, journal_id: str) -> Advertisem
         # A torn or foreign file says nothing, and an advertisement never decides anything.
         return None
     return advertisement if advertisement.journal == journal_id else None
+
+
+def is_own_word(store: Store, address: str) -> bool:
+    """Return whether this user wrote that the coordinator is at an address: on object stores nobody can tell."""
+    if not store.is_local:
+        return False
+    try:
+        # Who wrote and what is written are told of one open file, since the path may lead to another one at any time.
+        with Path(store.uri(ADVERTISEMENT_KEY)).open("rb") as file:
+            written = msgspec.json.decode(file.read(), type=Advertisement)
+            return os.fstat(file.fileno()).st_uid == os.getuid() and written.address == address
+    except (OSError, msgspec.DecodeError):
+        return False
 
 
 class Advertiser:

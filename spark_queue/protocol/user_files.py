@@ -18,15 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.journal.layout import Store
+from spark_queue.protocol.tokens import Token, choose_token
 
 #: Holds a token itself, for where secrets come in the environment; it goes before every file.
 TOKEN_VARIABLE = "SPARKQ_TOKEN"  # noqa: S105  # A name, not a secret.
 
 #: Names a token file other than the user's own, for callers of a coordinator that another user or host runs.
 TOKEN_FILE_VARIABLE = "SPARKQ_TOKEN_FILE"  # noqa: S105  # A name, not a secret.
-
-#: Longest token, in characters: it travels in the header of a call, which has little room.
-TOKEN_LENGTH_MAX = 4_096
 
 _LOCK_POLL_S = 0.05
 _LOG_LIMIT_BYTES = 10 * 1024 * 1024
@@ -41,8 +40,15 @@ def state_directory() -> Path:
 def runtime_directory() -> Path:
     """Return the directory of locks, which one host has for itself, made on first use."""
     root = os.environ.get("XDG_RUNTIME_DIR")
+    if root:
+        return _own_directory(Path(root) / "spark_queue", "XDG_RUNTIME_DIR")
     shared = Path(tempfile.gettempdir()) / f"spark_queue-{os.getuid()}"
-    return _own_directory(Path(root) / "spark_queue" if root else shared, "XDG_RUNTIME_DIR")
+    with suppress(OSError):
+        shared.mkdir(mode=0o700, exist_ok=True)
+        # Somebody else could have made it first, or a link there, and must keep nobody from a lock.
+        if shared.lstat().st_uid == os.getuid():
+            return shared
+    return state_directory()
 
 
 def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
@@ -51,9 +57,10 @@ def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
     except OSError as failure:
         reason = f"{failure.strerror}."
         raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable) from None
-    # Under a shared temporary directory somebody else could have made it first, and would own what is put there.
     if directory.stat().st_uid != os.getuid():
-        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(directory), problem="is a directory of another user")
+        # Who owns it could replace what is put there.
+        reason = "it belongs to another user."
+        raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable)
     return directory
 
 
@@ -63,13 +70,20 @@ def token_path() -> Path:
     return Path(named) if named else state_directory() / "token"
 
 
-def token(file: str | None = None, *, makes_named: bool = False) -> str:
+def token(file: str | None = None, *, store: Store | None = None, makes_named: bool = False) -> str:
+    """Return the text of the token that `find_token` finds."""
+    return find_token(file, store=store, makes_named=makes_named).text
+
+
+def find_token(file: str | None = None, *, store: Store | None = None, makes_named: bool = False) -> Token:
     """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use.
 
     Parameters
     ----------
     file : str, optional
         Holds the token of the caller; what is said so goes before what the environment says.
+    store : Store, optional
+        The journal that it is for.
     makes_named : bool
         Whether to make also a file that `TOKEN_FILE_VARIABLE` names: callers are given one, and only who serves may begin it.
 
@@ -79,23 +93,22 @@ def token(file: str | None = None, *, makes_named: bool = False) -> str:
         BAD_VALUE when the file cannot be read: the one that is given, that the variable names, or the user's own; also when what is
         found is no token.
     CoordinatorError
-        TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
+        TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty; TOKEN_OF_OTHER_JOURNAL.
     """
     if file is not None:
-        return _read_token(Path(file), key="token_file", where="the call")
+        return _read_token(Path(file), store, key="token_file", where="the call")
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
     if given:
-        _check_token(given, key=TOKEN_VARIABLE, where="the environment", value="(not shown)")
-        return given
+        return choose_token(given, store, key=TOKEN_VARIABLE, where="the environment", value="(not shown)")
     path, is_named = token_path(), bool(os.environ.get(TOKEN_FILE_VARIABLE))
     if not path.exists() and (makes_named or not is_named):
         _make_token(path)
     if is_named:
-        return _read_token(path, key=TOKEN_FILE_VARIABLE, where="the environment")
-    return _read_token(path, key=path.name, where="the user's state directory")
+        return _read_token(path, store, key=TOKEN_FILE_VARIABLE, where="the environment")
+    return _read_token(path, store, key=path.name, where="the user's state directory")
 
 
-def _read_token(path: Path, *, key: str, where: str) -> str:
+def _read_token(path: Path, store: Store | None, *, key: str, where: str) -> Token:
     try:
         file = path.open("rb")
     except OSError as failure:
@@ -103,18 +116,10 @@ def _read_token(path: Path, *, key: str, where: str) -> str:
         raise ConfigError("BAD_VALUE", key=key, where=where, value=str(path), expected=expected) from None
     with file:
         _check_private(path, os.fstat(file.fileno()))
-        text = file.read().decode("ascii", errors="replace").strip()
+        text = file.read().decode(errors="replace").strip()
     if not text:
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem="is empty")
-    _check_token(text, key=key, where=where, value=str(path))
-    return text
-
-
-def _check_token(text: str, *, key: str, where: str, value: str) -> None:
-    """Refuse what no call can carry: its sender would take a coordinator that serves for one that is gone, and start another."""
-    if len(text) > TOKEN_LENGTH_MAX or not (text.isascii() and text.isprintable()):
-        expected = f"one token: printable ASCII in one line, of at most {TOKEN_LENGTH_MAX:,} characters"
-        raise ConfigError("BAD_VALUE", key=key, where=where, value=value, expected=expected)
+    return choose_token(text, store, key=key, where=where, value=str(path))
 
 
 def _make_token(path: Path) -> None:

@@ -69,6 +69,12 @@ class Pong(Reply, frozen=True, kw_only=True):
     epoch: int
     pid: int
     recovering: bool
+    #: The address of the coordinator as it says itself, the name of its process, whether the caller is a principal and so has to
+    #: send its token, and the proof of all three (`spark_queue.protocol.proof`); empty for who asked with a token.
+    address: str = ""
+    session: str = ""
+    wants_token: bool = False
+    proof: str = ""
 
 
 class Failed(Reply, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Storage options of peers: what a file of the user says of their stores, or those of the own journal (DESIGN 17.2)."""
+"""Storage options that a file of the user says of stores: of peers (DESIGN 17.2), and of journals that verbs name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,20 @@ STORES_FILE_VARIABLE = "SPARKQ_STORES_FILE"
 
 
 def peer_store(own: Store, peer: PeerDefinition) -> Store:
-    """Return where a peer's journal is, with the options to reach it.
+    """Return where a peer's journal is, with the options to reach it: those of the own journal where the file says none.
+
+    Raises
+    ------
+    ConfigError
+        STORES_UNREADABLE.
+    """
+    path = Store(peer.journal).path
+    options = options_of(path)
+    return Store(path, own.storage_options if options is None else options)
+
+
+def options_of(path: str) -> dict[str, str] | None:
+    """Return what the file says of a path's store; None where it says nothing.
 
     The file has a table for each store, named by how paths of that store begin; the longest such name counts. It is read each
     time, so whoever tries again has the newest credentials.
@@ -27,9 +40,8 @@ def peer_store(own: Store, peer: PeerDefinition) -> Store:
         STORES_UNREADABLE.
     """
     stores = _stores()
-    path = Store(peer.journal).path
     names = [name for name in stores if f"{path}/".startswith(f"{name.rstrip('/')}/")]
-    return Store(path, stores[max(names, key=len)] if names else own.storage_options)
+    return stores[max(names, key=len)] if names else None
 
 
 def stores_path() -> Path:

@@ -91,7 +91,8 @@ class MessageHistory:
         summary = [f"  {name:<14} {value}" for name, value in self._summary()]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
         events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self._told()]
-        return "\n".join([self._title(), *notes, *summary, "", *events])
+        # What others wrote may have several lines, and must not look like one of ours.
+        return "\n".join(each.replace("\n", "\n      ") for each in (self._title(), *notes, *summary, "", *events))
 
     def _repr_html_(self) -> str:
         """Show it as two tables in a notebook."""

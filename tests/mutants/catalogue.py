@@ -20,6 +20,7 @@ from tests.mutants.peer_files import PEER_FILES
 from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
+from tests.mutants.secrecy import SECRECY
 from tests.mutants.standing_by import STANDING_BY
 from tests.mutants.times import TIMES
 from tests.mutants.values import VALUES
@@ -47,6 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FAULTS,
     *STANDING_BY,
     *RIGHTS,
+    *SECRECY,
     *METRICS,
     *DASHBOARD,
     *PAGE_FIGURES,

@@ -51,7 +51,7 @@ RIGHTS = (
     ),
     Mutant(
         "a refused token is not read again",
-        "spark_queue/protocol/connection.py", "return self._headers != refused", "return False",
+        "spark_queue/protocol/connection.py", "        self._token = self._read_token()\n        if", "        if",
         ("tests/unit/coordinator/test_server_principals.py",),
     ),
     Mutant(

@@ -32,7 +32,7 @@ STANDING_BY = (
     ),
     Mutant(
         "one that stands by passes for one that serves",
-        "spark_queue/coordinator/server.py", "            if not self._epoch:\n", "            if False:\n",
+        "spark_queue/coordinator/server.py", "if not self._epoch:\n            # Who", "if False:\n            # Who",
         ("tests/unit/coordinator/test_server.py",),
     ),
     Mutant(

@@ -54,7 +54,7 @@ def test_a_check_reads_the_peers_of_peers_and_tells_what_they_break(sparkq: Term
     site(tmp_path, "virginia", "frankfurt", "tokyo")
     site(tmp_path, "tokyo", "virginia", filter="value = 'x'")
     said = sparkq("peers", "check", here.path, "--json")
-    assert said.code == 2
+    assert said.code == 3
     assert said.json["read"] == ["frankfurt", "virginia", "tokyo"]
     assert [(each["rule"], each["instance"], each["peer"]) for each in said.json["broken"]] == [("R113.3", "virginia", "tokyo")]
     assert "filter is None here" in sparkq("peers", "check", here.path).out
@@ -63,7 +63,7 @@ def test_a_check_reads_the_peers_of_peers_and_tells_what_they_break(sparkq: Term
 def test_a_peer_that_cannot_be_read_is_told_and_nothing_fits(sparkq: Terminal, tmp_path: Path) -> None:
     here = site(tmp_path, "frankfurt", "virginia")
     said = sparkq("peers", "check", here.path)
-    assert (said.code, "Not read: virginia. [PEER_AWAY]" in said.out) == (2, True)
+    assert (said.code, "Not read: virginia. [PEER_AWAY]" in said.out) == (3, True)
     assert ("whether its store is mounted" in said.out, "sparkq init" in said.out) == (True, False)
     site(tmp_path, "virginia", "frankfurt", "tokyo")
     said = sparkq("peers", "check", here.path)
@@ -75,7 +75,7 @@ def test_two_peers_are_not_one_journal(sparkq: Terminal, tmp_path: Path) -> None
     site(tmp_path, "virginia", "frankfurt")
     shutil.copytree(tmp_path / "virginia", tmp_path / "tokyo")
     said = sparkq("peers", "check", here.path, "--json")
-    assert (said.code, list(said.json["unread"])) == (2, ["tokyo"])
+    assert (said.code, list(said.json["unread"])) == (3, ["tokyo"])
     assert said.json["unread"]["tokyo"].endswith("is the journal of 'virginia', or a copy of it.")
 
 
@@ -96,7 +96,7 @@ def test_without_a_coordinator_the_logs_tell_how_far_a_peer_is_pulled(sparkq: Te
     site(tmp_path, "virginia", "frankfurt")
     said = sparkq("peers", "status", here.path, "--json")
     (told,) = said.json
-    assert (said.code, told["peer"], told["reachable"], told["bytes_copied"]) == (2, "virginia", None, None)
+    assert (said.code, told["peer"], told["reachable"], told["bytes_copied"]) == (3, "virginia", None, None)
     assert (told["records_behind"], told["seconds_behind"] >= 0) == (2, True), "its journal was made, and defined"
     assert "virginia: no coordinator of this journal runs" in sparkq("peers", "status", here.path).out
     shutil.rmtree(tmp_path / "virginia")
@@ -110,13 +110,13 @@ def test_status_says_what_to_do_where_the_store_of_a_peer_is_away(
     """R112: to make a journal there would put a stranger in the place of the one that comes back."""
     monkeypatch.setattr("spark_queue.client.peers.call_once", lambda *_, **__: wire.PeersTold(peers={}))
     said = sparkq("peers", "status", site(tmp_path, "frankfurt", "virginia").path)
-    assert (said.code, "virginia: [PEER_AWAY]" in said.out) == (2, True)
+    assert (said.code, "virginia: [PEER_AWAY]" in said.out) == (3, True)
     assert ("sparkq proxied-transfer" in said.out, "sparkq init" in said.out) == (True, False)
 
 
 @pytest.mark.parametrize(
     ("silent_ms", "trouble", "reachable", "code"),
-    [(3_000, None, True, 0), (31_000, None, False, 2), (0, "[PEER_REPLACED] …", True, 2)],
+    [(3_000, None, True, 0), (31_000, None, False, 3), (0, "[PEER_REPLACED] …", True, 3)],
 )
 def test_a_coordinator_tells_who_is_reachable_and_what_troubles_it(
     sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *,

@@ -32,9 +32,9 @@ def test_status_exits_with_2_where_there_is_an_alarm(
     alarmed = calm.set_column(calm.schema.get_field_index("alarm"), "alarm", pa.array(["the sink is down"]))
     monkeypatch.setattr(Journal, "view", lambda *_args, **_fields: alarmed)
     said = sparkq("status", journal.path)
-    assert said.code == 2
+    assert said.code == 3
     assert "ALARM: queue 'WORK': the sink is down" in said.out
-    assert sparkq("status", journal.path, "--json").code == 2
+    assert sparkq("status", journal.path, "--json").code == 3
 
 
 def test_status_says_that_proxied_transfer_is_on(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,10 +114,10 @@ def test_status_shows_as_an_alarm_what_keeps_messages_out(sparkq: Terminal, jour
     DeltaTable(journal.store.messages_uri("line")).delete("amount = 2")
     journal.publish([{"amount": 3}], topic="LINES")
     said = sparkq("status", journal.path)
-    assert said.code == 2
+    assert said.code == 3
     assert "ALARM: queue 'WORK': [JOURNAL_REWRITTEN] Version 3 of " in said.out
     told = sparkq("status", journal.path, "--json")
-    assert (told.code, told.json[0]["available"]) == (2, 2)
+    assert (told.code, told.json[0]["available"]) == (3, 2)
     assert told.json[0]["alarm"] == journal.queue("WORK").status().alarm
     before = sparkq("status", journal.path, "--as-of", "1", "--json")
     assert (before.code, before.json[0]["alarm"]) == (0, None)
@@ -129,10 +129,10 @@ def test_status_shows_a_file_that_consumers_will_not_be_able_to_read(sparkq: Ter
     (file,) = (Path(journal.path) / "messages" / "line").glob("*.parquet")
     file.write_bytes(file.read_bytes()[:100])
     said = sparkq("status", journal.path)
-    assert said.code == 2
+    assert said.code == 3
     assert f"ALARM: queue 'WORK': [MESSAGE_FILE_CORRUPT] Message file '{file.name}' of " in said.out
     told = sparkq("status", journal.path, "--json")
-    assert (told.code, told.json[0]["available"]) == (2, 1)
+    assert (told.code, told.json[0]["available"]) == (3, 1)
 
 
 def test_status_shows_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_status_shows_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path
     assert (told.code, told.json[0]["available"]) == (0, 3)
     (Path(disk.store.path) / messages_key("order") / reign.segments[0].path).unlink()
     told = sparkq("status", disk.store.path, "--json")
-    assert (told.code, told.json[0]["queue"], told.json[0]["available"]) == (2, "WORK", None)
+    assert (told.code, told.json[0]["queue"], told.json[0]["available"]) == (3, "WORK", None)
     said = sparkq("status", disk.store.path)
-    assert said.code == 2
+    assert said.code == 3
     assert "ALARM: queue 'WORK': [MESSAGE_FILE_MISSING]" in said.out

@@ -37,7 +37,7 @@ class World:
         self.pinged: list[str] = []
         self.locked = 0
 
-    def connect(self, address: str, journal_id: str, place: str, _: Callable[[], str]) -> Any:
+    def connect(self, address: str, journal_id: str, place: str, _: Callable[[], str], __: Any) -> Any:
         assert (journal_id, place) == ("J", "bucket/journal")
 
         def call(request: Any, *, timeout_s: float) -> Any:
@@ -110,10 +110,10 @@ def test_hinted_coordinator_is_asked_if_it_answers_and_its_connection_is_kept(ho
 def test_a_hint_that_is_no_address_keeps_nobody_from_a_coordinator(
     host: World, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    def connect(asked: str, journal_id: str, place: str, token: Callable[[], str]) -> Any:
+    def connect(asked: str, journal_id: str, place: str, token: Callable[[], str], check: Any) -> Any:
         if asked == address:
             raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected="HOST:PORT")
-        return host.connect(asked, journal_id, place, token)
+        return host.connect(asked, journal_id, place, token, check)
 
     monkeypatch.setattr(client_module, "Connection", connect)
     host.hint, host.answers, host.starts = hinted(address, host="another"), {STARTED: [replies.Done()]}, [STARTED]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE, Connection, ConnectionLostError, Verdict, ping
+from spark_queue.protocol.addresses import TLS_ROOTS_VARIABLE
+from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, ping
 from spark_queue.protocol.start_options import Bind
 from tests.certificates import make_certificate
 
@@ -57,6 +59,7 @@ def serve_one(inbox: Inbox, reply: wire.AnyReply | None, pieces: pa.Table | None
 
 def send(connection: Connection, frame: bytes) -> wire.AnyReply:
     """Send what no client of ours would send."""
+    assert isinstance(connection.call(wire.Ping(journal="j", request="r"), timeout_s=30.0)[0], wire.Pong)
     # The stubs say text here; Flight takes bytes.
     options = flight.FlightCallOptions(timeout=30.0, headers=connection._headers)  # type: ignore[arg-type]
     (result,) = connection._client.do_action(flight.Action(wire.ACTION, frame), options)
@@ -147,9 +150,18 @@ def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None
     assert stranger.ping(timeout_s=60.0) is Verdict.GONE
 
 
-def test_an_older_caller_does_not_say_where_its_journal_is(connection: Connection) -> None:
-    connection._headers = connection._headers[:1]
-    assert connection.ping(timeout_s=60.0) is Verdict.SERVES
+def test_an_older_caller_sends_the_token_itself_and_the_log_says_what_to_do(
+    connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also, it does not say where its journal is."""
+    connection._headers = [(b"authorization", f"Bearer {user_files.token()}".encode())]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            reply, _ = connection.call(wire.Ping(journal="j", request="r"), timeout_s=60.0)
+            assert isinstance(reply, wire.Pong)
+    (message,) = caplog.messages
+    assert "sent the token itself, as older versions do" in message
+    assert user_files.token() not in message
 
 
 def test_a_call_for_another_journal_is_refused_by_name(connection: Connection) -> None:

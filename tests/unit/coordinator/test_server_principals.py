@@ -36,6 +36,7 @@ class Served:
         self.inbox = Inbox()
 
     def recover(self) -> None:
+        self.admission.claimed(1)
         self.logins.know(lambda: DEFINITIONS)
         self.admission.open(self.inbox)
 
@@ -129,8 +130,7 @@ def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
     assert served.connection(TOKEN).ping(timeout_s=60.0) is verdict
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
         served.connection("a guess").ping(timeout_s=60.0)
-    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-        served.connection(TOKEN).call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=60.0)
+    assert Connection(served.server.address, "other", "p", lambda: TOKEN).ping(timeout_s=60.0) is Verdict.GONE
 
 
 def test_what_somebody_unknown_asks_is_not_read_and_chooses_nothing_in_the_log() -> None:

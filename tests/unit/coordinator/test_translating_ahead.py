@@ -71,11 +71,10 @@ def test_the_loop_finds_the_filter_of_a_call_translated(monkeypatch: pytest.Monk
 
 def test_what_is_wrong_with_a_filter_is_found_ahead_too_and_told_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert translated(purge("n > 1e"), "changer", monkeypatch) == ["n > 1e"]
-    definitions = parsing.parse(STORED)
     # Once more would keep everybody else waiting: it is refused by what was found.
     monkeypatch.setattr(Program, "__init__", None)
     with pytest.raises(ConfigError, match="1e is no number"):
-        expressions._check_command(purge("n > 1e"), definitions.queue)
+        expressions._check_command(purge("n > 1e"), DEFINITIONS.queue)
 
 
 def test_who_may_not_ask_has_nothing_translated(monkeypatch: pytest.MonkeyPatch) -> None:

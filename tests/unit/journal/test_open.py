@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,18 @@ def test_journal_without_definitions_has_the_built_in_types(tmp_path: Path) -> N
     journal = open_journal(store)
     assert journal.journal_id == journal_id
     assert set(journal.definitions().message_types) == {"json", "binary"}
+
+
+def test_a_directory_that_is_made_for_a_journal_is_its_users_alone(tmp_path: Path) -> None:
+    """One that is there already says itself who shares it."""
+    path, shared = tmp_path / "above" / "journal", tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2750)
+    for each in (path, shared):
+        create_journal(Store(str(each)))
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, shared)]
+    assert modes == [0o700, 0o2750]
+    assert stat.S_IMODE(path.parent.stat().st_mode) == stat.S_IMODE((shared / "control").stat().st_mode) & ~0o2000
 
 
 def test_second_creation_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_what_no_call_can_carry_is_no_token(text: str, tmp_path: Path, monkeypat
     file = tmp_path / "token"
     file.touch(mode=0o600)
     file.write_text(text)
-    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'token_file' .*must be one token: printable ASCII"):
+    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'token_file' .*must be one token, printable ASCII"):
         user_files.token(str(file))
     monkeypatch.setenv(user_files.TOKEN_VARIABLE, text)
     with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'SPARKQ_TOKEN' .*\(not shown\)") as refusal:
@@ -120,8 +121,27 @@ def test_a_directory_that_somebody_else_made_first_is_refused(monkeypatch: pytes
     directory = user_files.runtime_directory()
     owner = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: owner + 1)
-    with pytest.raises(CoordinatorError, match=f"'{directory}' is a directory of another user"):
+    with pytest.raises(CoordinatorError, match=f"'{directory}' cannot be used.*belongs to another user.*XDG_RUNTIME_DIR"):
         user_files.runtime_directory()
+
+
+@pytest.mark.parametrize("taken_by", ["a directory of somebody else", "a file"])
+def test_who_takes_our_place_under_the_temporary_directory_keeps_nobody_from_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_by: str
+) -> None:
+    owner = os.getuid()
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ours = tmp_path / f"spark_queue-{owner}"
+    assert user_files.runtime_directory() == ours
+    assert stat.S_IMODE(ours.stat().st_mode) == 0o700
+    if taken_by == "a file":
+        ours.rmdir()
+        ours.touch()
+    else:
+        monkeypatch.setattr(user_files, "_own_directory", lambda directory: directory)
+        monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    assert user_files.runtime_directory() == user_files.state_directory()
 
 
 def test_one_starter_at_a_time_has_the_lock_and_the_other_goes_on_after_its_patience() -> None:

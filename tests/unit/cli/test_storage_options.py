@@ -1,0 +1,52 @@
+"""Storage options of verbs: secrets come from a file or the environment, since what is typed is seen by others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_queue import Journal
+from spark_queue.cli.arguments import storage_options
+from spark_queue.errors import ConfigError
+from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
+from tests.unit.cli.sparkq import Terminal
+
+STORES = """
+["s3://shop"]
+aws_region = "us-east-1"
+aws_secret_access_key = "hidden"
+"""
+
+
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "stores.toml"
+    file.write_text(STORES)
+    monkeypatch.setenv(STORES_FILE_VARIABLE, str(file))
+    return file
+
+
+def test_the_file_of_stores_says_the_options_and_the_arguments_go_before_it(
+    stores: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"aws_region": "us-east-1", "aws_secret_access_key": "hidden"}
+    assert storage_options("s3://shop/journal", None) == said
+    assert storage_options("s3://shop/journal", ["aws_region=eu-central-1"]) == {**said, "aws_region": "eu-central-1"}
+    assert storage_options("s3://shopping/journal", None) == {}
+    assert capsys.readouterr().err == ""
+    stores.write_text("[")
+    with pytest.raises(ConfigError, match="STORES_UNREADABLE"):
+        storage_options("s3://shop/journal", None)
+
+
+@pytest.mark.parametrize("key", ["aws_secret_access_key", "azure_storage_sas_token", "google_service_account_key", "password"])
+def test_a_secret_among_the_arguments_is_taken_with_a_warning_that_says_where_to_put_it(
+    sparkq: Terminal, journal: Journal, stores: Path, key: str
+) -> None:
+    said = sparkq("status", journal.path, "-o", f"{key}=v4lu3", "-o", "aws_region=eu-central-1")
+    assert said.code == 0
+    assert said.err.count("warning") == 1
+    assert f"'{key}' is given by -o" in said.err
+    assert str(stores) in said.err
+    assert "v4lu3" not in said.err
