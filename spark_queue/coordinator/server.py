@@ -1,15 +1,16 @@
-"""The listening side: Arrow Flight on one address, a token on every call, and the admission that calls pass before the loop."""
+"""The listening side: a token on every call, before anything of it is read, and the admission that calls pass before the loop."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import grpc
 import pyarrow as pa
-from pyarrow import flight
 
+from spark_queue.coordinator import flight_port
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Login, Logins, address_of
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
@@ -23,6 +24,9 @@ _LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the othe
 #: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
 _PART_BYTES = 4 * 1024 * 1024
 
+#: Calls whose token may be known later that are read at one time, and how long one may take to send its message, in seconds.
+UNKNOWN_MAX = 4
+UNKNOWN_READ_S = 2.0
 
 #: Hears of calls that are refused.
 Refused = Callable[[wire.AnyRequest | None, str], None]
@@ -81,7 +85,7 @@ class Admission:
         return self._refuse(None, codec.failed(CoordinatorError(code, path=self._journal_id)))
 
     def answer(
-        self, frame: bytes, abandoned: Callable[[], bool], who: Login | None = None
+        self, frame: bytes | memoryview, abandoned: Callable[[], bool], who: Login | None = None
     ) -> tuple[wire.AnyReply, pa.Table | None]:
         """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that.
 
@@ -117,8 +121,8 @@ class Admission:
         return reply
 
 
-class Server(flight.FlightServerBase):
-    """Carries frames between Flight and the admission. Never call `shutdown` inside a handler: it would wait for itself.
+class Server:
+    """Carries frames between the port and the admission.
 
     Parameters
     ----------
@@ -126,22 +130,27 @@ class Server(flight.FlightServerBase):
         Tells callers by their tokens.
     location : callable
         Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
+    connections_max : int
+        How many connections there may be at one time.
     """
 
-    def __init__(self, *, bind: Bind, logins: Logins, journal_id: str, admission: Admission, location: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        *,
+        bind: Bind,
+        logins: Logins,
+        journal_id: str,
+        admission: Admission,
+        location: Callable[[], str],
+        connections_max: int = flight_port.CONNECTIONS_MAX,
+    ) -> None:
         self._bind = bind
         self._admission = admission
         self._logins = logins
+        self._location = location
         self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
-        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(logins, location)}}
-        address = bind.location()
-        try:
-            if bind.tls_cert is not None and bind.tls_key is not None:
-                options["tls_certificates"] = [(Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes())]
-            super().__init__(address, **options)
-        except (pa.ArrowException, OSError) as failure:
-            # Flight does not say what: nearly always somebody else listens there.
-            raise CoordinatorError("ADDRESS_UNUSABLE", address=address, reason=f"{failure}.") from None
+        self._reads_of_unknown = threading.BoundedSemaphore(UNKNOWN_MAX)
+        self._listening, self.port = flight_port.listen(bind, self._answer, connections_max=connections_max)
 
     @property
     def address(self) -> str:
@@ -149,74 +158,71 @@ class Server(flight.FlightServerBase):
         scheme = "grpc" if self._bind.tls_cert is None else "grpc+tls"
         return f"{scheme}://{self._bind.host}:{self.port}"
 
-    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[Any]:
-        """Answer one call."""
-        if action.type != wire.ACTION:
-            raise flight.FlightServerError(_ACTION_NOT_OURS)
-        caller = context.get_middleware("caller")
-        try:
-            if isinstance(caller, _Stranger):
-                reply, pieces = self._answer_stranger(caller, memoryview(action.body), context), None
-            else:
-                principal, given = (caller.name, caller.token_hash) if isinstance(caller, _Principal) else (None, None)
-                who = Login(principal, address_of(context.peer()), given)
-                reply, pieces = self._admission.answer(action.body.to_pybytes(), context.is_cancelled, who)
-        except ClosedError:
-            raise flight.FlightUnavailableError("the coordinator is ending") from None
-        yield flight.Result(pa.py_buffer(_encode_reply(reply)))
-        if pieces is not None:
-            yield from (flight.Result(part) for part in _stream_parts(pieces))
+    def shutdown(self, farewell_s: float = 0.0) -> None:
+        """Take no further call, and give those that are being answered so many seconds."""
+        self._listening.stop(farewell_s).wait(farewell_s)
 
-    def _answer_stranger(self, caller: _Stranger, frame: bytes | memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
-        reply = self._admission.answer_unknown(frame) if caller.may_be_known_later else None
+    def _answer(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Answer one call; who makes it is looked at before any of its message is read."""
+        headers = dict(context.invocation_metadata())
+        # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
+        if headers.get(LOCATION_HEADER, self._location()) != self._location():
+            _end(context, grpc.StatusCode.FAILED_PRECONDITION, _LOCATION_NOT_OURS)
+        given, address = str(headers.get("authorization", "")).encode(), address_of(context.peer())
+        # A principal may run the coordinator, and is held to its rights all the same.
+        principal = self._logins.principal_of(given)
+        try:
+            if principal is not None:
+                reply, pieces = self._answer_known(messages, context, Login(principal[0], address, principal[1]))
+            elif self._logins.is_own(given):
+                reply, pieces = self._answer_known(messages, context, Login(None, address))
+            else:
+                reply, pieces = self._answer_stranger(given, messages, context), None
+        except ClosedError:
+            _end(context, grpc.StatusCode.UNAVAILABLE, "the coordinator is ending")
+        yield flight_port.encode_result(_encode_reply(reply))
+        if pieces is not None:
+            yield from map(flight_port.encode_result, _stream_parts(pieces))
+
+    def _answer_known(self, messages: Iterator[bytes], context: Any, who: Login) -> tuple[wire.AnyReply, pa.Table | None]:
+        return self._admission.answer(_read_frame(messages, context), lambda: not context.is_active(), who)
+
+    def _answer_stranger(self, given: bytes, messages: Iterator[bytes], context: Any) -> wire.AnyReply:
+        reply = self._answer_unknown(messages, context) if self._logins.may_be_known_later(given) else None
         if reply is None:
             self._logins.refused(address_of(context.peer()))
             self._admission.refused(None, "UNAUTHENTICATED")
-            raise flight.FlightUnauthenticatedError(self._refusal)
+            _end(context, grpc.StatusCode.UNAUTHENTICATED, self._refusal)
         return reply
 
-
-class _Principal(flight.ServerMiddleware):
-    """A call with the token of a principal."""
-
-    def __init__(self, name: str, token_hash: str) -> None:
-        super().__init__()
-        self.name = name
-        self.token_hash = token_hash
-
-
-class _Stranger(flight.ServerMiddleware):
-    """A call with a token that nobody has, or that nobody knows yet."""
-
-    def __init__(self, *, may_be_known_later: bool) -> None:
-        super().__init__()
-        self.may_be_known_later = may_be_known_later
+    def _answer_unknown(self, messages: Iterator[bytes], context: Any) -> wire.AnyReply | None:
+        """Answer who may be a principal, while nobody knows: few at a time, and not who sends slowly, since any of them may lie."""
+        if not self._reads_of_unknown.acquire(blocking=False):
+            _end(context, grpc.StatusCode.UNAVAILABLE, "too many ask who may be known later")
+        late = threading.Timer(UNKNOWN_READ_S, context.cancel)
+        late.start()
+        try:
+            return self._admission.answer_unknown(_read_frame(messages, context))
+        finally:
+            late.cancel()
+            self._reads_of_unknown.release()
 
 
-class _CallerCheck(flight.ServerMiddlewareFactory):
-    """Tells who calls; nothing for the user who runs the coordinator."""
+def _end(context: Any, code: Any, text: str) -> NoReturn:
+    """End a call without an answer."""
+    context.abort(code, text)
+    raise AssertionError("the library has raised")
 
-    def __init__(self, logins: Logins, location: Callable[[], str]) -> None:
-        self._location = location
-        self._logins = logins
 
-    def start_call(
-        self,
-        info: flight.CallInfo,  # noqa: ARG002  # Flight's.
-        headers: dict[str, list[str] | list[bytes]],
-    ) -> flight.ServerMiddleware | None:
-        # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
-        meant = headers.get(LOCATION_HEADER)
-        if meant is not None and meant[0] != self._location():
-            raise flight.FlightServerError(_LOCATION_NOT_OURS)
-        given = str(headers.get("authorization", [""])[0]).encode()
-        # A principal may run the coordinator, and is held to its rights all the same.
-        principal = self._logins.principal_of(given)
-        if principal is not None:
-            return _Principal(*principal)
-        if self._logins.is_own(given):
-            return None
-        return _Stranger(may_be_known_later=self._logins.may_be_known_later(given))
+def _read_frame(messages: Iterator[bytes], context: Any) -> memoryview:
+    """Read what a call says: now it comes into memory."""
+    try:
+        kind, frame = flight_port.read_action(next(messages, b""))
+    except ValueError:
+        kind, frame = "", memoryview(b"")
+    if kind != wire.ACTION:
+        _end(context, grpc.StatusCode.INVALID_ARGUMENT, _ACTION_NOT_OURS)
+    return frame
 
 
 def _encode_reply(reply: wire.AnyReply) -> bytes:
