@@ -91,7 +91,7 @@ class Access:
         return "" if session is None else hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 
     def is_token(self, request: Request, given: str) -> bool | None:
-        """Return whether a request gives the token, as long after any text; None where too many wrong ones came from its address."""
+        """Return whether a request gives the token; None where too many wrong ones came from its address."""
         address = "" if request.client is None else request.client.host
         return self._guesses.looked_at(address, lambda: hmac.compare_digest(given.encode(), self.token.encode()))
 

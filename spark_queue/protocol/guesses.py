@@ -37,9 +37,9 @@ class GuessLimit:
         self._until: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def looked_at(self, address: str, is_right: Callable[[], bool]) -> bool | None:
-        """Return whether a token is right; None where it was not looked at, since too many that were wrong came from its address.
+        """Return whether a token is right; None where it was not looked at: too many of its address were wrong.
 
-        A wait before the answer would not do: who guesses takes further connections meanwhile, and a right token is not kept waiting.
+        A wait before the answer would not do: who guesses takes further connections meanwhile, and sees which one is let in.
         """
         place = _place_of(address)
         with self._lock:
