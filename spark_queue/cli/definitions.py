@@ -87,12 +87,14 @@ def apply(
 def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) -> list[Change]:
     """Replace the principals past the coordinator, which would ask for a right that nobody has."""
     from spark_queue.cli.serve import stop_coordinator
+    from spark_queue.client.changes import plan
     from spark_queue.coordinator.store_owner import apply_principals
+    from spark_queue.journal.open import open_journal
     from spark_queue.protocol import user_files
     from spark_queue.settings.read import load_definitions
 
     wanted = load_definitions(definitions)
-    changes = target.apply(wanted.stored, dry_run=True)
+    changes = plan(open_journal(target.store), wanted, reset=(), remove=(), dry_run=True, endpoint=None)
     others = [change.where for change in changes if not change.where.startswith("[principals.")]
     if others:
         value, expected = f"with a change of {others[0]}", "given with definitions that change [principals] alone"

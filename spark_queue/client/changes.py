@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from spark_queue.client.previews import Preview, has_expressions, preview
+from spark_queue.client.writing_rights import check_administers
 from spark_queue.core.commands import Apply
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import (
@@ -25,6 +26,7 @@ from spark_queue.errors import ConfigError
 from spark_queue.journal.expressions import EXPRESSION_KEYS, check_command
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
+from spark_queue.protocol.connection import Endpoint
 from spark_queue.views import PointInTime, queue_status, state_at
 
 
@@ -50,7 +52,13 @@ class Change:
 
 
 def plan(
-    journal: DeltaJournal, wanted: Definitions, *, reset: tuple[str, ...], remove: Collection[str], dry_run: bool
+    journal: DeltaJournal,
+    wanted: Definitions,
+    *,
+    reset: tuple[str, ...],
+    remove: Collection[str],
+    dry_run: bool,
+    endpoint: Endpoint | None,
 ) -> list[Change]:
     """Check new definitions against a journal as it is now, and list what they change.
 
@@ -66,9 +74,13 @@ def plan(
         Queues that may go; whatever else the definitions leave out is only told of in a dry run.
     dry_run
         Whether the expressions of new and changed queues are tried out on messages of the journal.
+    endpoint
+        Whose right to administer is asked, also where nothing changes and so no coordinator is; None for who owns the store.
 
     Raises
     ------
+    AccessError
+        ACCESS_DENIED or TOKEN_EXPIRED.
     ConfigError
         RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
         DEFINITION_IN_USE or UNKNOWN_QUEUE.
@@ -76,6 +88,8 @@ def plan(
         MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
     now = state_at(journal)
+    if endpoint is not None:
+        check_administers(now.state.definitions, endpoint, now_ms=now.now_ms)
     if not dry_run:
         _refuse_removals(now, wanted, remove)
     old = now.state.definitions

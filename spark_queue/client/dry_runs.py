@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from spark_queue.client.writing_rights import NOBODY
+from spark_queue.client.writing_rights import NOBODY, principal_of
 from spark_queue.core import commands, replies
 from spark_queue.core.caller import Caller
 from spark_queue.core.definitions.definition import Definitions
@@ -15,7 +15,6 @@ from spark_queue.journal.expressions import check_command
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.protocol.connection import Endpoint
-from spark_queue.protocol.tokens import token_hash
 from spark_queue.views import state_at
 
 
@@ -36,10 +35,7 @@ def _caller(definitions: Definitions, command: commands.QueueCommand, endpoint: 
     """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
     if not definitions.principals:
         return None
-    principal = definitions.principal_with(token_hash(endpoint.token()))
-    expiry = None if principal is None else principal.expiry(now_ms)
-    if expiry is not None:
-        raise expiry
+    principal = principal_of(definitions, endpoint, now_ms=now_ms)
     # Who reads may settle what came under its own leases: whether it did, the coordinator alone tells.
     reads = isinstance(command, commands.Settle) and all(each.lease for each in command.outcomes)
     if principal is None or not any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,))):

@@ -125,6 +125,8 @@ class Journal:
         ConfigError
             What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
             does not name.
+        AccessError
+            ACCESS_DENIED or TOKEN_EXPIRED, also for a dry run.
         """
         from spark_queue.client.changes import plan
         from spark_queue.client.coordinator_client import call_once
@@ -134,7 +136,7 @@ class Journal:
 
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        changes = plan(opened, wanted, reset=resets, remove=set(remove), dry_run=dry_run)
+        changes = plan(opened, wanted, reset=resets, remove=set(remove), dry_run=dry_run, endpoint=self.endpoint)
         if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)

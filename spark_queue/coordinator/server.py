@@ -79,7 +79,8 @@ class Admission:
         if envelope.journal != self._journal_id:
             return None
         if envelope.kind == wire.Ping.__name__ and self._epoch:
-            return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=True)
+            # That it lives, and nothing of its process or its reign.
+            return wire.Pong(journal=self._journal_id, epoch=0, pid=0, recovering=True)
         # Not where the journal is, nor what may be wrong with it: this may be a stranger.
         code = "COORDINATOR_RECOVERING" if self._epoch else "COORDINATOR_STANDS_BY"
         return self._refuse(None, codec.failed(CoordinatorError(code, path=self._journal_id)))

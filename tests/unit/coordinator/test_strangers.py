@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
+import msgspec
 import psutil
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from spark_queue.coordinator import flight_port, server
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.server import Admission, Server
+from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import wire
@@ -26,6 +29,7 @@ from spark_queue.protocol.connection import Connection, Verdict
 from spark_queue.protocol.start_options import Bind
 from spark_queue.protocol.tokens import new_token
 from tests.http2 import Stranger, inflating
+from tests.unit.coordinator.test_rights import SAMPLES
 
 WAIT_S = 30.0
 
@@ -111,6 +115,33 @@ def test_nothing_is_inflated_for_who_has_a_token_either(serve: Serve) -> None:
         stream = known.begin("DoAction", authorization="Bearer own", grpc_encoding="gzip")
         assert known.send(stream, INFLATING, is_compressed=True) <= WINDOW_BYTES < len(INFLATING)
         assert known.ends(stream)
+
+
+def test_every_call_is_refused_without_a_token_and_none_reaches_the_loop(serve: Serve) -> None:
+    """R12: whatever is asked; a caller with a token of this user is heard."""
+    served = serve()
+    inbox = Inbox()
+    served._admission.open(inbox)
+    strangers = [caller(served, token) for token in ("", "wrong", new_token(), "owner", "OWN")]
+    for command, fields in SAMPLES.items():
+        request = msgspec.convert({"journal": "j", "request": "r", **fields}, command)
+        for stranger in strangers:
+            with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+                stranger.call(request, timeout_s=WAIT_S)
+    assert inbox.take(0.0) == []
+    heard = threading.Thread(target=lambda: inbox.take(WAIT_S)[0].answer(replies.Done()))
+    heard.start()
+    assert caller(served).call(wire.Stop(journal="j", request="r"), timeout_s=WAIT_S) == (replies.Done(), [])
+    heard.join()
+
+
+def test_who_may_be_known_later_hears_nothing_of_process_and_reign(serve: Serve) -> None:
+    """Any text with the prefix of a token may be one."""
+    served = serve(knows=False)
+    ping = wire.Ping(journal="j", request="r")
+    pong = wire.Pong(journal="j", epoch=0, pid=0, recovering=True)
+    assert caller(served, new_token()).call(ping, timeout_s=WAIT_S) == (pong, [])
+    assert caller(served).call(ping, timeout_s=WAIT_S) == (msgspec.structs.replace(pong, epoch=1, pid=os.getpid()), [])
 
 
 def test_who_may_be_known_later_may_not_be_slow(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
