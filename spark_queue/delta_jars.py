@@ -8,6 +8,7 @@ holds the lock, too: where its starter was killed, nobody begins anew beside it.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
 import shutil
@@ -33,6 +34,19 @@ _BROUGHT_BY_SPARK = ",".join(
     )
 )
 
+#: What is fetched, by the SHA-256 of each jar: a repository may be named by anybody's settings, and what it gives runs as the user.
+SHA256 = {
+    "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar":
+        "e58761751fea8a00dc626aae1c5f1be38c5cfd487aeb333d933a4ab5f5a73c55",
+    "io.delta_delta-kernel-api-4.4.0.jar": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+    "io.delta_delta-kernel-defaults-4.4.0.jar": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
+    "io.delta_delta-kernel-unitycatalog-4.4.0.jar": "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
+    "io.delta_delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    "io.delta_delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+    "io.unitycatalog_unitycatalog-client-0.6.0.jar": "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19",
+    "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar": "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150",
+}  # fmt: skip
+
 
 def jars() -> list[Path]:
     """Return the jars, fetching them where they are not; who finds another process fetching waits for it.
@@ -40,7 +54,7 @@ def jars() -> list[Path]:
     Raises
     ------
     ConfigError
-        DELTA_JARS_MISSING when they cannot be fetched.
+        DELTA_JARS_MISSING when they cannot be fetched, or are not the ones that are known.
     """
     return found() or _fetched()
 
@@ -95,9 +109,23 @@ def _fetch(folder: Path, lock: int) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     _resolve(draft, lock)
+    _check(draft / "jars")
     shutil.rmtree(folder, ignore_errors=True)
     (draft / "jars").rename(folder)
     shutil.rmtree(draft)
+
+
+def _check(fetched: Path) -> None:
+    """Refuse jars that are not the ones that are known; they stay in the draft, where nobody takes them for jars to use."""
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in fetched.glob("*.jar")}
+    strange = sorted(name for name in found.keys() | SHA256.keys() if found.get(name) != SHA256.get(name))
+    if strange:
+        reason = f"what was fetched for {coordinates()} is not what its authors published, in {', '.join(strange)} ({fetched})."
+        next_step = (
+            "See which Maven repository `spark.jars.ivySettings` in Spark's spark-defaults.conf names, and that spark-queue's own "
+            "version of delta-spark is installed."
+        )
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step)
 
 
 def _resolve(ivy: Path, lock: int) -> None:

@@ -119,6 +119,10 @@ CALLER: dict[str, str] = {
     ),
     "UNKNOWN_BOOKMARK": ("Queue '{queue}' was given {count} bookmark(s) that {reason}, first {bookmark}. {next_step}"),
     "OUTCOME_INVALID": ("Outcomes of queue '{queue}': {reason} Nothing was settled. {next_step}"),
+    "BATCH_FUNCTION_ENDED": (
+        "The batch function of queue '{queue}' ended by {what}, which ends the thread that Spark waits for, and not the query. "
+        "Return from the function, or raise an exception, and end the query by its own stop()."
+    ),
     "UNKNOWN_SUBSCRIPTION": (
         "Queue '{queue}' has no subscription '{subscription}'.{nearest} It begins with the first start of its stream."
     ),

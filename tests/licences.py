@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from typing import Any
 
+from spark_queue.delta_jars import SHA256
 from tests.source_tree import ROOT
 
 LICENSES_MD = ROOT / "LICENSES.md"
@@ -44,6 +45,27 @@ what they say of themselves.
 | Package | Version | Licence |
 |---|---|---|
 """
+
+_JARS = """
+## Jars
+
+What `sparkq doctor --fetch`, or the first start of a stream, fetches for Spark: Delta, and what Delta needs.
+
+| Jar | Licence |
+|---|---|
+"""
+
+#: Licences of jars, by their group: what their authors say of them in Maven.
+_GROUPS: Mapping[str, str] = {
+    "com.fasterxml.jackson.datatype": "Apache-2.0",
+    "io.delta": "Apache-2.0",
+    "io.unitycatalog": "Apache-2.0",
+}
+
+
+def jar_rows() -> list[tuple[str, str]]:
+    """Return each jar that is fetched, and its licence."""
+    return [(jar.removesuffix(".jar"), _GROUPS[jar.partition("_")[0]]) for jar in sorted(SHA256)]
 
 
 def locked() -> dict[str, str]:
@@ -89,7 +111,8 @@ def unknown_parts(licence: str) -> list[str]:
 
 def page(rows: Iterable[tuple[str, str, str]]) -> str:
     """Return the page."""
-    return _HEAD + "".join(f"| {name} | {version} | {licence} |\n" for name, version, licence in rows)
+    packages = "".join(f"| {name} | {version} | {licence} |\n" for name, version, licence in rows)
+    return _HEAD + packages + _JARS + "".join(f"| {jar} | {licence} |\n" for jar, licence in jar_rows())
 
 
 def main() -> int:

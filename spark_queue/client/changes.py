@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from spark_queue.client.dry_runs import try_out
 from spark_queue.client.previews import Preview, has_expressions, preview
+from spark_queue.client.writing_rights import check_administers
 from spark_queue.core.commands import Apply
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import (
@@ -72,13 +73,15 @@ def plan(
         Queues whose recovery point is taken again.
     remove
         Queues that may go, of those that the definitions leave out.
-    endpoint
-        Who asks; None for the owner of the store.
     dry_run
         Whether the expressions of new and changed queues are tried out on messages of the journal.
+    endpoint
+        Whose right to administer is asked, also where nothing changes and so no coordinator is; None for who owns the store.
 
     Raises
     ------
+    AccessError
+        ACCESS_DENIED or TOKEN_EXPIRED.
     ConfigError
         RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
         DEFINITION_IN_USE or UNKNOWN_QUEUE.
@@ -88,6 +91,9 @@ def plan(
         JOURNAL_MISMATCH, MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
     now = state_at(journal)
+    token = None if endpoint is None else partial(endpoint.token, journal.store)
+    if token is not None:
+        check_administers(now.state.definitions, token, now_ms=now.now_ms)
     old = now.state.definitions
     changes = changes_between(old, wanted, reset=reset)
     if not changes:
@@ -97,7 +103,6 @@ def plan(
         check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
         if message_type != old.message_types.get(name):
             journal.check_message_table(name, message_type.columns)
-    token = None if endpoint is None else partial(endpoint.token, journal.store)
     try_out(now, Apply(definitions=dict(wanted.stored), reset=reset), token)
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from spark_queue.client.writing_rights import NOBODY
+from spark_queue.client.writing_rights import NOBODY, principal_of
 from spark_queue.core import commands, replies
 from spark_queue.core.caller import Caller
 from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
@@ -17,7 +17,6 @@ from spark_queue.journal.expressions import check_command
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.protocol.connection import Endpoint
-from spark_queue.protocol.tokens import token_hash
 from spark_queue.views import PointInTime, state_at
 
 
@@ -57,10 +56,7 @@ def _caller(
     """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
     if not definitions.principals:
         return None
-    principal = definitions.principal_with(token_hash(token()))
-    expiry = None if principal is None else principal.expiry(now_ms)
-    if expiry is not None:
-        raise expiry
+    principal = principal_of(definitions, token, now_ms=now_ms)
     if principal is None or not _may(principal, command):
         right, what = (ADMINISTER, "the journal") if isinstance(command, commands.Apply) else (CHANGE, f"queue '{command.queue}'")
         raise AccessError("ACCESS_DENIED", principal=NOBODY if principal is None else principal.name, right=right, what=what)

@@ -126,6 +126,8 @@ class Journal:
         ConfigError
             What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
             does not name.
+        AccessError
+            ACCESS_DENIED or TOKEN_EXPIRED, also for a dry run.
         """
         from spark_queue.client.changes import plan
         from spark_queue.client.coordinator_client import call_once

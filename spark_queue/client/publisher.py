@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -185,7 +186,7 @@ class _Target:
             from spark_queue.client.writing_rights import check_writes  # noqa: PLC0415 - as said above.
 
             names = [topic] if topic is not None else rows.column("topic").drop_null().unique().to_pylist()
-            check_writes(definitions, map(str, names), self._endpoint.token(store))
+            check_writes(definitions, map(str, names), partial(self._endpoint.token, store))
         number = None if self._numbers is None else self._numbers[message_type]
         identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
         expires_after_ms = None

@@ -1,14 +1,15 @@
-"""Whether the caller may publish to a name (R12): asked before anything is staged, where a journal has principals.
+"""Who the caller is, where a journal has principals and no coordinator is asked: to publish, and to try what would be done (R12).
 
-This stops mistakes, and nobody who writes to the store by other means: only the store's own permissions do.
+This stops mistakes, and nobody who goes to the store by other means: only the store's own permissions do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.definitions.keys import WRITE
+from spark_queue.clock import SystemClock
+from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
+from spark_queue.core.definitions.keys import ADMINISTER, WRITE
 from spark_queue.errors import AccessError
 from spark_queue.protocol.tokens import token_hash
 
@@ -16,7 +17,37 @@ from spark_queue.protocol.tokens import token_hash
 NOBODY = "(nobody: the token is no principal's)"
 
 
-def check_writes(definitions: Definitions, names: Iterable[str], token: str) -> None:
+def principal_of(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> PrincipalDefinition | None:
+    """Return whose token the caller has; None for a token that is no principal's.
+
+    Raises
+    ------
+    AccessError
+        TOKEN_EXPIRED.
+    """
+    known = definitions.principal_with(token_hash(token()))
+    expiry = None if known is None else known.expiry(now_ms)
+    if expiry is not None:
+        raise expiry
+    return known
+
+
+def check_administers(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> None:
+    """Refuse what administers the journal to who may not, where there are principals.
+
+    Raises
+    ------
+    AccessError
+        ACCESS_DENIED or TOKEN_EXPIRED.
+    """
+    if not definitions.principals:
+        return
+    known = principal_of(definitions, token, now_ms=now_ms)
+    if known is None or not known.administers:
+        raise AccessError("ACCESS_DENIED", principal=NOBODY if known is None else known.name, right=ADMINISTER, what="the journal")
+
+
+def check_writes(definitions: Definitions, names: Iterable[str], token: Callable[[], str]) -> None:
     """Refuse to publish to names without the right, which is one on the name alone.
 
     Who may publish to a queue's name may do so also where it goes to a default target, and has no right on that target itself.
@@ -24,9 +55,9 @@ def check_writes(definitions: Definitions, names: Iterable[str], token: str) -> 
     Raises
     ------
     AccessError
-        ACCESS_DENIED.
+        ACCESS_DENIED or TOKEN_EXPIRED.
     """
-    known = definitions.principal_with(token_hash(token))
+    known = principal_of(definitions, token, now_ms=SystemClock().wall_ms())
     for name in names:
         if known is None or not known.may(WRITE, name):
             principal = NOBODY if known is None else known.name

@@ -32,6 +32,7 @@ from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFig
 from spark_queue.metrics.table import COMMIT_BOUNDS_S
 from spark_queue.ports import ControlLog
 from spark_queue.protocol.discovery import read_heard
+from spark_queue.protocol.guesses import GuessLimit
 from spark_queue.protocol.http_ports import check_reach, chosen_token, tls_context
 from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
@@ -182,12 +183,9 @@ def _listen(metrics: ProcessMetrics, asked: MetricsOptions, bind: Bind) -> str:
     tls = tls_context(cert, key) if reaches_others and cert is not None and key is not None else None
     if asked.token_file is None:
         return listen(metrics.families, host=asked.host, port=asked.port)
-    logins = Logins(chosen_token(Path(asked.token_file), "--metrics-token-file"))
+    logins, guesses = Logins(chosen_token(Path(asked.token_file), "--metrics-token-file")), GuessLimit()
 
-    def admits(header: bytes, address: str) -> bool:
-        if logins.is_own(header):
-            return True
-        logins.refused(address)
-        return False
+    def admits(header: bytes, address: str) -> bool | None:
+        return guesses.looked_at(address, lambda: logins.is_own(header))
 
     return listen(metrics.families, host=asked.host, port=asked.port, tls=tls, admits=admits)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from spark_queue import tracing
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect, election_ports
+from spark_queue.coordinator.flight_port import room_for_connections
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.logs import RefusalLog
@@ -164,8 +165,9 @@ def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
     _refuse_own_port(options.bind, store, options.journal_id, around)
     logins = Logins(token)
     server = Server(
-        bind=options.bind, logins=logins, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
-    )
+        bind=options.bind, logins=logins, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store),
+        connections_max=room_for_connections(),
+    )  # fmt: skip
     candidate = Candidate(
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
         accept_clock=options.accept_clock,
@@ -288,9 +290,6 @@ def _end_deposed(newer: Advertisement) -> None:
 
 def _exit(code: int, server: Server | None = None, farewell_s: float = 0.0) -> NoReturn:
     if server is not None:
-        # Shutdown waits for calls in flight, which may be for ever; the process waits only so long for it.
-        farewell = threading.Thread(target=server.shutdown, daemon=True)
-        farewell.start()
-        farewell.join(farewell_s)
+        server.shutdown(farewell_s)
     logging.shutdown()
     os._exit(code)

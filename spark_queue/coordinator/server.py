@@ -1,22 +1,23 @@
-"""The listening side: Arrow Flight on one address, a token on every call, and the admission that calls pass before the loop."""
+"""The listening side: a token on every call, before anything of it is read, and the admission that calls pass before the loop."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
+import grpc
 import pyarrow as pa
-from pyarrow import flight
 
+from spark_queue.coordinator import flight_port
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Login, Logins, address_of
 from spark_queue.coordinator.proofs import Proofs
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.connection import LOCATION_HEADER, PROVES, TOKEN_REFUSAL
-from spark_queue.protocol.proof import PROOF_HEADER, Introduction, Meeting
+from spark_queue.protocol.proof import PROOF_HEADER, Introduction
 from spark_queue.protocol.start_options import Bind
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
@@ -25,6 +26,9 @@ _LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the othe
 #: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
 _PART_BYTES = 4 * 1024 * 1024
 
+#: Calls whose token may be known later that are read at one time, and how long one may take to send its message, in seconds.
+UNKNOWN_MAX = 4
+UNKNOWN_READ_S = 2.0
 
 #: Does on a call's own thread what the loop need not do.
 Prepare = Callable[[Login | None, wire.AnyRequest], None]
@@ -81,13 +85,14 @@ class Admission:
         if envelope.journal != self._journal_id:
             return None
         if envelope.kind == wire.Ping.__name__ and self._epoch:
-            return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=True)
+            # That it lives, and nothing of its process or its reign.
+            return wire.Pong(journal=self._journal_id, epoch=0, pid=0, recovering=True)
         # Not where the journal is, nor what may be wrong with it: this may be a stranger.
         code = "COORDINATOR_RECOVERING" if self._epoch else "COORDINATOR_STANDS_BY"
         return self._refuse(None, codec.failed(CoordinatorError(code, path=self._journal_id)))
 
     def answer(
-        self, frame: bytes, abandoned: Callable[[], bool], who: Login | None = None
+        self, frame: bytes | memoryview, abandoned: Callable[[], bool], who: Login | None = None
     ) -> tuple[wire.AnyReply, pa.Table | None]:
         """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that.
 
@@ -134,8 +139,8 @@ class Admission:
         return reply
 
 
-class Server(flight.FlightServerBase):
-    """Carries frames between Flight and the admission. Never call `shutdown` inside a handler: it would wait for itself.
+class Server:
+    """Carries frames between the port and the admission.
 
     Parameters
     ----------
@@ -143,23 +148,27 @@ class Server(flight.FlightServerBase):
         Tells callers by their tokens.
     location : callable
         Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
+    connections_max : int
+        How many connections there may be at one time.
     """
 
-    def __init__(self, *, bind: Bind, logins: Logins, journal_id: str, admission: Admission, location: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        *,
+        bind: Bind,
+        logins: Logins,
+        journal_id: str,
+        admission: Admission,
+        location: Callable[[], str],
+        connections_max: int = flight_port.CONNECTIONS_MAX,
+    ) -> None:
         self._bind = bind
         self._admission = admission
         self._logins = logins
         self._refusal = f"{TOKEN_REFUSAL}{journal_id}{PROVES}"
         self._proofs = Proofs(journal_id, logins, location)
-        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(logins, self._proofs)}}
-        address = bind.location()
-        try:
-            if bind.tls_cert is not None and bind.tls_key is not None:
-                options["tls_certificates"] = [(Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes())]
-            super().__init__(address, **options)
-        except (pa.ArrowException, OSError) as failure:
-            # Flight does not say what: nearly always somebody else listens there.
-            raise CoordinatorError("ADDRESS_UNUSABLE", address=address, reason=f"{failure}.") from None
+        self._reads_of_unknown = threading.BoundedSemaphore(UNKNOWN_MAX)
+        self._listening, self.port = flight_port.listen(bind, self._answer, connections_max=connections_max)
 
     @property
     def address(self) -> str:
@@ -167,108 +176,95 @@ class Server(flight.FlightServerBase):
         scheme = "grpc" if self._bind.tls_cert is None else "grpc+tls"
         return f"{scheme}://{self._bind.host}:{self.port}"
 
-    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[Any]:
-        """Answer one call."""
-        if action.type != wire.ACTION:
-            raise flight.FlightServerError(_ACTION_NOT_OURS)
-        caller = context.get_middleware("caller")
-        try:
-            if isinstance(caller, _Stranger):
-                reply, pieces = self._answer_stranger(caller, memoryview(action.body), context), None
-            elif isinstance(caller, _Introduced):
-                reply, pieces = self._answer_introduced(caller, memoryview(action.body), context), None
-            else:
-                principal, given = (caller.name, caller.token_hash) if isinstance(caller, _Principal) else (None, None)
-                who = Login(principal, address_of(context.peer()), given)
-                reply, pieces = self._admission.answer(action.body.to_pybytes(), context.is_cancelled, who)
-        except ClosedError:
-            raise flight.FlightUnavailableError("the coordinator is ending") from None
-        yield flight.Result(pa.py_buffer(_encode_reply(reply)))
-        if pieces is not None:
-            yield from (flight.Result(part) for part in _stream_parts(pieces))
+    def shutdown(self, farewell_s: float = 0.0) -> None:
+        """Take no further call, and give those that are being answered so many seconds."""
+        self._listening.stop(farewell_s).wait(farewell_s)
 
-    def _answer_introduced(self, caller: _Introduced, frame: memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
-        reply = self._admission.answer_introduction(frame)
-        if isinstance(reply, wire.Pong):
-            return self._proofs.prove(caller.meeting, caller.introduction, reply, self.address)
-        return self._unauthenticated(context) if reply is None else reply
-
-    def _answer_stranger(self, caller: _Stranger, frame: bytes | memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
-        reply = self._admission.answer_unknown(frame) if caller.may_be_known_later else None
-        return self._unauthenticated(context) if reply is None else reply
-
-    def _unauthenticated(self, context: flight.ServerCallContext) -> NoReturn:
-        self._logins.refused(address_of(context.peer()))
-        self._admission.refused(None, "UNAUTHENTICATED")
-        raise flight.FlightUnauthenticatedError(self._refusal)
-
-
-class _Principal(flight.ServerMiddleware):
-    """A call with the token of a principal."""
-
-    def __init__(self, name: str, token_hash: str) -> None:
-        super().__init__()
-        self.name = name
-        self.token_hash = token_hash
-
-
-class _Stranger(flight.ServerMiddleware):
-    """A call with a token that nobody has, or that nobody knows yet."""
-
-    def __init__(self, *, may_be_known_later: bool) -> None:
-        super().__init__()
-        self.may_be_known_later = may_be_known_later
-
-
-class _Introduced(flight.ServerMiddleware):
-    """A call without a token, of somebody who has a key of this coordinator and wants a proof that it has it, too."""
-
-    def __init__(self, meeting: Meeting, introduction: Introduction) -> None:
-        super().__init__()
-        self.meeting = meeting
-        self.introduction = introduction
-
-
-class _CallerCheck(flight.ServerMiddlewareFactory):
-    """Tells who calls; nothing for the user who runs the coordinator."""
-
-    def __init__(self, logins: Logins, proofs: Proofs) -> None:
-        self._logins = logins
-        self._proofs = proofs
-
-    def start_call(
-        self,
-        info: flight.CallInfo,  # noqa: ARG002  # Flight's.
-        headers: dict[str, list[str] | list[bytes]],
-    ) -> flight.ServerMiddleware | None:
+    def _answer(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Answer one call; who makes it is looked at before any of its message is read."""
+        headers = {name: str(value) for name, value in context.invocation_metadata()}
         # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
-        meant = headers.get(LOCATION_HEADER)
-        if meant is not None and meant[0] != self._proofs.location():
-            raise flight.FlightServerError(_LOCATION_NOT_OURS)
-        introduced = headers.get(PROOF_HEADER)
-        if introduced is not None:
-            return self._introduced(str(introduced[0]))
-        given = str(headers.get("authorization", [""])[0]).encode()
+        if headers.get(LOCATION_HEADER, self._proofs.location()) != self._proofs.location():
+            _end(context, grpc.StatusCode.FAILED_PRECONDITION, _LOCATION_NOT_OURS)
+        try:
+            reply, pieces = self._answer_caller(headers, messages, context)
+        except ClosedError:
+            _end(context, grpc.StatusCode.UNAVAILABLE, "the coordinator is ending")
+        yield flight_port.encode_result(_encode_reply(reply))
+        if pieces is not None:
+            yield from map(flight_port.encode_result, _stream_parts(pieces))
+
+    def _answer_caller(
+        self, headers: Mapping[str, str], messages: Iterator[bytes], context: Any
+    ) -> tuple[wire.AnyReply, pa.Table | None]:
+        if PROOF_HEADER in headers:
+            return self._answer_introduced(headers[PROOF_HEADER], messages, context), None
+        given, address = headers.get("authorization", "").encode(), address_of(context.peer())
         is_hidden = self._proofs.stands_for_token(given)
         if is_hidden:
             given = self._logins.own_header
         # A principal may run the coordinator, and is held to its rights all the same.
         principal = self._logins.principal_of(given)
         if principal is not None:
-            return _Principal(*principal)
+            return self._answer_known(messages, context, Login(principal[0], address, principal[1]))
         if self._logins.is_own(given):
             if not is_hidden:
                 self._proofs.was_given_token()
-            return None
-        return _Stranger(may_be_known_later=self._logins.may_be_known_later(given))
+            return self._answer_known(messages, context, Login(None, address))
+        return self._answer_stranger(messages, context, may_be_known_later=self._logins.may_be_known_later(given)), None
 
-    def _introduced(self, header: str) -> flight.ServerMiddleware:
+    def _answer_introduced(self, header: str, messages: Iterator[bytes], context: Any) -> wire.AnyReply:
+        """Prove to a caller who knows a key of this coordinator that it has it, too."""
         introduction = Introduction.parse(header)
         meeting = None if introduction is None else self._proofs.meeting(introduction)
         if introduction is None or meeting is None:
             is_early = introduction is not None and introduction.is_principal and not self._logins.knows_principals
-            return _Stranger(may_be_known_later=is_early)
-        return _Introduced(meeting, introduction)
+            return self._answer_stranger(messages, context, may_be_known_later=is_early)
+        reply = self._admission.answer_introduction(_read_frame(messages, context))
+        if isinstance(reply, wire.Pong):
+            return self._proofs.prove(meeting, introduction, reply, self.address)
+        return self._turn_away(context) if reply is None else reply
+
+    def _answer_known(self, messages: Iterator[bytes], context: Any, who: Login) -> tuple[wire.AnyReply, pa.Table | None]:
+        return self._admission.answer(_read_frame(messages, context), lambda: not context.is_active(), who)
+
+    def _answer_stranger(self, messages: Iterator[bytes], context: Any, *, may_be_known_later: bool) -> wire.AnyReply:
+        reply = self._answer_unknown(messages, context) if may_be_known_later else None
+        return self._turn_away(context) if reply is None else reply
+
+    def _turn_away(self, context: Any) -> NoReturn:
+        self._logins.refused(address_of(context.peer()))
+        self._admission.refused(None, "UNAUTHENTICATED")
+        _end(context, grpc.StatusCode.UNAUTHENTICATED, self._refusal)
+
+    def _answer_unknown(self, messages: Iterator[bytes], context: Any) -> wire.AnyReply | None:
+        """Answer who may be a principal, while nobody knows: few at a time, and not who sends slowly, since any of them may lie."""
+        if not self._reads_of_unknown.acquire(blocking=False):
+            _end(context, grpc.StatusCode.UNAVAILABLE, "too many ask who may be known later")
+        late = threading.Timer(UNKNOWN_READ_S, context.cancel)
+        late.start()
+        try:
+            return self._admission.answer_unknown(_read_frame(messages, context))
+        finally:
+            late.cancel()
+            self._reads_of_unknown.release()
+
+
+def _end(context: Any, code: Any, text: str) -> NoReturn:
+    """End a call without an answer."""
+    context.abort(code, text)
+    raise AssertionError("the library has raised")
+
+
+def _read_frame(messages: Iterator[bytes], context: Any) -> memoryview:
+    """Read what a call says: now it comes into memory."""
+    try:
+        kind, frame = flight_port.read_action(next(messages, b""))
+    except ValueError:
+        kind, frame = "", memoryview(b"")
+    if kind != wire.ACTION:
+        _end(context, grpc.StatusCode.INVALID_ARGUMENT, _ACTION_NOT_OURS)
+    return frame
 
 
 def _encode_reply(reply: wire.AnyReply) -> bytes:

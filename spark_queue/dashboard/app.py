@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from spark_queue.dashboard.change_site import ChangeSite
-from spark_queue.dashboard.guard import Access, Guard
+from spark_queue.dashboard.guard import TOO_MANY, Access, Guard
 from spark_queue.dashboard.journal_site import JournalSite
 from spark_queue.dashboard.metrics import MetricsSite
 from spark_queue.dashboard.overview import journal_rows
@@ -113,10 +113,12 @@ class _Site:
         if request.method == "POST":
             given = str((await request.form()).get("token", ""))
         if given is None:
-            return self._pages.render(request, "login.html", refused=False)
-        if not access.is_token(given.strip()):
-            await access.slow_down()
-            return self._pages.render(request, "login.html", refused=True, status_code=403)
+            return self._pages.render(request, "login.html", refusal="")
+        is_token = access.is_token(request, given.strip())
+        if is_token is None:
+            return self._pages.render(request, "login.html", refusal=TOO_MANY, status_code=429)
+        if not is_token:
+            return self._pages.render(request, "login.html", refusal="That is not the token.", status_code=403)
         answer = RedirectResponse("/", status_code=303)
         session = access.sessions.begin()
         answer.set_cookie(access.cookie, session, httponly=True, samesite="strict", secure=access.is_secure, path="/")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from spark_queue.clock import SystemClock
 from spark_queue.dashboard.sessions import LoginSessions
+from spark_queue.protocol.guesses import GuessLimit
 
 #: What a page may load: its own files, and no script or style that stands in it.
 POLICY = (
@@ -45,8 +43,8 @@ _FORM = "application/x-www-form-urlencoded"
 #: The one path that the token itself opens, too.
 _SCRAPED = "/metrics"
 
-#: Failed logins of the last minute from which on the next one is slowed, and by how much, in seconds.
-_PATIENCE, _MINUTE_MS, _SLOWED_S = 5, 60_000, 2.0
+#: What is said to who tried too many tokens.
+TOO_MANY = "Too many tokens from your address were wrong, so this one was not looked at. Wait some seconds, and try again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +72,7 @@ class Access:
     sessions: LoginSessions = field(default_factory=LoginSessions, repr=False)
     #: Signs the tokens of forms; known to this process alone.
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
-    #: When logins failed, in milliseconds.
-    _failures: deque[int] = field(default_factory=lambda: deque(maxlen=100), repr=False)
+    _guesses: GuessLimit = field(default_factory=GuessLimit, repr=False)
 
     @property
     def cookie(self) -> str:
@@ -93,22 +90,15 @@ class Access:
         session = self.session_of(request)
         return "" if session is None else hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 
-    def is_token(self, given: str) -> bool:
-        """Return whether a login gives the token; takes as long for any text."""
-        return hmac.compare_digest(given.encode(), self.token.encode())
+    def is_token(self, request: Request, given: str) -> bool | None:
+        """Return whether a request gives the token; None where too many wrong ones came from its address."""
+        address = "" if request.client is None else request.client.host
+        return self._guesses.looked_at(address, lambda: hmac.compare_digest(given.encode(), self.token.encode()))
 
     async def is_form_of(self, request: Request) -> bool:
         """Return whether the form that a request brings is of its own session."""
         given, expected = str((await request.form()).get("form_token", "")), self.form_token(request)
         return expected != "" and hmac.compare_digest(given.encode(), expected.encode())
-
-    async def slow_down(self) -> None:
-        """Count a failed login, and let its answer wait where there were many."""
-        now_ms = SystemClock().monotonic_ms()
-        recent = sum(now_ms - each < _MINUTE_MS for each in self._failures)
-        self._failures.append(now_ms)
-        if recent >= _PATIENCE:
-            await anyio.sleep(_SLOWED_S)
 
 
 class Guard:
@@ -142,10 +132,10 @@ class Guard:
                     headers["Strict-Transport-Security"] = "max-age=31536000"
             await send(message)
 
-        refusal = await self._refusal(Request(scope))
+        refusal = self._refusal(Request(scope))
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    async def _refusal(self, request: Request) -> Response | None:
+    def _refusal(self, request: Request) -> Response | None:
         access = self._access
         if request.headers.get("host", "").lower() not in access.hosts:
             text = "This page is not served under that name. --allowed-host names further hosts."
@@ -166,10 +156,10 @@ class Guard:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if path == _SCRAPED and scheme.lower() == "bearer":
-            # Prometheus has no cookies. Who guesses here is slowed as at the login.
-            if access.is_token(token):
-                return None
-            await access.slow_down()
+            # Prometheus has no cookies. Who guesses here is held to what holds at the login.
+            is_token = access.is_token(request, token)
+            if is_token is not False:
+                return None if is_token else PlainTextResponse(TOO_MANY, status_code=429)
         elif request.method == "GET" and "text/html" in request.headers.get("accept", "text/html"):
             return RedirectResponse("/login", status_code=303)
         return PlainTextResponse("Log in first.", status_code=401)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gc
 import secrets
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from spark_queue.dashboard.app import make_app
+from spark_queue.dashboard.connections import BACKLOG, BoundedListener, BoundedProtocol
 from spark_queue.dashboard.guard import Access
 from spark_queue.errors import ConfigError
 from spark_queue.following.follower import JournalFollower
@@ -54,9 +58,26 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
     access = access_of(options)
     followers = [JournalFollower(name, store, coordinator=options.coordinator) for name, store in names_of(stores).items()]
     app = make_app(followers, access, hides_bodies=options.hides_bodies)
+    scheme = "https" if access.is_secure else "http"
+    name = options.allowed_hosts[0] if options.allowed_hosts else bracketed(options.host)
+    # A token that somebody chose is known to them, and stays out of terminals and their logs.
+    login = f"/login?token={access.token}" if options.token_file is None else "/"
+    # What was loaded up to here stays: the collector, which many records set to work, need not walk over it each time.
+    gc.freeze()
+    announce(f"{scheme}://{name}:{options.port}{login}")
+    server_of(app, listening, tls).run(sockets=[listening])
+
+
+def server_of(app: ASGIApp, listening: BoundedListener, tls: ssl.SSLContext | None) -> uvicorn.Server:
+    """Return what serves an application within the bounds of connections."""
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        # What holds the connections is asyncio's, and tells the listener of them.
+        loop="asyncio",
+        http=partial(BoundedProtocol, listening),  # type: ignore[arg-type]  # It is only called.
+        backlog=BACKLOG,
+        # Strangers choose what is warned of.
+        log_level="error",
         access_log=False,
         server_header=False,
         # Nobody stands before it: a header that says otherwise is a stranger's.
@@ -65,21 +86,14 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
         timeout_graceful_shutdown=2,
         ssl_context_factory=None if tls is None else lambda *_: tls,
     )
-    scheme = "https" if access.is_secure else "http"
-    name = options.allowed_hosts[0] if options.allowed_hosts else bracketed(options.host)
-    # A token that somebody chose is known to them, and stays out of terminals and their logs.
-    login = f"/login?token={access.token}" if options.token_file is None else "/"
-    # What was loaded up to here stays: the collector, which many records set to work, need not walk over it each time.
-    gc.freeze()
-    announce(f"{scheme}://{name}:{options.port}{login}")
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
 
 
-def _listen(options: ServingOptions) -> socket.socket:
+def _listen(options: ServingOptions) -> BoundedListener:
     """Take the port before anybody is told of it."""
     try:
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-        return socket.create_server((options.host.strip("[]"), options.port), family=family)
+        return BoundedListener(socket.create_server((options.host.strip("[]"), options.port), family=family))
     except OSError as failure:
         expected = f"a port of '{options.host}' that can be listened on ({failure.strerror})"
         raise ConfigError("BAD_VALUE", key="--port", where="the arguments", value=options.port, expected=expected) from None

@@ -62,7 +62,7 @@ def listen(
     host: str,
     port: int,
     tls: ssl.SSLContext | None = None,
-    admits: Callable[[bytes, str], bool] | None = None,
+    admits: Callable[[bytes, str], bool | None] | None = None,
 ) -> str:
     """Answer scrapes from a thread until this process ends; returns the address to scrape.
 
@@ -75,7 +75,8 @@ def listen(
     tls
         The certificate; None for plain HTTP.
     admits
-        Returns whether an authorization header, from an address, may ask; None where everybody may.
+        Returns whether an authorization header, from an address, may ask, and None where too many wrong ones came from there;
+        None where everybody may.
 
     Raises
     ------

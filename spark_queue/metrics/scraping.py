@@ -26,8 +26,12 @@ _SILENCE_S = 10.0
 #: How long a connection may last in all, in seconds: who says a little at a time would keep its place for ever.
 CONNECTION_S = 30.0
 
-#: Connections that are served at one time; each holds a thread. Further ones are closed.
+#: Connections that are served at one time; each holds a thread. Where one more comes, the one that has waited longest with its
+#: request makes room.
 CONNECTIONS_MAX = 32
+
+#: How long one more waits for that, in seconds.
+_ROOM_S = 1.0
 
 
 class ScrapeServer(socketserver.ThreadingTCPServer):
@@ -53,11 +57,13 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         self._tls = tls
         #: The values of a ``Host`` header that are answered; None where any is.
         self.hosts: frozenset[str] | None = None
-        #: Returns whether an authorization header, from an address, may ask; None where nobody needs one.
-        self.admits: Callable[[bytes, str], bool] | None = None
+        #: Returns whether an authorization header, from an address, may ask (`prometheus.listen`); None where nobody needs one.
+        self.admits: Callable[[bytes, str], bool | None] | None = None
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
         #: Until when each connection may last, in seconds of the monotonic clock.
         self._until_s: dict[socket.socket, float] = {}
+        #: Those that have not asked yet, the first one first.
+        self._waiting: dict[socket.socket, None] = {}
         super().__init__((host, port), _Handler)
 
     @property
@@ -73,11 +79,12 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         return self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection, or close it where too many are open."""
-        if not self._free.acquire(blocking=False):
+        """Serve a connection, or close it where too many are being answered."""
+        if not (self._free.acquire(blocking=False) or (self._end_one() and self._free.acquire(timeout=_ROOM_S))):
             self.shutdown_request(request)
             return
         self._until_s[request] = time.monotonic() + CONNECTION_S
+        self._waiting[request] = None
         try:
             super().process_request(request, client_address)
         except RuntimeError:
@@ -96,12 +103,22 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         """End connections that lasted too long; the server does so twice a second."""
         now_s = time.monotonic()
         for connection in [each for each, until_s in list(self._until_s.items()) if until_s <= now_s]:
-            with suppress(OSError):
-                # Below TLS, whose own state belongs to the thread that waits in it; that thread then meets the end.
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+            _end(connection)
+
+    def asks(self, connection: socket.socket) -> None:
+        """Note that a connection has brought its request."""
+        self._waiting.pop(connection, None)
+
+    def _end_one(self) -> bool:
+        for connection in list(self._waiting):
+            self._waiting.pop(connection, None)
+            _end(connection)
+            return True
+        return False
 
     def _leave(self, request: Any) -> None:
         self._until_s.pop(request, None)
+        self._waiting.pop(request, None)
         self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's.
@@ -109,6 +126,12 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         failure = sys.exc_info()[1]
         if not isinstance(failure, OSError):
             _LOG.error("A scrape from %s failed.", client_address[0], exc_info=failure)
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):
+        # Below TLS, whose own state belongs to the thread that waits in it; that thread then meets the end.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,10 +144,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the metrics, or refuse."""
+        self.server.asks(self.connection)
         hosts, admits = self.server.hosts, self.server.admits
         if hosts is not None and self.headers.get("Host", "").lower() not in hosts:
             self._answer(421, b"Metrics are not told under that name. Ask for them by a name of loopback.\n")
-        elif admits is not None and not admits(self.headers.get("Authorization", "").encode(), str(self.client_address[0])):
+            return
+        may = True if admits is None else admits(self.headers.get("Authorization", "").encode(), str(self.client_address[0]))
+        if may is None:
+            self._answer(429, b"Too many tokens from your address were wrong, so this one was not looked at.\n")
+        elif not may:
             self._answer(401, b"Give the token of --metrics-token-file, as a bearer.\n")
         elif self.path.partition("?")[0] != "/metrics":
             self._answer(404, b"Metrics are at /metrics.\n")

@@ -45,7 +45,7 @@ def encode(message: Command | Reply) -> bytes:
     return frame
 
 
-def decode_request(frame: bytes) -> AnyRequest:
+def decode_request(frame: bytes | memoryview) -> AnyRequest:
     """Read a request.
 
     Raises

@@ -93,7 +93,8 @@ class BatchWrapper:
         Raises
         ------
         CallerError
-            OUTCOME_INVALID, UNKNOWN_BOOKMARK or ACK_MODE_MISMATCH; nothing was settled.
+            OUTCOME_INVALID, UNKNOWN_BOOKMARK or ACK_MODE_MISMATCH; nothing was settled. BATCH_FUNCTION_ENDED when fn ended by
+            SystemExit and the like, unless `on_error` is ``cancel``.
         LeaseError
             STALE_RUN when a newer reader has taken the subscription over.
         Exception
@@ -120,7 +121,14 @@ class BatchWrapper:
 
     def _run(self, fn: BatchFunction, batch: DataFrame, batch_id: int) -> tuple[OutcomeRows, ...]:
         """Run fn, and evaluate what it returns, once."""
-        returned: Any = fn(batch, batch_id)
+        try:
+            returned: Any = fn(batch, batch_id)
+        except Exception:
+            raise
+        except BaseException as ended:
+            # What calls fn for Spark answers after an exception alone; by anything else it would end, and the query wait for ever.
+            what = "".join(traceback.format_exception_only(ended)).strip()
+            raise CallerError("BATCH_FUNCTION_ENDED", queue=self._queue, what=what) from ended
         if returned is None:
             return ()
         # Whoever returns one of pandas has loaded it; nobody else needs it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from pyspark.sql.types import StructType
 
@@ -41,7 +42,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     definitions = journal.definitions()
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name
     if definitions.principals and given.topic is not None:
-        check_writes(definitions, [given.topic], endpoint.token(store))
+        check_writes(definitions, [given.topic], partial(endpoint.token, store))
     names = definitions.message_types if message_type is None else (message_type,)
     plans = {
         name: make_plan(store, definitions, message_type=name, topic=given.topic, expires_after_ms=given.expires_after_ms)

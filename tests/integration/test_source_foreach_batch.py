@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,6 +73,15 @@ def test_misspoken_outcomes_fail_the_query_before_anything_is_settled(
         home.run(lambda batch, batch_id: batch.sparkSession.sql(expression), on_error=on_error)
     assert home.figures()[2] == 0
     assert home.history("removed") == []
+
+
+def test_sys_exit_in_fn_fails_the_query_by_name(make_home: MakeHome) -> None:
+    """The thread that Spark waits for must answer, or the query hangs and its messages stay leased."""
+    home = make_home()
+    home.publish(0, 4)
+    with pytest.raises(Exception, match="BATCH_FUNCTION_ENDED.*SystemExit: 3"):
+        home.run(lambda batch, batch_id: sys.exit(3))
+    assert home.figures()[2] == 0
 
 
 def test_on_error_cancel_gives_the_batch_back_and_the_query_lives_on(make_home: MakeHome) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -30,7 +31,12 @@ printf half >"$ivy/jars/delta.jar"
 
 Fake = Callable[[str], Path]
 
-FETCH = [sys.executable, "-c", "from spark_queue import delta_jars; print(*delta_jars.jars())"]
+#: What the fake Spark brings when nothing is wrong.
+KNOWN = {"delta.jar": hashlib.sha256(b"a whole").hexdigest()}
+
+FETCH = [
+    sys.executable, "-c", f"from spark_queue import delta_jars; delta_jars.SHA256 = {KNOWN}; print(*delta_jars.jars())",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -39,6 +45,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "a spark"))
     monkeypatch.setenv("FAKE", str(tmp_path))
+    monkeypatch.setattr(delta_jars, "SHA256", KNOWN)
 
     def make(script: str) -> Path:
         submit = tmp_path / "a spark" / "bin" / "spark-submit"
@@ -58,6 +65,32 @@ def test_jars_are_fetched_once_and_found_from_then_on(fake: Fake) -> None:
     assert delta_jars.jars() == delta_jars.found() == [jar]
     assert (place / "asked").read_text() == "asked\n"
     assert {path.name for path in jar.parent.parent.iterdir()} == {jar.parent.name, f"{jar.parent.name}.lock"}
+
+
+@pytest.mark.parametrize(
+    ("script", "named"),
+    [
+        ('printf "a hole" >"$ivy/jars/delta.jar"', "delta.jar"),
+        ('printf "a whole" >"$ivy/jars/delta.jar"; printf more >"$ivy/jars/other.jar"', "other.jar"),
+        ('rm "$ivy/jars/delta.jar"', "delta.jar"),
+    ],
+    ids=["another one", "one more", "one less"],
+)
+def test_jars_that_are_not_the_known_ones_are_never_found(fake: Fake, script: str, named: str) -> None:
+    """What a Maven repository gives runs as the user: whoever can change it must not."""
+    fake(script)
+    with pytest.raises(ConfigError, match=rf"DELTA_JARS_MISSING.*not what its authors published, in {named} \("):
+        delta_jars.jars()
+    assert delta_jars.found() == []
+    fake('printf "a whole" >"$ivy/jars/delta.jar"')
+    assert [jar.name for jar in delta_jars.jars()] == ["delta.jar"]
+
+
+def test_the_known_jars_are_of_the_version_that_is_asked_for() -> None:
+    """Also those that this machine has, which somebody fetched once."""
+    group, artifact, version = delta_jars.coordinates().split(":")
+    assert f"{group}_{artifact}-{version}.jar" in delta_jars.SHA256
+    assert {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in delta_jars.found()} in ({}, delta_jars.SHA256)
 
 
 def test_processes_that_start_at_once_fetch_once_and_all_find_the_jars(fake: Fake) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests import advisories
 from tests.advisories import ADVISORIES, chosen, hits, known
-from tests.licences import LICENSES_MD, installed, licence_of, locked, page, unknown_parts, written
+from tests.licences import LICENSES_MD, installed, jar_rows, licence_of, locked, page, unknown_parts, written
 
 #: Advisories that are about the locked version and do no harm here, with the reason why.
 HARMLESS: dict[str, str] = {}
@@ -78,6 +78,7 @@ def test_the_page_of_licences_is_up_to_date() -> None:
 
 def test_all_packages_may_be_used_here() -> None:
     assert {name: parts for name, (_, licence) in written().items() if (parts := unknown_parts(licence))} == {}
+    assert {jar: parts for jar, licence in jar_rows() if (parts := unknown_parts(licence))} == {}
 
 
 @pytest.mark.parametrize(

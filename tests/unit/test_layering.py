@@ -53,11 +53,12 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     # Jobs read their own sink tables without Spark; the journal is read through the package.
     "deltalake": ("spark_queue.journal", "jobs"),
     "duckdb": ("spark_queue.expression",),
+    "grpc": ("spark_queue.coordinator",),
     "jinja2": ("spark_queue.dashboard",),
     "obstore": ("spark_queue.journal",),
     "opentelemetry": ("spark_queue.metrics.otlp", "spark_queue.tracing"),
     "prometheus_client": ("spark_queue.metrics.prometheus",),
-    "pyarrow.flight": ("spark_queue.coordinator", "spark_queue.protocol"),
+    "pyarrow.flight": ("spark_queue.protocol",),
     "pyspark": ("spark_queue.source", "spark_queue.client.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
     "rich": ("spark_queue.cli", "jobs"),
     "sqlglot": ("spark_queue.expression",),
@@ -243,7 +244,7 @@ def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str,
         ("spark_queue/core/x.py", "def f():\n  from time import monotonic", "2: error: the core is pure"),
         ("spark_queue/views/x.py", "from deltalake import DeltaTable", "only spark_queue.journal, jobs may import deltalake"),
         ("spark_queue/cli/x.py", "def f():\n  import pyspark.sql", "may import pyspark"),
-        ("spark_queue/source/x.py", "from pyarrow import flight", "only spark_queue.coordinator, spark_queue.protocol may import"),
+        ("spark_queue/source/x.py", "from pyarrow import flight", "only spark_queue.protocol may import"),
     ],
 )
 def test_confinement_rule_names_file_line_and_package_when_broken(path: str, text: str, message: str) -> None:

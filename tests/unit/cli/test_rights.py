@@ -46,6 +46,38 @@ def test_write_is_a_right_on_the_name_and_not_on_where_it_goes(tmp_path: Path, m
         journal.publish(["1"], topic="WORK")
 
 
+def test_a_token_that_has_expired_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R12: whatever rights it had, as every call of a coordinator refuses it."""
+    rights = [{"queues": "WORK", "rights": ["write"]}]
+    late = {"token_hash": token_hash("late"), "expires": "2020-01-01T00:00:00+00:00", "rights": rights}
+    definitions = {
+        "message_types": {"json": {"topics": ["ORDERS"]}},
+        "queues": {"WORK": {"underlying_topic": "ORDERS"}},
+        "principals": {"admin": ADMIN, "late": late},
+    }
+    journal = Journal.create(str(tmp_path / "journal"), definitions)
+    act_as("late", monkeypatch)
+    for topic, rows in (("WORK", ["1"]), (None, [{"value": "1", "topic": "WORK"}])):
+        with pytest.raises(AccessError, match="TOKEN_EXPIRED.*'late'.*2020"):
+            journal.publish(rows, topic=topic)
+    assert journal.queue("WORK").status().queue_depth == 0
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(("token", "named"), [("ann", "'ann'"), ("nobody's", "no principal's")])
+def test_apply_asks_for_its_right_also_where_it_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str, named: str, *, dry_run: bool
+) -> None:
+    """R12: no coordinator hears of a dry run, nor of definitions that are there already."""
+    journal = make(tmp_path, {"queues": "WORK", "rights": ["read", "write", "change"]})
+    there = dict(journal.definitions().stored)
+    act_as(token, monkeypatch)
+    with pytest.raises(AccessError, match=f"ACCESS_DENIED.*{named}.*no right 'administer' on the journal"):
+        journal.apply(there, dry_run=dry_run)
+    act_as("admin", monkeypatch)
+    assert journal.apply(there, dry_run=dry_run) == []
+
+
 def test_reading_is_no_right_to_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R12: read includes acknowledging, and not publishing."""
     journal = make(tmp_path, {"queues": "WORK", "rights": ["read"]})

@@ -17,6 +17,7 @@ import pytest
 import typer
 
 from spark_queue.cli.app import app
+from spark_queue.coordinator import flight_port
 from spark_queue.protocol import addresses, user_files
 from tests.source_tree import ROOT
 
@@ -25,7 +26,8 @@ IMAGE = (ROOT / "conf" / "Containerfile").read_text(encoding="utf-8")
 
 
 def service() -> ConfigParser:
-    parser = ConfigParser(interpolation=None)
+    # Some directives stand there several times.
+    parser = ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # As its documentation says.
     parser.read_string(UNIT)
     return parser
@@ -62,6 +64,26 @@ def test_the_unit_starts_it_again_for_ever_and_names_its_journal() -> None:
     unit = service()
     assert commands()["unit"][2].endswith("/%i")
     assert (unit["Service"]["Restart"], unit["Unit"]["StartLimitIntervalSec"]) == ("always", "0")
+
+
+def test_the_unit_gives_the_process_what_its_bounds_need_and_takes_the_rest_away() -> None:
+    """`systemd-analyze security --offline=true` says 1.5 of it, of 10, which is the worst."""
+    given = service()["Service"]
+    assert int(given["LimitNOFILE"]) >= flight_port.CONNECTIONS_MAX + flight_port.DESCRIPTORS_KEPT
+    assert int(given["TasksMax"]) >= flight_port.THREADS_MAX + 256
+    assert given["MemoryMax"]
+    assert (given["ProtectSystem"], given["UMask"], given["CapabilityBoundingSet"]) == ("strict", "0077", "")
+    on = ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictNamespaces", "ProtectKernelModules", "RestrictSUIDSGID")
+    assert [given[name] for name in on] == ["yes"] * len(on)
+    assert re.findall(r"(?m)^SystemCallFilter=(.*)$", UNIT) == [
+        "@system-service", "~@privileged @resources", "setrlimit prlimit64",
+    ]  # fmt: skip
+    assert "ProcSubset" not in given, "the boot id would be hidden, which tells the host"
+
+
+def test_the_image_is_built_on_an_exact_version() -> None:
+    (base,) = re.findall(r"(?m)^FROM (.+)$", IMAGE)
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", base)
 
 
 def test_both_name_the_variables_that_are_read() -> None:

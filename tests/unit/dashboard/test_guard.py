@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from spark_queue.dashboard import guard
-from spark_queue.dashboard.guard import Access
 from spark_queue.dashboard.serving import ServingOptions, access_of, names_of
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
@@ -71,17 +69,16 @@ def test_a_wrong_token_is_refused(world: DashboardWorld, given: str) -> None:
     assert "That is not the token." in answer.text
 
 
-def test_many_failed_logins_are_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-
-    monkeypatch.setattr("spark_queue.dashboard.guard.anyio.sleep", sleep)
-    access = Access(token=TOKEN, hosts=(), is_secure=False, allows_changes=False)
-    for _ in range(7):
-        anyio.run(access.slow_down)
-    assert waited == [2.0, 2.0]
+def test_no_token_is_looked_at_after_many_that_were_wrong(world: DashboardWorld) -> None:
+    """However many come at once: not even the right one, or a guess that succeeds would tell at once."""
+    visitor, bearer = asker(world.journal, logs_in=False), {"authorization": f"Bearer {TOKEN}"}
+    assert [visitor.post("/login", {"token": f"guess {number}"}).status for number in range(7)] == [403] * 5 + [429] * 2
+    answer = visitor.post("/login", {"token": TOKEN})
+    assert (answer.status, "set-cookie" in answer.headers, "not looked at" in answer.text) == (429, False, True)
+    scraped = visitor.get("/metrics", **bearer)
+    assert (scraped.status, "sparkqueue" in scraped.text) == (429, False)
+    visitor.cookie = f"{visitor.access.cookie}={visitor.access.sessions.begin()}"
+    assert visitor.get("/").status == 200, "who is logged in does not notice"
 
 
 @pytest.mark.parametrize("host", ["evil.example:7380", "127.0.0.1", "127.0.0.1:7381", "", "127.0.0.1:7380.evil.example"])

@@ -115,6 +115,23 @@ def test_what_fn_raises_fails_the_query_or_gives_the_batch_back(
     assert outcome == said if isinstance(said, tuple) else outcome[0] == said
 
 
+@pytest.mark.parametrize("ended", [SystemExit(3), SystemExit(), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("on_error", ["fail", "cancel"])
+def test_fn_that_ends_its_thread_fails_the_batch_by_name(on_error: str, ended: BaseException) -> None:
+    """Spark hears of exceptions alone: after anything else its query would wait for ever, and the run would stay open."""
+
+    def fn(batch: Any, batch_id: int) -> None:
+        raise ended
+
+    wrapper, told = wrapped(fn, on_error=on_error)
+    if on_error == "fail":
+        with pytest.raises(CallerError, match=f"BATCH_FUNCTION_ENDED.*'Q' ended by {type(ended).__name__}"):
+            wrapper("rows", 0)
+    else:
+        wrapper("rows", 0)
+    assert (told[1][0], "BATCH_FUNCTION_ENDED" in told[1][2]) == ("fail" if on_error == "fail" else "give_back", True)
+
+
 def test_report_that_fails_fails_the_batch() -> None:
     """P4: Spark must not commit a batch whose outcomes nobody heard of."""
     wrapper, _ = wrapped(nothing, on_error="cancel")
