@@ -24,7 +24,7 @@ ROWS = to_bitmap([(0, 3)])
 def segment(disk: Disk) -> Segment:
     disk.publish([1, 2, 3])
     (entry,) = disk.open().messages("order").tail(0)
-    return entered("order", entry, entry.added[0], first=0, at_ms=0)
+    return entered("order", entry, entry.added[0], first=0, at_ms=0, since_ms=0)
 
 
 def test_filters_that_are_too_long_together_are_evaluated_apart(
