@@ -126,7 +126,7 @@ def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -
     """
     if who is not None and who.principal is not None and definitions.principals:
         principal = definitions.principals.get(who.principal)
-        if principal is None or not _has(definitions, principal, NEEDED[type(request)], request):
+        if not (principal and _has(definitions, principal, NEEDED[type(request)], request)):
             return
     expressions.translate_ahead(definitions, request)
 

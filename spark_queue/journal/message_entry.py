@@ -42,11 +42,10 @@ class _Nulls(Struct):
 class _Statistics(Struct):
     """Delta's, of a message file of ours."""
 
-    #: Named as Delta does.
-    numRecords: _Rows  # noqa: N815 - as said above
-    minValues: _Bounds  # noqa: N815
-    maxValues: _Bounds  # noqa: N815
-    nullCount: _Nulls  # noqa: N815
+    numRecords: _Rows  # noqa: N815 - Delta's name
+    minValues: _Bounds  # noqa: N815 - Delta's name
+    maxValues: _Bounds  # noqa: N815 - Delta's name
+    nullCount: _Nulls  # noqa: N815 - Delta's name
 
 
 class _Add(Struct):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _PLACES = "spark_queue/replication/places.py"
+_MESSAGE_FILE = "spark_queue/journal/message_file.py"
 _BOUNDED = "spark_queue/replication/bounded_files.py"
 _LOG = "spark_queue/replication/peer_log.py"
 _TESTS = "tests/unit/replication"
@@ -24,12 +25,12 @@ _ATTACK = f"{_VERIFY}::test_a_peer_is_read_within_the_bounds_of_pulling"
 PEER_FILES = (
     Mutant(
         "what is no file of a peer is opened",
-        _PLACES, "if not os.path.isfile(found) or os.path.dirname(found) != folder:", "if os.path.dirname(found) != folder:",
+        _MESSAGE_FILE, "os.path.isfile(found) and os.path.dirname(found) == folder", "os.path.dirname(found) == folder",
         (f"{_NO_FILE}[messages in a loop]",),
     ),
     Mutant(
         "a link of a peer may lead anywhere",
-        _PLACES, " or os.path.dirname(found) != folder:", ":",
+        _MESSAGE_FILE, " and os.path.dirname(found) == folder", "",
         (f"{_NO_FILE}[messages elsewhere]", f"{_NO_FILE}[records elsewhere]"),
     ),
     Mutant(

@@ -214,7 +214,7 @@ PEERS = (
     ),
     Mutant(
         "messages of a group pass through for the next instance only",
-        "spark_queue/journal/message_log.py", 'groups=entry.mark.get("groups", {}),', "groups={},",
+        "spark_queue/journal/message_entry.py", "groups=mark.groups,", "groups={},",
         ("tests/unit/replication/test_passthrough.py",),
     ),
     Mutant(

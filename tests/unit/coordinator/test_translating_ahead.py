@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from spark_queue.coordinator.inbox import Inbox
@@ -40,9 +41,9 @@ def translated(call: commands.AnyCommand, principal: str, monkeypatch: pytest.Mo
     texts: list[str] = []
     real = Program.__init__
 
-    def made(self: Program, wanted: tuple[program.Wanted, ...], columns: object) -> None:
+    def made(self: Program, wanted: tuple[program.Wanted, ...], columns: pa.Schema) -> None:
         texts.extend(each.text for each in wanted)
-        real(self, wanted, columns)  # type: ignore[arg-type]
+        real(self, wanted, columns)
 
     monkeypatch.setattr(Program, "__init__", made)
     inbox, found = Inbox(), list[str]()

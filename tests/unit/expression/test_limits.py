@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,13 +15,14 @@ from spark_queue.errors import ConfigError
 from spark_queue.expression import FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, program, translate
 from spark_queue.expression.functions import FUNCTIONS
 
-COLUMNS = pa.schema([
+_FIELDS: list[pa.Field[Any]] = [
     pa.field("n", pa.int64()), pa.field("body", pa.string()), pa.field("r", pa.list_(pa.string())),
     pa.field("d", pa.decimal128(9, 2)),
     pa.field("s", pa.struct([pa.field("x y", pa.int32()), pa.field("z", pa.string())])), pa.field("order no", pa.int64()),
     pa.field("m", pa.map_(pa.string(), pa.int32())), pa.field("at", pa.timestamp("us", tz="UTC")),
     pa.field("a`b{0}\"c", pa.int64()),
-])  # fmt: skip
+]  # fmt: skip
+COLUMNS = pa.schema(_FIELDS)
 ROWS = pa.table(
     {
         "n": [1, 0, None],

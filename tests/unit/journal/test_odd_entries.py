@@ -16,7 +16,7 @@ import pytest
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import JournalError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import make_plan, publish
@@ -55,7 +55,7 @@ def entered(of: Entrance, message_type: str) -> int:
     return of._engine.state.message_types[message_type].entered_until
 
 
-def odd(disk: Disk, change: Change) -> JournalError:
+def odd(disk: Disk, change: Change) -> SparkQueueError:
     """Let one message enter, then an entry that was changed, and give what keeps the type out; another type's messages enter."""
     disk.publish([1])
     of = entrance(disk)
@@ -69,7 +69,7 @@ def odd(disk: Disk, change: Change) -> JournalError:
     assert entered(of, "order") == before
     publish_other(disk, 5)
     assert entered(of, "json") == 5
-    return of.trouble["order"]  # type: ignore[return-value]
+    return of.trouble["order"]
 
 
 def stats(**changes: Any) -> Change:

@@ -12,7 +12,7 @@ import pytest
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import Segment, TraitRequest
 from spark_queue.errors import JournalError
-from spark_queue.expression import Program
+from spark_queue.expression import Program, Wanted
 from spark_queue.journal.traits import FileTraits
 from spark_queue.ports import entered
 from tests.unit.journal.journal_on_disk import Disk
@@ -34,9 +34,12 @@ def test_filters_that_are_too_long_together_are_evaluated_apart(
     filters = [f"id IN ({','.join(str(number) for number in range(first, first + 550))})" for first in (1, 1_001, 2_001, 3_001)]
     made: list[int] = []
     real = Program.__init__
-    monkeypatch.setattr(
-        Program, "__init__", lambda self, wanted, columns: (real(self, wanted, columns), made.append(len(wanted)))[0]
-    )
+
+    def counted(self: Program, wanted: tuple[Wanted, ...], columns: pa.Schema) -> None:
+        real(self, wanted, columns)
+        made.append(len(wanted))
+
+    monkeypatch.setattr(Program, "__init__", counted)
     request = TraitRequest(queue=disk.definitions.queues["WORK"], filters=frozenset(filters))
     found = FileTraits(disk.store).traits(segment, [request])["WORK"].matches
     assert [len(found[text]) for text in filters] == [3, 0, 0, 0]
