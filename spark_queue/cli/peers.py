@@ -48,7 +48,7 @@ def status(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show how pulling from each peer goes. Starts nothing. Exits with 2 where somebody should look."""
+    """Show how pulling from each peer goes. Starts nothing. Exits with 2 if something needs attention."""
     found = open_target(journal, storage, coordinator, token_file).peer_status()
     if json:
         show_json([asdict(each) for each in found])
