@@ -5,24 +5,24 @@ from __future__ import annotations
 #: The caller may not do that.
 ACCESS: dict[str, str] = {
     "NOBODY_ADMINISTERS": (
-        "None of the principals {principals} may administer the journal for good, so nobody could change them any more. Give one "
-        "that never expires the right 'administer'."
+        "None of the principals {principals} may administer the journal permanently, so nobody could change them any more. "
+        "Give one that never expires the right 'administer'."
     ),
     "ACCESS_DENIED": (
-        "Principal '{principal}' has no right '{right}' on {what}. Ask who administers the journal for it, or call with the token "
-        "of somebody who has it."
+        "Principal '{principal}' has no right '{right}' on {what}. Ask an administrator of the journal for it, or call with the "
+        "token of a principal that has it."
     ),
     "SUBSCRIPTION_OF_OTHER": (
         "Subscription '{subscription}' of queue '{queue}' belongs to another principal than '{principal}'. Take another name, or "
-        "let somebody with the right 'change' unsubscribe it."
+        "have somebody with the right 'change' unsubscribe it."
     ),
     "TOKEN_EXPIRED": (
-        "The tokens of principal '{principal}' expired at {expired_at}. Ask who administers the journal for a new one: "
+        "The tokens of principal '{principal}' expired at {expired_at}. Ask an administrator of the journal for a new one: "
         "`sparkq token new {principal}`."
     ),
     "TOKEN_WITHDRAWN": (
-        "The token of principal '{principal}' was taken out of the definitions. Call with its new token, or ask who administers "
-        "the journal for one: `sparkq token new {principal}`."
+        "The token of principal '{principal}' was taken out of the definitions. Call with its new token, or ask an administrator "
+        "of the journal for one: `sparkq token new {principal}`."
     ),
 }
 
@@ -32,12 +32,12 @@ COORDINATOR: dict[str, str] = {
         "The coordinator of '{path}' could not be reached or started: {reason} `sparkq doctor` finds out why; its log is {log}."
     ),
     "COORDINATOR_ELSEWHERE": (
-        "The coordinator of '{path}' runs on another host: process {pid} on '{host}', at {address}, heard of {age_s} s ago. It "
-        "only serves its own host. Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or end it "
+        "The coordinator of '{path}' runs on another host: process {pid} on '{host}', at {address}, last heard from {age_s} s ago. "
+        "It only serves its own host. Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or end it "
         "there with `sparkq stop`."
     ),
     "COORDINATOR_UNTRUSTED": (
-        "The coordinator of '{path}' is at {address}, and its certificate is not trusted here. Name that by SPARKQ_TLS_ROOTS."
+        "The coordinator of '{path}' is at {address}, and its certificate is not trusted here. Name its root in SPARKQ_TLS_ROOTS."
     ),
     "COORDINATOR_SERVES": (
         "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
@@ -60,7 +60,7 @@ COORDINATOR: dict[str, str] = {
         "Set the clock, or run `sparkq serve --accept-clock`."
     ),
     "UNAUTHENTICATED": (
-        "The coordinator at {address} refused the token. Use that of who runs it, or of a principal, by SPARKQ_TOKEN_FILE."
+        "The coordinator at {address} refused the token. Name a file with its user's token, or a principal's, in SPARKQ_TOKEN_FILE."
     ),
     "COORDINATOR_OLDER": (
         "The coordinator at {address} is of an older version and wants the token itself, which is not sent any more: it would open "
@@ -77,14 +77,14 @@ COORDINATOR: dict[str, str] = {
         "`TOKEN {path}`; or name the address yourself as 'coordinator'."
     ),
     "TOKEN_FILE_UNSAFE": (
-        "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "
+        "The token file '{file}' {problem}, so somebody else could act as you or read your queues. Check who wrote it, "
         "then run `chmod 600` on it, or delete it: the next start makes a new one."
     ),
     "FRAME_TOO_LARGE": ("A call of {size} bytes is over the limit of {limit} bytes. Settle fewer rows at once."),
     "FRAME_MALFORMED": ("A call could not be understood: {reason} Use one version of spark_queue on both sides."),
     "USER_DIRECTORY_UNUSABLE": (
-        "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Let the environment "
-        "variable {variable} name a directory that this user may write."
+        "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Set the environment "
+        "variable {variable} to a directory that this user may write to."
     ),
     "ADDRESS_UNUSABLE": (
         "No coordinator can listen on {address}: {reason} Free the address, or give another one with --bind; port 0 finds one."

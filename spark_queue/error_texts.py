@@ -13,7 +13,7 @@ CONFIG: dict[str, str] = {
     "BAD_VALUE": ("'{key}' in {where} is {value!r}, but it must be {expected}. Correct the value."),
     "CONTRADICTORY_SETTINGS": ("{where}: {reason} Remove one of: {keys}."),
     "NO_PEERS": (
-        "Journal '{path}' has no peers, so there is nothing to tell of them. Name the instances that it pulls from as [peers.NAME] "
+        "Journal '{path}' has no peers, so there is nothing to show. Name the instances that it pulls from as [peers.NAME] "
         "in its definitions, and run `sparkq apply`."
     ),
     "LOCAL_QUEUE_REPLICATED": (
@@ -21,7 +21,7 @@ CONFIG: dict[str, str] = {
         'queues, or give it ownership "distributed" on every instance.'
     ),
     "MESSAGE_TYPE_DIFFERS": (
-        "Column '{column}' of message type '{message_type}' is {found} on peer '{peer}', and something else here, so its messages "
+        "Column '{column}' of message type '{message_type}' is {found} on peer '{peer}' and differs here, so its messages "
         "are not pulled. Give the message type the same columns on both instances."
     ),
     "DEFINITIONS_UNREADABLE": (
@@ -29,7 +29,7 @@ CONFIG: dict[str, str] = {
     ),
     "STORES_UNREADABLE": (
         "The file of stores '{file}' cannot be read: {reason} It is TOML in UTF-8, with a table of storage options, as texts, for "
-        "each store, named by how its paths begin. Correct the file."
+        "each store, named by the beginning of its paths. Correct the file."
     ),
     "NAME_INVALID": (
         "The {what} name {name!r} is not allowed: names are 1 to 249 characters of A-Z a-z 0-9 . _ - and neither '.' nor "
@@ -48,7 +48,7 @@ CONFIG: dict[str, str] = {
         "Queue '{queue}' holds dead letters, which enter it by reference only. Publish to a topic, or to the queue they come from."
     ),
     "TOPIC_CLAIMED_TWICE": (
-        "Topic '{topic}' is claimed by message types '{first}' and '{second}', so a message would have two homes. Leave it in one."
+        "Topic '{topic}' is claimed by message types '{first}' and '{second}', so a message would have two homes. Keep it in one."
     ),
     "TOPIC_AMBIGUOUS": (
         "Topic '{topic}' matches patterns of message types {message_types}, so its home is not clear. "
@@ -78,11 +78,11 @@ CALLER: dict[str, str] = {
     "UNKNOWN_COLUMN": ("There is no column '{column}' in {where}.{nearest} Columns: {columns}."),
     "COLUMN_TYPE_MISMATCH": (
         "Column '{column}' of {where} is {found} in row {row}, but the message type declares {expected}, and a value is stored "
-        "only where nothing of it is lost: {reason} Correct it, or cast it before publishing."
+        "only if nothing of it is lost: {reason} Correct it, or cast it before publishing."
     ),
     "COLUMN_TWICE": (
-        "Column '{column}' of {where} is given twice, as '{first}' and as '{second}': names of columns are told in any case, as "
-        "Spark does. Drop or rename one."
+        "Column '{column}' of {where} is given twice, as '{first}' and as '{second}': upper and lower case do not tell columns "
+        "apart, as in Spark. Drop or rename one."
     ),
     "TOPIC_MISSING": (
         "No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing of this commit was published."
@@ -92,7 +92,7 @@ CALLER: dict[str, str] = {
     ),
     "TOPIC_OF_OTHER_TYPE": (
         "Topic '{topic}' belongs to message type '{found}', but this publish goes to '{message_type}', and one publish is one "
-        "commit to one type. Publish the rows of each type by themselves. Nothing of this commit was published."
+        "commit to one type. Publish the rows of each type separately. Nothing of this commit was published."
     ),
     "SEQUENCE_MISSING": ("Publisher '{publisher}' needs {what} to number its rows. {reason} Nothing was published."),
     "SEQUENCE_NOT_ASCENDING": (
@@ -109,7 +109,7 @@ CALLER: dict[str, str] = {
         "belongs to one process at a time (R98). Open it again here, or use another name. Nothing of this commit was published."
     ),
     "PUBLISHER_IDENTITY_UNKNOWN": (
-        "This stream learns no query id here and has no `sequenceColumn`, so a repeated micro-batch could not be told from "
+        "This stream gets no query id here and has no `sequenceColumn`, so a repeated micro-batch could not be told from "
         "a new one. Set `publisher` and `sequenceColumn`. Nothing was published."
     ),
     "UNSUPPORTED_WRITE": ("{what} is not possible: {reason} {next_step}"),
@@ -134,7 +134,7 @@ CALLER: dict[str, str] = {
     "FILE_UNREADABLE": ("'{file}' cannot be read as {format}: {reason} Correct the file, or give --format."),
 }
 
-#: The caller does not hold what it speaks of.
+#: The caller does not hold what it names.
 LEASE: dict[str, str] = {
     "SUBSCRIPTION_TAKEN": (
         "Subscription '{subscription}' of queue '{queue}' was taken over by a newer reader (incarnation {newest}, this one "
@@ -142,15 +142,15 @@ LEASE: dict[str, str] = {
         "self-join of one stream share a name. Stop one, or join inside foreachBatch."
     ),
     "STALE_CALL": (
-        "Call {call} of subscription '{subscription}' is older than call {newest}, which was heard before. A delayed "
-        "message is ignored; nothing to do."
+        "Call {call} of subscription '{subscription}' is older than call {newest}, which arrived before it. A delayed "
+        "call is ignored; nothing to do."
     ),
     "STALE_RUN": (
-        "A batch of subscription '{subscription}' of queue '{queue}' speaks for run {run}, but {reason}. Its outcomes were "
+        "A batch of subscription '{subscription}' of queue '{queue}' belongs to run {run}, but {reason}. Its outcomes were "
         "not recorded; the rows are delivered again by the newer run."
     ),
     "CHECKPOINT_FOREIGN": (
-        "The checkpoint speaks of {what}, which is not {expected}. It was copied, edited, or belongs to a journal that "
+        "The checkpoint names {what}, which is not {expected}. It was copied, edited, or belongs to a journal that "
         "was restored. Nothing was acknowledged. Start with an empty checkpoint, or point the query at its own journal."
     ),
     "LEASE_HELD": (
@@ -166,34 +166,34 @@ LEASE: dict[str, str] = {
 #: The stored journal is missing, damaged, newer, or was changed by a stranger.
 JOURNAL: dict[str, str] = {
     "PEER_MISNAMED": (
-        "Peer '{peer}' is {found}, so nothing is pulled from it: '{path}'. A peer goes by the name that its journal says under "
+        "Peer '{peer}' is {found}, so nothing is pulled from it: '{path}'. A peer has the name that its journal gives under "
         "[journal] instance. Correct the path, or the name."
     ),
     "BEACON_DOUBTED": (
-        "Of the beacon of peer '{peer}' this is not believed: {reason} All else goes on. Look who writes to that journal."
+        "Part of the beacon of peer '{peer}' is not believed: {reason} All else goes on. Find out who writes to that journal."
     ),
     "PUBLISHER_CLASH": (
         "Publisher '{publisher}' gave number {sequence} to two different messages on two instances; both are here, the later one "
         "as bookmark {bookmark}. One application at a time may use a publisher name, and a repeated number must mean the same "
-        "message. Look at both, and give the publishers names of their own."
+        "message. Compare both, and give each publisher a name of its own."
     ),
     "PEER_REPLACED": (
-        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path. If that "
-        "instance was made anew, run `sparkq peers reset {journal} {peer}`: then the new journal is read from its beginning."
+        "Peer '{peer}' is now journal {found}, but was {expected} when it was last pulled. Correct its path. If that instance "
+        "was made anew, run `sparkq peers reset {journal} {peer}`: then the new journal is read from its beginning."
     ),
     "JOURNAL_RESTORED": (
         "Peer '{peer}' has pulled record {record} of the journal at '{path}', whose log does not have it: it was put back from a "
         "backup, or lost its end, before its record {since}. Nothing enters, and its replicated queues do nothing, until somebody "
-        "says so, since new messages would be taken for the lost ones. See that nobody serves another copy of it, then "
+        "confirms that, since new messages would be taken for the lost ones. Make sure that no other copy of it is served, then "
         "run `sparkq restored {path}`."
     ),
     "PEER_RESTORED": (
         "Peer '{peer}' no longer has record {record}, which was pulled: it was put back from a backup, or lost its end. Nothing "
-        "more of it is pulled until somebody runs `sparkq restored` for its journal; where that says that nothing tells so, with "
+        "more is pulled from it until somebody runs `sparkq restored` for its journal; if that finds no sign of it, add "
         "`--after {common}`."
     ),
     "PEER_LIVES": (
-        "Peer '{peer}' lives: it was heard of {heard_s} s ago. What it owns may be leased there, so nothing of it was claimed. Let "
+        "Peer '{peer}' is alive: it was heard from {heard_s} s ago. What it owns may be leased there, so nothing was claimed. Let "
         "it hand its messages over with `sparkq peers drain`; or stop its coordinator for good, and repeat this after {after_s} s."
     ),
     "PEER_REFUSED": (
@@ -203,12 +203,12 @@ JOURNAL: dict[str, str] = {
     ),
     "PEER_GAP": (
         "Peer '{peer}' let {count} message(s) of type '{message_type}' go before they were pulled, its bookmarks {bookmarks}: no "
-        "queue there needed them any more, and it waits for its [replication] keep at most. Nothing more of it is pulled until "
-        "somebody says that they may be missed: `sparkq peers skip {journal} {peer}`."
+        "queue there needed them any more, and it keeps them only for its [replication] keep. Nothing more is pulled from it "
+        "until somebody accepts the loss: `sparkq peers skip {journal} {peer}`."
     ),
     "PEER_AWAY": (
-        "Peer '{peer}' has no journal at '{path}' now, so nothing of it is read; what is known of it stays. Look whether its store "
-        "is mounted, and reachable from here, and whether the path in the definitions is right. Pulling goes on by itself once it "
+        "Peer '{peer}' has no journal at '{path}' now, so nothing is read from it; what is known of it stays. Check that its store "
+        "is mounted and reachable from here, and that the path in the definitions is right. Pulling goes on by itself once it "
         "is there. If the site is lost, choose one survivor, move the clients there, and let it take over: `sparkq "
         "proxied-transfer` (R112)."
     ),
@@ -233,8 +233,8 @@ JOURNAL: dict[str, str] = {
         "{previous}, from a copy; never run OPTIMIZE, DELETE, UPDATE, MERGE or RESTORE on a message table."
     ),
     "JOURNAL_FOREIGN_APPEND": (
-        "{files} file(s) in the table of message type '{message_type}' were appended by a stranger: they have no bookmarks and "
-        "enter no queue. Publish their rows through spark_queue, and write to message tables with nothing else."
+        "{files} file(s) in the table of message type '{message_type}' were appended by other software: they have no bookmarks "
+        "and enter no queue. Publish their rows through spark_queue, and write to message tables with nothing else."
     ),
     "MESSAGE_FILE_MISSING": (
         "Message file '{file}' of '{path}' cannot be read: {reason} Its messages stay in the queue. Restore the file."
@@ -252,7 +252,7 @@ JOURNAL: dict[str, str] = {
         "{reason} No message was passed over. {next_step}"
     ),
     "MESSAGES_RETIRED": (
-        "Messages {first} to {last} of message type '{message_type}' have no body any more: they were over the journal's "
+        "Messages {first} to {last} of message type '{message_type}' no longer have a body: they were older than the journal's "
         "`retention`, and no queue needed them. The first message that is kept after them is {kept}. {next_step}"
     ),
     "STORE_UNSAFE": (

@@ -51,7 +51,7 @@ def main(
 
 
 def verify(journal: JournalPath, *, storage: StorageOptions = None, json: Json = False) -> None:
-    """Check every promise of a journal on disk, and of an instance what it has pulled of its peers. Exits 1 when one is broken."""
+    """Check every promise of a journal on disk; of an instance, also what it pulled from its peers. Exits 1 if one is broken."""
     from spark_queue.cli import verify as work
 
     work.verify(open_target(journal, storage).store, as_json=json)
@@ -62,7 +62,7 @@ def doctor(
         str | None, typer.Argument(metavar="[JOURNAL]", help="Also try this journal's store and coordinator.")
     ] = None,
     *,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch Delta's jars for Spark, where they are not.")] = False,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch Delta's jars for Spark if they are missing.")] = False,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,

@@ -36,7 +36,7 @@ Coordinator = Annotated[
 ]
 TokenFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="File with your token, of mode 0600; default: what SPARKQ_TOKEN or SPARKQ_TOKEN_FILE say."),
+    typer.Option(metavar="FILE", help="File with your token, of mode 0600; default: SPARKQ_TOKEN or SPARKQ_TOKEN_FILE."),
 ]
 OnlyWhere = Annotated[
     str | None,
@@ -47,7 +47,7 @@ OnlyWhere = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
-PerSubscription = Annotated[bool, typer.Option("--per-subscription", help="Metrics also tell subscriptions one by one.")]
+PerSubscription = Annotated[bool, typer.Option("--per-subscription", help="Add metrics of each subscription.")]
 AsOf = Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 time with offset, or a record number.")]
 
 

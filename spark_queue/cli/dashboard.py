@@ -26,7 +26,7 @@ def dashboard(
     allow_changes: Annotated[
         bool,
         typer.Option(
-            "--allow-changes", help="Let who is logged in redrive, settle, purge and pause; then it starts a coordinator."
+            "--allow-changes", help="Let whoever is logged in redrive, settle, purge and pause; starts a coordinator for that."
         ),
     ] = False,
     hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Show no bodies of messages.")] = False,

@@ -56,13 +56,13 @@ def apply(
         list[str] | None, typer.Option(metavar="QUEUE", help="Take this queue's recovery point again; may repeat.")
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(metavar="QUEUE", help="Let this queue go, which the file leaves out; may repeat.")
+        list[str] | None, typer.Option(metavar="QUEUE", help="Drop this queue, which the file leaves out; may repeat.")
     ] = None,
     as_store_owner: Annotated[
         bool,
         typer.Option(
             "--as-store-owner",
-            help="Replace the principals where nobody can administer any more; stops the coordinator, and the log tells.",
+            help="Replace the principals if nobody can administer any more; stops the coordinator, and the log records it.",
         ),
     ] = False,
     coordinator: Coordinator = None,

@@ -28,13 +28,13 @@ def metrics(
         typer.Option(
             metavar="SECONDS",
             min=1,
-            help="Stay, and replace the file every so many seconds until Ctrl-C: only what is new is read then.",
+            help="Keep running, and replace the file every so many seconds until Ctrl-C; reads only what is new.",
         ),
     ] = None,
     per_subscription: PerSubscription = False,
     storage: StorageOptions = None,
 ) -> None:
-    """Tell the metrics of journals in the text format of Prometheus. Starts nothing."""
+    """Print the metrics of journals in the text format of Prometheus. Starts nothing."""
     from spark_queue.metrics.observing import observe
     from spark_queue.metrics.prometheus import render
 

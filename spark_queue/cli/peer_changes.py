@@ -18,7 +18,7 @@ def restored(
     *,
     after: Annotated[
         int | None,
-        typer.Option(metavar="RECORD", help="Where nothing else tells: the record that PEER_RESTORED names."),
+        typer.Option(metavar="RECORD", help="If nothing else tells it: the record that PEER_RESTORED names."),
     ] = None,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,

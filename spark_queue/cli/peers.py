@@ -45,7 +45,7 @@ def status(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show how pulling from each peer goes. Starts nothing. Exits with 3 where somebody should look."""
+    """Show how pulling from each peer goes. Starts nothing. Exits with 3 if something needs attention."""
     found = open_target(journal, storage, coordinator, token_file).peer_status()
     if json:
         show_json([asdict(each) for each in found])

@@ -46,7 +46,7 @@ def publish(
     file: Annotated[str, typer.Argument(metavar="FILE", help="CSV, JSON lines or Parquet, also .gz; - for stdin.")],
     *,
     topic: Annotated[str | None, typer.Option(help="Topic, or a queue's name; default: the rows' own column topic.")] = None,
-    publisher: Annotated[str | None, typer.Option(help="Publisher name: rows are numbered, so that a repeat can be told.")] = None,
+    publisher: Annotated[str | None, typer.Option(help="Publisher name: rows are numbered, so repeats are recognised.")] = None,
     repeat: Annotated[
         bool,
         typer.Option(
@@ -62,7 +62,7 @@ def publish(
     expires_after: Annotated[str | None, typer.Option(metavar="DURATION", help='Such as "1h".')] = None,
     timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset; default: refused.")] = None,
     replicated_to: Annotated[
-        int, typer.Option(min=0, metavar="N", help="End only when so many peers of this instance have pulled all of it.")
+        int, typer.Option(min=0, metavar="N", help="Wait until this many peers of this instance have pulled all of it.")
     ] = 0,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for them.")] = "30s",
     token_file: TokenFile = None,

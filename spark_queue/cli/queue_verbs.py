@@ -98,7 +98,7 @@ def proxied_transfer(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Let this instance claim messages whose owner cannot be reached. What that one had delivered may be delivered again."""
+    """Let this instance claim messages whose owner cannot be reached. What the owner had delivered may be delivered again."""
     on = switch is Switch.ON
     open_target(journal, storage, coordinator, token_file).queue(queue).proxied_transfer(on=on)
     text = (

@@ -58,7 +58,7 @@ def serve(
     ] = None,
     metrics_token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Who scrapes must give this token; beyond loopback it is needed, and so is TLS."),
+        typer.Option(metavar="FILE", help="Token that scrapers must give; required beyond loopback, as is TLS."),
     ] = None,
     per_subscription: PerSubscription = False,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",

@@ -52,7 +52,7 @@ def status(
     journal: JournalPath,
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every 2 s until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every 2 s until Ctrl-C.")] = False,
     as_of: AsOf = None,
     storage: StorageOptions = None,
     json: Json = False,

@@ -157,7 +157,7 @@ def test_one_poison_row_among_thousands_is_the_only_dead_letter(make_shop: MakeS
     assert all("this line is poison" in death for death in deaths)
 
 
-@pytest.mark.parametrize("on_error", ["fail", "cancel"])
+@pytest.mark.parametrize("on_error", [pytest.param("fail", marks=pytest.mark.slow), "cancel"])
 def test_a_sink_that_is_down_makes_no_dead_letter_and_all_is_booked_when_it_is_back(
     make_shop: MakeShop, tmp_path: Path, on_error: str
 ) -> None:

@@ -74,7 +74,7 @@ def without(table: str, name: str) -> Change:
     return lambda file: file[table].pop(name)
 
 
-REFUSALS: dict[str, tuple[Change, dict[str, tuple[str, ...]], str]] = {
+REFUSALS: dict[str, tuple[Change, dict[str, Any], str]] = {
     "no definition": (queue("IDLE", max_delivreies=3), {}, "UNKNOWN_KEY"),
     "an expression of a column that is none": (queue("IDLE", filter="amuont > 1"), {}, "EXPRESSION_INVALID"),
     "a reserved column": (lambda file: file["message_types"]["line"].update(columns="bookmark INT"), {}, "RESERVED_COLUMN"),

@@ -64,7 +64,7 @@ def test_a_peer_that_cannot_be_read_is_told_and_nothing_fits(sparkq: Terminal, t
     here = site(tmp_path, "frankfurt", "virginia")
     said = sparkq("peers", "check", here.path)
     assert (said.code, "Not read: virginia. [PEER_AWAY]" in said.out) == (3, True)
-    assert ("whether its store is mounted" in said.out, "sparkq init" in said.out) == (True, False)
+    assert ("that its store is mounted" in said.out, "sparkq init" in said.out) == (True, False)
     site(tmp_path, "virginia", "frankfurt", "tokyo")
     said = sparkq("peers", "check", here.path)
     assert (said.code, "Not read: tokyo. [PEER_AWAY]" in said.out) == (0, True), "it is not pulled from here"

@@ -177,7 +177,7 @@ def test_another_host_that_renews_its_hint_is_not_succeeded() -> None:
     world.hints = Hints(living, living=True)
     with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE") as refused:
         elect(log, ME, world.around())
-    assert "another host: process 1 on 'queue-a', at grpc://127.0.0.1:1, heard of 7 s ago" in str(refused.value)
+    assert "another host: process 1 on 'queue-a', at grpc://127.0.0.1:1, last heard from 7 s ago" in str(refused.value)
     assert len(log.records) == 2
 
 

@@ -251,7 +251,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
     running.keep(definitions(tmp_path / "virginia"), frozenset({"tokyo"}))
     try:
         wait_until(lambda: running.reports()["virginia"].trouble is not None, stepped)
-        assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Of the beacon of peer 'virginia'")
+        assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Part of the beacon of peer 'virginia'")
         assert running.are_level()
         assert running.numbers() == {"virginia": 1, "tokyo": 1}
         there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=6)))
