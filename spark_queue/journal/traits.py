@@ -147,7 +147,7 @@ class _Letters:
         numbers[self._bookmarks[low:high] - segment.first] = self._numbers[low:high]
         first = 0
         for piece in pieces:
-            of_piece = pa.array(numbers[first : first + len(piece)])
+            of_piece = pa.array(numbers[first : first + len(piece)], pa.int64())
             first += len(piece)
             for name in names:
                 piece = piece.append_column(name, self._texts[name].take(of_piece))

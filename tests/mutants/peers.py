@@ -82,7 +82,7 @@ PEERS = (
     ),
     Mutant(
         "a coordinator with peers ends when nobody calls",
-        "spark_queue/coordinator/loop.py", "self._ends_idle and not self.definitions.peers", "self._ends_idle",
+        "spark_queue/coordinator/loop.py", "self._ends_idle and not definitions.peers", "self._ends_idle",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(

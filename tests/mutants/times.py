@@ -25,7 +25,7 @@ TIMES: tuple[Mutant, ...] = (
         ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(
-        "a letter of another source is as old as one that is over",
+        "a letter that dies again has the age of an earlier death",
         "spark_queue/core/state/folds/endings.py", "    ledger.begun.replace(again | new, record.at_ms)\n",
         "    ledger.begun.add({record.at_ms: again | new})\n",
         ("tests/unit/core/test_questions.py",),

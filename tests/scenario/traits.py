@@ -54,9 +54,9 @@ class MemoryTraits:
     ) -> BitMap64:
         """Return which of `rows` match a filter."""
         del columns
-        told = {row: {"reason": reason, "error": error} for each, reason, error in letters or () for row in each}
+        told = {row: {"reason": reason, "error": error or ""} for each, reason, error in letters or () for row in each}
         messages = {bookmark: message for segment in segments for bookmark, message in self._messages(segment).items()}
-        return BitMap64([row for row in rows if matches(expression, told.get(row, {}) | messages[row].attributes)])
+        return BitMap64([row for row in rows if matches(expression, {**told.get(row, {}), **messages[row].attributes})])
 
     def _known_facts(self, segment: Segment, request: TraitRequest) -> EntryTraits:
         known, asked = self._known.setdefault(segment.path, {}), (segment.first_row, segment.first, segment.row_count, request)

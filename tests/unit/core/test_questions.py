@@ -91,3 +91,20 @@ def test_letters_of_another_source_are_as_old_as_they_are_whoever_asked_before(*
     scenario.run(OF_R + "wait 1m\nsettle R expire 0..1\nwait 7s\nage D 7s")
     assert scenario.world.engine.state.ledger("D").depth == 2
     assert to_bitmap([(0, 2)]) == scenario.world.engine.state.ledger("D").begun.rows
+
+
+def test_questions_forget_no_time_of_what_is_gone() -> None:
+    """What is leased keeps its time, behind which that of what has left stays as well."""
+    scenario = Scenario()
+    scenario.run(OF_Q + "publish A 0 expires=30s, A 1 expires=40s, A 2 expires=50s\nplanner p Q/s\nnext p limit=1")
+    scenario.run("settle Q acknowledge 1\ntick 35s")
+    stored = state_codec.encode(scenario.world.engine.state)
+    ask(scenario)
+    assert state_codec.encode(scenario.world.engine.state) == stored
+
+
+def test_letter_that_dies_again_has_the_age_of_its_last_death() -> None:
+    """An older letter stands before it meanwhile."""
+    scenario = Scenario()
+    scenario.run(OF_Q + "publish A 0..1\nsettle Q expire 0\nwait 1s\nsettle Q expire 1\nwait 1s\nredrive Q 1\nwait 1s")
+    scenario.run("settle Q expire 1\nwait 7s\nsettle D acknowledge 0\nage D 7s")

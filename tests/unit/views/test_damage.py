@@ -102,7 +102,8 @@ def test_a_store_that_does_not_answer_says_nothing_about_files(world: ViewsWorld
 
 def ordered(place: Path, **keys: str) -> ViewsWorld:
     """Return a journal whose queue WORK has such keys, with a file gone of which one message was settled."""
-    queues = {**DEFINITIONS["queues"], "WORK": {**DEFINITIONS["queues"]["WORK"], **keys}}
+    known = DEFINITIONS["queues"]
+    queues = {**known, "WORK": {**known["WORK"], **keys}}
     world = ViewsWorld(place)
     world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}, reset=("WORK",)), now_ms=START_MS)
     world.publish(10, 11, 12)

@@ -42,7 +42,7 @@ def tell(world: DashboardWorld, heard: Any) -> None:
 
 def seen_ms(world: DashboardWorld) -> int:
     (row,) = read_view(world.journal.store, state_at(world.opened), "subscriptions", "BILLING").to_pylist()
-    return round(row["last_seen_at"].timestamp() * 1_000)
+    return int(row["last_seen_at"].timestamp() * 1_000 + 0.5)
 
 
 def test_idle_consumer_was_seen_when_its_coordinator_heard_it(world: DashboardWorld) -> None:
@@ -82,7 +82,7 @@ def test_who_reads_the_log_alone_says_so(world: DashboardWorld) -> None:
 def seen_at(world: DashboardWorld, at_ms: int) -> int:
     point = state_at(world.opened, datetime.fromtimestamp(at_ms / 1_000, UTC))
     (row,) = read_view(world.journal.store, point, "subscriptions", "BILLING").to_pylist()
-    return round(row["last_seen_at"].timestamp() * 1_000)
+    return int(row["last_seen_at"].timestamp() * 1_000 + 0.5)
 
 
 def test_reign_knows_who_polls_and_forgets_who_is_gone() -> None:

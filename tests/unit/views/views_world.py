@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyroaring import BitMap64
 
@@ -24,7 +25,7 @@ from tests.deciding import claim, decide, leased, started
 #: When the world begins, in milliseconds since 1970 UTC: long after the host time at which the journal was created.
 START_MS = 4_000_000_000_000
 
-DEFINITIONS = {
+DEFINITIONS: dict[str, Any] = {
     "message_types": {"line": {"columns": "item STRING, amount BIGINT", "topics": ["LINES"]}},
     "queues": {
         "WORK": {"underlying_topic": "LINES", "lease_period": "60s", "dead_letter_queue": "FAILED", "max_deliveries": 3},
