@@ -43,8 +43,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
             value=median(polled_ms[1:]), note=f"{spread(polled_ms[1:])}, each the median of {_POLLS} polls over the wire",
         )  # fmt: skip
         yield Figure(
-            row=f"many-queues-apply-{types}", what=f"{what}: new definitions of all", unit="s", budget=2, value=median(applied_s[1:]),
-            note=f"{spread(applied_s[1:])}; the first, with which they begin: {shown(applied_s[0])} s",
+            row=f"many-queues-apply-{types}", what=f"{what}: new definitions of all", unit="s", budget=2,
+            value=median(applied_s[1:]), note=f"{spread(applied_s[1:])}; the first, with which they begin: {shown(applied_s[0])} s",
         )  # fmt: skip
 
 

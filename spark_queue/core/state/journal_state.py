@@ -15,7 +15,7 @@ from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.core.records import Kind, Ranges, Record, refuse_unknown
 from spark_queue.core.state import depth, folds
 from spark_queue.core.state.done_requests import DoneRequests
 from spark_queue.core.state.folds import definitions, peers
@@ -135,8 +135,7 @@ class JournalState:
                 # The queue was set aside.
                 pass
             case _ if record.kind not in _KINDS:
-                if record.detail.get("critical"):
-                    raise JournalError("PROTOCOL_NEWER", path=self.journal_id, what=f"records of kind '{record.kind}'")
+                refuse_unknown(record, path=self.journal_id)
             case _:
                 # Records of a queue that was dropped since stay in the log and change nothing.
                 if record.queue in self.queues:
