@@ -15,7 +15,7 @@ from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import Kind, Ranges, Record, refuse_unknown
+from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
 from spark_queue.core.state import depth, folds
 from spark_queue.core.state.done_requests import DoneRequests
 from spark_queue.core.state.folds import definitions, peers
@@ -23,8 +23,6 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.core.state.peer_changes import PeerChanges
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
-
-_KINDS = frozenset(Kind)
 
 
 class JournalState:
@@ -134,7 +132,7 @@ class JournalState:
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filters(record):
                 # The queue was set aside.
                 pass
-            case _ if record.kind not in _KINDS:
+            case _ if record.kind not in KINDS:
                 refuse_unknown(record, path=self.journal_id)
             case _:
                 # Records of a queue that was dropped since stay in the log and change nothing.
