@@ -23,7 +23,7 @@ CORE = (
         "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n",
         "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n"
         "    claim(work, work.matching(command.where, lost))\n",
-        ("tests/unit/core/test_proxied_transfer.py",),
+        ("tests/unit/core/test_claims_by_filter.py",),
     ),
     Mutant(
         "a subscription ends before it is known what its new owner may see",

@@ -132,7 +132,7 @@ DECIDING = (
     Mutant(
         "a redrive takes what is leased in the dead-letter queue",
         f"{_DECIDING}/redriving.py",
-        " & free_letters(work.state, command.queue))\n    if free:", " & work.ledger.rows[State.DEAD])\n    if free:",
+        " & free_letters(work.state, command.queue)\n    if free:", " & work.ledger.rows[State.DEAD]\n    if free:",
         (*_SCENARIOS, "tests/unit/client/test_redrive.py"),
     ),
     # Who is given what.

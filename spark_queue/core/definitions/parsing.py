@@ -61,7 +61,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     _check_topics(message_types.values())
     queue_tables = read_tables(stored, "queues")
     check_names("queue", queue_tables)
-    letters = Counter(name for table in queue_tables.values() if isinstance(name := table.get("dead_letter_queue"), str))
+    letters = Counter(each for table in queue_tables.values() if isinstance(each := table.get("dead_letter_queue"), str))
     _check_letters_exist(queue_tables)
     peers = _read_peers(stored, journal)
     replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))

@@ -139,7 +139,7 @@ def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypat
     state = JournalState(MemoryTraits())
     told = []
     for number, (request, at_s) in enumerate([("a", 0), ("b", 10), ("b", 10), ("c", 119), ("d", 121), ("e", 240), ("f", 242)]):
-        about = {"queue": "gone", "subscription": "s", "detail": {"request": request}}
-        state.fold(Record(kind=Kind.LEFT, record=number, at_ms=at_s * 1_000, **about))
+        detail, at_ms = {"request": request}, at_s * 1_000
+        state.fold(Record(kind=Kind.LEFT, record=number, at_ms=at_ms, queue="gone", subscription="s", detail=detail))
         told.append("".join(each for each in "abcdef" if state.has_done(each)))
     assert told == ["a", "ab", "ab", "abc", "abcd", "abcde", "def"]
