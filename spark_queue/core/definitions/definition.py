@@ -202,7 +202,6 @@ class Definitions:
     _patterns: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
     #: The queues with a target depth, which few have. One that loses it has no inactive messages from then on.
     with_target_depth: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    #: The queues of each message type, dead-letter queues among them.
     queues_of: dict[str, list[str]] = field(init=False, repr=False, compare=False)
     #: The queue whose dead letters come to each dead-letter queue.
     _sources: dict[str | None, str] = field(init=False, repr=False, compare=False)
