@@ -95,7 +95,7 @@ def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> R
         when one does whose certificate is not trusted here; CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else was faster: ask
         again.
     JournalError
-        JOURNAL_MISMATCH, or what keeps the control log from being read.
+        JOURNAL_MISMATCH, PROTOCOL_NEWER, or what keeps the control log from being read.
     """
     past = load_log(control, candidate)
     if past.claim is not None:
@@ -109,11 +109,13 @@ def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
     Raises
     ------
     JournalError
-        JOURNAL_MISMATCH, or what keeps the control log from being read.
+        JOURNAL_MISMATCH, PROTOCOL_NEWER, or what keeps the control log from being read.
     """
     past = control.load()
     if past.journal_id != candidate.journal_id:
         raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
+    # A claim of who cannot reign would depose who can, and grow the log with each start.
+    past.refuse_newer(candidate.path)
     return past
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from spark_queue.errors import JournalError
+
 #: Half-open ranges of bookmarks, ascending and disjoint, as they travel.
 Ranges = tuple[tuple[int, int], ...]
 
@@ -180,3 +182,19 @@ class Record:
 
 #: Makes, numbers, folds and collects one record.
 Emit = Callable[..., None]
+
+
+#: The kinds that are known here.
+KINDS = frozenset(Kind)
+
+
+def refuse_unknown(record: Record, *, path: str) -> None:
+    """Refuse a record that cannot be skipped and is of no kind that is known here.
+
+    Raises
+    ------
+    JournalError
+        PROTOCOL_NEWER.
+    """
+    if record.kind not in KINDS and record.detail.get("critical"):
+        raise JournalError("PROTOCOL_NEWER", path=path, what=f"records of kind '{record.kind}'")

@@ -32,12 +32,13 @@ class PreparedTraits:
 
     def __init__(self, source: TraitSource) -> None:
         self._source = source
-        self._requests: Sequence[TraitRequest] = ()
+        #: By queue.
+        self._requests: dict[str, TraitRequest] = {}
         self._prepared: dict[tuple[str, int], Mapping[str, EntryTraits]] = {}
 
     def prepare(self, segments: Iterable[Segment], requests: Sequence[TraitRequest]) -> None:
         """Compute the traits of segments that are about to enter, and forget those prepared before."""
-        self._requests, self._prepared = requests, {}
+        self._requests, self._prepared = {each.queue.name: each for each in requests}, {}
         for segment in segments if requests else ():
             self._prepared[segment.path, segment.first] = self._source.traits(segment, requests)
 
@@ -46,7 +47,7 @@ class PreparedTraits:
         wanted = tuple(requests)
         known = self._prepared.get((segment.path, segment.first))
         # A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
-        if known is not None and all(replace(each, barriers=True) in self._requests for each in wanted):
+        if known is not None and all(self._requests.get(each.queue.name) == replace(each, barriers=True) for each in wanted):
             return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.traits(segment, wanted)
 

@@ -32,13 +32,13 @@ class JournalReader:
         Raises
         ------
         JournalError
-            JOURNAL_MISMATCH when the journal was replaced since it was opened; JOURNAL_DAMAGED, STORE_FAILED.
+            JOURNAL_MISMATCH when the journal was replaced since it was opened; JOURNAL_DAMAGED, PROTOCOL_NEWER, STORE_FAILED.
         """
         created, applied = read_setup(self.store)
         if created.detail["journal"] != self.journal_id:
             found = created.detail["journal"]
             raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
-        return parsing.parse(applied.detail["definitions"])
+        return parsing.parse_recorded(applied.detail["definitions"], path=self.path)
 
     def records(self) -> Sequence[Record]:
         """Return every record of the control log, for those who only look.

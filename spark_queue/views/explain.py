@@ -67,7 +67,8 @@ def explain(
     count, now_ms = cut(times_ms, as_of=as_of, now_ms=SystemClock().wall_ms())
     past = rows.slice(0, count)
     applied = past.filter(pa.array(one_of(past.column("kind"), [Kind.DEFINITIONS_APPLIED])))
-    definitions = parsing.parse(journal.records_of(applied.slice(applied.num_rows - 1))[0].detail["definitions"])
+    stored = journal.records_of(applied.slice(applied.num_rows - 1))[0].detail["definitions"]
+    definitions = parsing.parse_recorded(stored, path=journal.path)
     message_type = definitions.queue(queue).message_type
     if bookmark < 0:
         raise _unknown(queue, bookmark, "Bookmarks start at 0.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.beginning import BEGINNING
+from tests.mutants.core import CORE
 from tests.mutants.dashboard import DASHBOARD
 from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
@@ -35,6 +36,7 @@ _JOURNAL_WORLDS = ("tests/simulation/test_journal.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     *DECIDING,
+    *CORE,
     *FAILING,
     *BEGINNING,
     *KEEPING,

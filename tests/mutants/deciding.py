@@ -82,38 +82,6 @@ DECIDING = (
         "return lease.rows if lease.handed_to == session.incarnation else BitMap64()", "return lease.rows",
         _SCENARIOS,
     ),
-    Mutant(
-        "a run of what is there ends where what another has kept fills the queue's backlog (R31)",
-        f"{_DECIDING}/granting.py", "(len(kept) >= left or kept.intersect(rows))", "kept.intersect(rows)",
-        ("tests/unit/coordinator/test_loop_fairness.py",),
-    ),
-    Mutant(
-        "messages are claimed before it is known whether a filter can be asked of all",
-        f"{_DECIDING}/manual_settlement.py", "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n",
-        "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n"
-        "    claim(work, work.matching(command.where, lost))\n",
-        ("tests/unit/core/test_proxied_transfer.py",),
-    ),
-    Mutant(
-        "a subscription ends before it is known what its new owner may see",
-        f"{_DECIDING}/delivery.py",
-        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n"
-        "    known = hand_to_caller(work, known)\n",
-        "    known = hand_to_caller(work, known)\n"
-        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n",
-        ("tests/unit/coordinator/test_hidden.py",),
-    ),
-    Mutant(
-        "a repeat is forgotten after as many calls of planners as are remembered",
-        f"{_STATE}/done_requests.py", " and record.at_ms >= self._newest_since_ms + _KEPT_MS:", ":",
-        ("tests/unit/core/test_engine.py",),
-    ),
-    Mutant(
-        "a stream without a subscription is taken for a view until it starts",
-        "spark_queue/source/loading.py", "names_of(Purpose.QUEUE_STREAM) - names_of(Purpose.VIEW_BATCH)",
-        'frozenset({"subscription"})',
-        ("tests/unit/source/test_reads.py",),
-    ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",
@@ -164,7 +132,7 @@ DECIDING = (
     Mutant(
         "a redrive takes what is leased in the dead-letter queue",
         f"{_DECIDING}/redriving.py",
-        " & free_letters(work.state, command.queue))\n    if free:", " & work.ledger.rows[State.DEAD])\n    if free:",
+        " & free_letters(work.state, command.queue)\n    if free:", " & work.ledger.rows[State.DEAD]\n    if free:",
         (*_SCENARIOS, "tests/unit/client/test_redrive.py"),
     ),
     # Who is given what.

@@ -75,7 +75,7 @@ FAILING = (
     ),
     Mutant(
         "after an alarm its suspects are tried alone",
-        f"{_STATE}/ledger.py", "        self.lone_failures.set(row, known.lone_failures)\n", "",
+        f"{_STATE}/ledger.py", "        self.lone_failures.set(rows, known.lone_failures)\n", "",
         _SCENARIOS,
     ),
     Mutant(

@@ -76,7 +76,7 @@ RIGHTS = (
     ),
     Mutant(
         "a purge removes what is hidden",
-        f"{_CORE}/deciding/manual_settlement.py", "    rows = work.seen((in_queue(", "    rows = ((in_queue(",
+        f"{_CORE}/deciding/manual_settlement.py", "    rows = lost | work.seen((in_queue(", "    rows = lost | ((in_queue(",
         _HIDDEN,
     ),
     Mutant(

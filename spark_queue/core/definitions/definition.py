@@ -6,7 +6,7 @@ with units. `parsing.parse` reads it and checks every key and every relation bet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -200,27 +200,23 @@ class Definitions:
     #: The message type of each topic that is named, and of each pattern: rows of many topics are routed one topic at a time.
     _named: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
     _patterns: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
-    #: The queues that have a target depth: each record looks at all of them, and of many queues few have one. One that loses it
-    #: has no inactive messages from that record on.
+    #: The queues with a target depth, which few have. One that loses it has no inactive messages from then on.
     with_target_depth: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    #: The queues of each message type, dead-letter queues among them.
-    queues_of: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
+    queues_of: dict[str, list[str]] = field(init=False, repr=False, compare=False)
     #: The queue whose dead letters come to each dead-letter queue.
-    _sources: dict[str, str] = field(init=False, repr=False, compare=False)
+    _sources: dict[str | None, str] = field(init=False, repr=False, compare=False)
     _replicated: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         entries = [(entry, kind) for kind in self.message_types.values() for entry in kind.topics]
         object.__setattr__(self, "_named", {entry: kind for entry, kind in entries if not is_pattern(entry)})
         object.__setattr__(self, "_patterns", {entry: kind for entry, kind in entries if is_pattern(entry)})
-        limited = tuple(name for name, queue in self.queues.items() if queue.target_queue_depth)
-        object.__setattr__(self, "with_target_depth", limited)
-        queues_of: dict[str, list[str]] = {}
+        limited = (name for name, queue in self.queues.items() if queue.target_queue_depth)
+        object.__setattr__(self, "with_target_depth", tuple(limited))
+        object.__setattr__(self, "queues_of", {})
         for name, queue in self.queues.items():
-            queues_of.setdefault(queue.message_type, []).append(name)
-        object.__setattr__(self, "queues_of", queues_of)
-        letters = {each.dead_letter_queue: name for name, each in self.queues.items() if each.dead_letter_queue is not None}
-        object.__setattr__(self, "_sources", letters)
+            self.queues_of.setdefault(queue.message_type, []).append(name)
+        object.__setattr__(self, "_sources", {each.dead_letter_queue: name for name, each in self.queues.items()})
         object.__setattr__(self, "_replicated", frozenset(name for peer in self.peers.values() for name in peer.queues))
 
     def queue(self, name: str) -> QueueDefinition:

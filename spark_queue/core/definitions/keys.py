@@ -5,9 +5,10 @@ It feeds validation, `sparkq options`, the reference's tables and did-you-mean e
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -211,7 +212,7 @@ class Key:
     default: Any
     about: str
     #: The parsed default: thousands of queues leave most keys out.
-    value: Any = field(init=False)
+    value: Any = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", None if self.default is None else self.parse(self.default))

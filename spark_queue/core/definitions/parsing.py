@@ -29,7 +29,7 @@ from spark_queue.core.definitions.keys import (
     ROUND_ROBIN,
 )
 from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
-from spark_queue.errors import ConfigError, nearest
+from spark_queue.errors import ConfigError, JournalError, nearest
 
 #: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
 _NO_DEAD_LETTER_KEYS = (
@@ -61,7 +61,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     _check_topics(message_types.values())
     queue_tables = read_tables(stored, "queues")
     check_names("queue", queue_tables)
-    letters = Counter(name for table in queue_tables.values() if isinstance(name := table.get("dead_letter_queue"), str))
+    letters = Counter(each for table in queue_tables.values() if isinstance(each := table.get("dead_letter_queue"), str))
     _check_letters_exist(queue_tables)
     peers = _read_peers(stored, journal)
     replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))
@@ -82,6 +82,20 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
 
         check_peers(definitions)
     return definitions
+
+
+def parse_recorded(stored: Mapping[str, Any], *, path: str) -> Definitions:
+    """Read definitions that a journal's log says, which were checked when they were recorded.
+
+    Raises
+    ------
+    JournalError
+        PROTOCOL_NEWER: who recorded them knew what is refused here.
+    """
+    try:
+        return parse(stored)
+    except ConfigError as reason:
+        raise JournalError("PROTOCOL_NEWER", path=path, what=f"definitions with what is refused here ({reason})") from reason
 
 
 def _read_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:

@@ -15,7 +15,7 @@ from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
 from spark_queue.core.state import depth, folds
 from spark_queue.core.state.done_requests import DoneRequests
 from spark_queue.core.state.faults import QueueGuard, describe, is_doubt, set_aside
@@ -24,8 +24,6 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.core.state.peer_changes import PeerChanges
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
-
-_KINDS = frozenset(Kind)
 
 
 class JournalState:
@@ -161,9 +159,8 @@ class JournalState:
                 peers.fold(self, record)
             case Kind.SET_ASIDE:
                 self._set_aside_by_record(record)
-            case _ if record.kind not in _KINDS:
-                if record.detail.get("critical"):
-                    raise JournalError("PROTOCOL_NEWER", path=self.journal_id, what=f"records of kind '{record.kind}'")
+            case _ if record.kind not in KINDS:
+                refuse_unknown(record, path=self.journal_id)
             case _:
                 # Records of a queue that was dropped since, or is set aside, stay in the log and change nothing.
                 if record.queue in self.queues:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from spark_queue.core.definitions.parsing import parse_recorded
 from spark_queue.core.message_files.segment import TraitSource
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind, Record, refuse_unknown
 from spark_queue.core.state.journal_state import JournalState
 
 
@@ -43,6 +44,19 @@ class LogTail(list[Record]):
         """Time of the newest record, in milliseconds since 1970 UTC; 0 when there is none."""
         earlier = 0 if self.state is None else self.state.last_at_ms
         return max([earlier, *(record.at_ms for record in self)])
+
+    def refuse_newer(self, path: str) -> None:
+        """Refuse what only newer software can fold, before anything is written.
+
+        Raises
+        ------
+        JournalError
+            PROTOCOL_NEWER.
+        """
+        for record in self:
+            refuse_unknown(record, path=path)
+            if record.kind == Kind.DEFINITIONS_APPLIED:
+                parse_recorded(record.detail["definitions"], path=path)
 
     def fold(self, traits: TraitSource) -> JournalState:
         """Return the state that the log leads to, with these traits of messages; `state` itself is folded on."""

@@ -243,3 +243,27 @@ def test_a_claim_that_names_no_address_keeps_nobody_from_reigning(
         around = replace(world.around(), ping=lambda address, _: ping(address, "j", "/j", 1.0))
         assert elect(Log(CREATED, claim), ME, around).epoch == 2
         assert Watch(Holder.of_claim(claim), ME, around).is_silent() is (host == "here")
+
+
+@pytest.mark.parametrize(
+    ("record", "what"),
+    [
+        (Record(kind="of_tomorrow", record=1, at_ms=1_500, detail={"critical": True}), "records of kind 'of_tomorrow'"),
+        (
+            Record(kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=1_500, detail={"definitions": {"of_tomorrow": 1}, "resets": {}}),
+            "UNKNOWN_KEY.*of_tomorrow",
+        ),
+        (
+            Record(
+                kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=1_500,
+                detail={"definitions": {"journal": {"durability": "of tomorrow"}}, "resets": {}},
+            ),
+            "BAD_VALUE.*of tomorrow",
+        ),
+    ],
+)  # fmt: skip
+def test_who_cannot_fold_the_log_does_not_claim_it(record: Record, what: str) -> None:
+    world, log = World(), Log(CREATED, record)
+    with pytest.raises(JournalError, match=rf"PROTOCOL_NEWER.*/j.*{what}.*Upgrade"):
+        elect(log, ME, world.around())
+    assert log.records == [CREATED, record]

@@ -109,10 +109,12 @@ def test_a_repeat_is_answered_again_however_many_calls_of_planners_came_between(
     scenario = begin()
     engine, now_ms, purge = scenario.world.engine, scenario.world.now_ms, commands.Purge(queue="Q", request="lost")
     answer = decide(engine, purge, now_ms=now_ms)
-    planner = {"queue": "Q", "subscription": "s1", "incarnation": scenario.world.planners["p1"].incarnation}
+    incarnation = scenario.world.planners["p1"].incarnation
     for call in range(100, 8_500):
-        attach = commands.Attach(**planner, call=call, ack_mode="auto", max_backlog=1, request=f"r{call}")
-        decide(engine, attach, now_ms=now_ms + call)
+        planner = commands.Attach(
+            queue="Q", subscription="s1", incarnation=incarnation, call=call, ack_mode="auto", max_backlog=1, request=f"r{call}"
+        )
+        decide(engine, planner, now_ms=now_ms + call)
     scenario.run("publish T 4..5")
     assert decide(engine, purge, now_ms=now_ms + 30_000) == answer
     scenario.run("state Q available 4..5")

@@ -71,7 +71,7 @@ def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkey
     # A snapshot serves the software that wrote it, and no other.
     scenario.world.snapshot = None
     with monkeypatch.context() as older:
-        older.setattr(journal_state, "_KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
+        older.setattr(journal_state, "KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
         scenario.run(
             "crash\nstate T available 2 leased 0..1 dead 3\nstart p1\nprove p1\nnext p1 limit=1 -> lease 2: 2\n"
             "state T leased 2 dead 3 removed 0..1"
@@ -140,7 +140,7 @@ def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypat
     state = JournalState(MemoryTraits())
     told = []
     for number, (request, at_s) in enumerate([("a", 0), ("b", 10), ("b", 10), ("c", 119), ("d", 121), ("e", 240), ("f", 242)]):
-        about = {"queue": "gone", "subscription": "s", "detail": {"request": request}}
-        state.fold(Record(kind=Kind.LEFT, record=number, at_ms=at_s * 1_000, **about))
+        detail, at_ms = {"request": request}, at_s * 1_000
+        state.fold(Record(kind=Kind.LEFT, record=number, at_ms=at_ms, queue="gone", subscription="s", detail=detail))
         told.append("".join(each for each in "abcdef" if state.has_done(each)))
     assert told == ["a", "ab", "ab", "abc", "abcd", "abcde", "def"]

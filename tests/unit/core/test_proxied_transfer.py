@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.replies import Run
-from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, JournalError, LeaseError
@@ -88,37 +84,6 @@ def test_the_figures_tell_whose_messages_are_and_how_they_came(pair: tuple[Insta
     assert consumer.take(limit=1) == [1]
     had = queue_status(frankfurt.world.state, "WORK", now_ms=clock.wall_ms())
     assert (had.owned, had.remote, had.transferred_in, had.proxied_transfer, had.proxied_transfer_allowed) == (1, 1, 1, 1, True)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        commands.SettleWhere(queue="WORK", where="kind = 1", outcome="acknowledge"),
-        commands.SettleWhere(queue="WORK", where="kind = 1", outcome="expire"),
-        commands.Purge(queue="WORK", where="kind = 1"),
-    ],
-)
-def test_nothing_is_claimed_where_a_file_of_other_messages_is_gone(
-    pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch, command: Any
-) -> None:
-    """A filter is asked of all that it may find before anything is recorded."""
-    frankfurt, _ = pair
-    allow(frankfurt)
-    frankfurt.publish(2)
-    Consumer(frankfurt).take(limit=0)
-    clock.advance(LOST_MS)
-
-    def matches(segments: Any, expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        del segments, expression, columns
-        if rows.intersect(frankfurt.world.state.queues["WORK"].rows[State.AVAILABLE]):
-            raise JournalError("MESSAGE_FILE_MISSING", path="p", file="f", reason="it is gone.", next_step="")
-        return rows
-
-    monkeypatch.setattr(frankfurt.world.state.traits, "matches", matches)
-    before = frankfurt.world.state.next_record
-    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
-        frankfurt.world.engine.decide(command, now_ms=clock.wall_ms())
-    assert (frankfurt.world.state.next_record, frankfurt.rows("remote")) == (before, [0, 1, 2])
 
 
 def test_only_what_is_granted_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:

@@ -12,12 +12,13 @@ from deltalake import DeltaTable
 
 from spark_queue.core import creation
 from spark_queue.core.definitions import parsing
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta, message_table
 from spark_queue.journal import open as opening
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.reader import open_reader
 from spark_queue.ports import JournalPort
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, claim
@@ -142,6 +143,20 @@ def test_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*format 2 \(known: 1\)"):
         open_journal(store)
+
+
+def test_definitions_of_newer_software_are_told_by_whoever_reads_them(tmp_path: Path) -> None:
+    """Its journal is not wrong: who looks at it is told to upgrade, as a coordinator is before it claims anything."""
+    store = Store(str(tmp_path / "journal"))
+    create_journal(store)
+    control = open_journal(store).control
+    stored = {"queues": {"WORK": {"underlying_topic": "T", "of_tomorrow": 3}}, "message_types": {"json": {"topics": ["T"]}}}
+    newer = Record(kind=Kind.DEFINITIONS_APPLIED, record=len(control.load()), detail={"definitions": stored, "resets": {"WORK": 0}})
+    control.append([newer], epoch=0)
+    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*UNKNOWN_KEY.*of_tomorrow.*Upgrade"):
+        open_reader(store).definitions()
+    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*UNKNOWN_KEY.*of_tomorrow.*Upgrade"):
+        control.load().fold(open_journal(store).traits)
 
 
 def test_replaced_journal_is_told_from_the_one_that_was_opened(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def applied(state: JournalState, record: Record) -> None:
     """Replace the whole set of definitions."""
-    before, state.definitions = state.definitions, parsing.parse(record.detail["definitions"])
+    before, state.definitions = state.definitions, parsing.parse_recorded(record.detail["definitions"], path=state.journal_id)
     resets: Mapping[str, int] = record.detail["resets"]
     state.foresight.begin(resets)
     for name in state.definitions.message_types:
