@@ -101,11 +101,11 @@ def is_kept(given: Any, kept: Any, declared: str, *, in_utc: bool = False) -> bo
     """Return whether a stored value is what was given; `in_utc` is the zone of times that carry no offset."""
     if given is None or kept is None:
         return given is kept
-    if declared in ("STRING", "BINARY"):
-        told = (
-            given if isinstance(given, bytes) else str(given).lower().encode() if isinstance(given, bool) else str(given).encode()
-        )
-        return bool(told == (kept if declared == "BINARY" else kept.encode()))
+    if declared == "BINARY":
+        return isinstance(given, str | bytes) and bool(kept == (given.encode() if isinstance(given, str) else given))
+    if declared == "STRING":
+        told = str(given).lower() if isinstance(given, bool) else given.decode() if isinstance(given, bytes) else str(given)
+        return isinstance(given, bool | int | np.integer | Decimal | str | bytes | dt.date) and bool(told == kept)
     if declared in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
         (is_instant, since), found = _moment(given), _moment(kept)
         return (is_instant or (in_utc and declared == "TIMESTAMP"), since) == found

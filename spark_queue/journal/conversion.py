@@ -33,17 +33,17 @@ _NUMBER_CHARACTERS = 1_100
 #: What a number looks like; Python's reader of numbers takes more, such as blanks, lines and digits of other scripts.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
+#: What Arrow writes behind a time, and nobody has said.
+_ENDING_ZEROS = re.compile(r"\.0+(?=Z?$)")
+
 #: The years that Spark, Python and SQL know are 1 to 9999: first and last day, by days since 1970.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
-#: Units of time, by how many make a day. Nanoseconds since 1970 reach no further than the year 2262.
-_OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
+#: Units of time, by how many make a day.
+_OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
-#: What two texts of one value may differ in, and by what it is replaced.
-_SPELLINGS = {
-    Kind.DECIMAL: ((r"^\+", ""), (r"^(-?)0+([0-9])", r"\1\2"), (r"^([^eE]*\.[0-9]*?)0+$", r"\1"), (r"\.$", "")),
-    Kind.DATE: ((r"^([0-9-]{10})T", r"\1 "), (r"(\.[0-9]*?)0+(Z?)$", r"\1\2"), (r"\.(Z?)$", r"\1"), (r" 00:00:00$", "")),
-}
+#: What two texts of one number may differ in, and by what it is replaced.
+_SPELLINGS = ((r"^\+", ""), (r"^(-?)0+([0-9])", r"\1\2"), (r"^([^eE]*\.[0-9]*?)0+$", r"\1"), (r"\.$", ""))
 
 
 def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
@@ -69,7 +69,7 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
     _check_years(done, told=lambda row: str(texts[row]))
     lost = next(_changed(column, texts, done, timezone), None)
     if lost is not None:
-        told = _start(_spelled(texts[lost : lost + 1], kind_of(wanted))[0])
+        told = _start(_ENDING_ZEROS.sub("", str(texts[lost])))
         raise LossError(lost, str(column.type), sentence(f"{told} would be stored as {done[lost].as_py()}"))
     return done
 
@@ -114,6 +114,7 @@ def _check_years(column: Any, *, told: Callable[[int], str]) -> None:
     if types.is_date32(kind):
         units, raw = 1, column.cast(pa.int32())
     elif kind_of(kind) in TIMES and (types.is_date64(kind) or kind.unit != "ns"):
+        # Nanoseconds since 1970 reach no further than the year 2262.
         units, raw = _OF_A_DAY["ms" if types.is_date64(kind) else kind.unit], column.cast(pa.int64())
     else:
         return
@@ -215,17 +216,36 @@ def _changed(column: Any, texts: Any, done: Any, timezone: str | None) -> Iterat
         # The same bytes, or the text of the value.
         return
     kept = done
-    if want is Kind.INSTANT and have is not Kind.INSTANT and timezone is not None:
+    if want is Kind.INSTANT and have is Kind.WALL:
         kept = pc.local_timestamp(done.cast(pa.timestamp("us", timezone)))
     elif want is have is Kind.POINT and column.type.bit_width < done.type.bit_width:
         kept = done.cast(column.type)
+    if have in TIMES:
+        yield from np.flatnonzero(_differs(*_ticks(column, kept))).tolist()
+        return
+    if want in TIMES:
+        moments = [_moment(text, done.type, timezone) for text in texts.to_pylist()]
+        yield from np.flatnonzero(_differs(pa.array(moments, done.type), done)).tolist()
+        return
     kept = kept.cast(pa.string())
-    others = _differs(texts, kept)
-    told, kept = (_spelled(each.filter(pa.array(others)), want) for each in (texts, kept))
-    rows, still = np.flatnonzero(others), np.flatnonzero(_differs(told, kept))
-    for row, text in zip(rows[still].tolist(), told.take(pa.array(still)).to_pylist(), strict=True):
-        if not _is_kept(column[row].as_py(), text, done[row].as_py(), want, timezone):
+    rows = np.flatnonzero(_differs(texts, kept))
+    rows = rows[_differs(*(_spelled(each.take(pa.array(rows))) for each in (texts, kept)))]
+    chosen: Any = pa.array(rows)
+    parts = (column.take(chosen), _spelled(texts.take(chosen)), done.take(chosen))
+    for row, given, text, value in zip(rows.tolist(), *(part.to_pylist() for part in parts), strict=True):
+        if not _is_kept(given, text, value, want):
             yield row
+
+
+def _ticks(given: Any, kept: Any) -> Iterator[Any]:
+    """Yield two columns of times as whole numbers of one unit."""
+    days = [
+        1 if types.is_date32(each.type) else _OF_A_DAY["ms" if types.is_date64(each.type) else each.type.unit]
+        for each in (given, kept)
+    ]
+    for column, units in zip((given, kept), days, strict=True):
+        raw = column.cast(pa.int32()).cast(pa.int64()) if types.is_date32(column.type) else column.cast(pa.int64())
+        yield pc.multiply(raw, pa.scalar(max(days) // units))
 
 
 def _differs(given: Any, kept: Any) -> NDArray[np.bool_]:
@@ -235,35 +255,37 @@ def _differs(given: Any, kept: Any) -> NDArray[np.bool_]:
     return ~alike
 
 
-def _spelled(texts: Any, want: Kind | None) -> Any:
-    """Return texts of numbers or times in one spelling, without zeros that say nothing."""
-    for pattern, replacement in _SPELLINGS[Kind.DATE if want in TIMES else Kind.DECIMAL]:
-        texts = pc.replace_substring_regex(texts, pattern, replacement)
-    return texts
+def _spelled(numbers: Any) -> Any:
+    """Return texts of numbers in one spelling, without zeros that say nothing."""
+    for pattern, replacement in _SPELLINGS:
+        numbers = pc.replace_substring_regex(numbers, pattern, replacement)
+    return numbers
 
 
-def _is_kept(given: Any, text: str, value: Any, want: Kind | None, timezone: str | None) -> bool:
+def _is_kept(given: Any, text: str, value: Any, want: Kind | None) -> bool:
     """Return whether a value is what was given, by Python's reading of both."""
     try:
         if want is Kind.TRUTH:
             return value is (text.lower() in ("true", "1"))
         if want is Kind.POINT:
             return _tells(value, text)
-        if want in TIMES:
-            return _moment(given, timezone) == _moment(value, timezone)
         # A number with a point is exactly what it is where it is whole, and what its text says among DECIMALs.
         return value is not None and Decimal(given if want is Kind.WHOLE else text) == value
     except (ValueError, ArithmeticError):
         return False
 
 
-def _moment(value: Any, timezone: str | None) -> dt.datetime:
-    if isinstance(value, str):
-        value = dt.datetime.fromisoformat(value)
-    elif not isinstance(value, dt.datetime):
-        value = dt.datetime.combine(value, dt.time())
-    moment: dt.datetime = value
-    return moment if moment.tzinfo is not None or timezone is None else moment.replace(tzinfo=zoneinfo.ZoneInfo(timezone))
+def _moment(text: str | None, kind: Any, timezone: str | None) -> dt.date | None:
+    """Return the time that a text says, by Python's reading of it; None where it says none of this kind."""
+    try:
+        moment = None if text is None else dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment is None or types.is_date(kind):
+        return moment if moment is None else moment.date()
+    if moment.tzinfo is None and timezone is not None and kind.tz is not None:
+        return moment.replace(tzinfo=zoneinfo.ZoneInfo(timezone))
+    return moment if (moment.tzinfo is None) == (kind.tz is None) else None
 
 
 def _tells(number: float, text: str) -> bool:
