@@ -132,7 +132,9 @@ def _is_number_kept(given: Any, kept: Any, declared: str) -> bool:
     with localcontext(prec=max(1, len(digits) - silent)):
         # Written with as many digits; or a DOUBLE's own text, or that of a FLOAT which was made wider.
         rounded = +Decimal(kept)
-    return said in (rounded, Decimal(str(kept))) or (isinstance(given, np.floating) and Decimal(float(given)) == Decimal(kept))
+    return said in (rounded, Decimal(str(kept))) or (
+        isinstance(given, np.floating) and bool(Decimal(float(given)) == Decimal(kept))
+    )
 
 
 def _moment(told: Any) -> tuple[bool, dt.timedelta]:
