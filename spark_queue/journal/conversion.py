@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from spark_queue.journal.kinds import NUMBERS, TIMES, Kind, kind_of
+from spark_queue.journal.kinds import NUMBERS, TIMES, ValueKind, kind_of
 from spark_queue.journal.nested import Column, LossError, first_row
 
 #: An error quotes the value, which may be a body of megabytes.
@@ -54,7 +54,7 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
     LossError
         Of the first row whose value would not be what it was.
     """
-    texts: Any = column if kind_of(column.type) is Kind.BYTES else column.cast(pa.string())
+    texts: Any = column if kind_of(column.type) is ValueKind.BYTES else column.cast(pa.string())
 
     def make(rows: slice) -> Column:
         return _made(column[rows], texts[rows], wanted, timezone)
@@ -128,13 +128,17 @@ def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
     """Make a column of another type, by casts that are not trusted with values too large for it."""
     have, want = kind_of(column.type), kind_of(wanted)
     made: Column
-    if want is Kind.DECIMAL:
+    if want is ValueKind.DECIMAL:
         return _decimals(texts, wanted, found=str(column.type))
-    if want is Kind.WHOLE and have is Kind.TEXT:
+    if want is ValueKind.WHOLE and have is ValueKind.TEXT:
         _refuse_unless(pc.match_substring_regex(texts, "^-?[0-9]+$"), texts, "no whole number, in digits from 0 to 9.")
-    if want is Kind.INSTANT and timezone is not None and have is not Kind.INSTANT:
+    if want is ValueKind.INSTANT and timezone is not None and have is not ValueKind.INSTANT:
         made = _zoned(column, timezone).cast(wanted)
-    elif have in NUMBERS and want in (Kind.POINT, Kind.TRUTH) and (have is not want or column.type.bit_width > wanted.bit_width):
+    elif (
+        have in NUMBERS
+        and want in (ValueKind.POINT, ValueKind.TRUTH)
+        and (have is not want or column.type.bit_width > wanted.bit_width)
+    ):
         made = texts.cast(wanted)
     else:
         made = column.cast(wanted)
@@ -212,13 +216,13 @@ def _first_failing(count: int, convert: Callable[[slice], object]) -> tuple[int,
 def _changed(column: Any, texts: Any, done: Any, timezone: str | None) -> Iterator[int]:
     """Yield the rows whose values are not what they were; only those that are written in another way are compared one by one."""
     have, want = kind_of(column.type), kind_of(done.type)
-    if want in (Kind.TEXT, Kind.BYTES):
+    if want in (ValueKind.TEXT, ValueKind.BYTES):
         # The same bytes, or the text of the value.
         return
     kept = done
-    if want is Kind.INSTANT and have is Kind.WALL:
+    if want is ValueKind.INSTANT and have is ValueKind.WALL:
         kept = pc.local_timestamp(done.cast(pa.timestamp("us", timezone)))
-    elif want is have is Kind.POINT and column.type.bit_width < done.type.bit_width:
+    elif want is have is ValueKind.POINT and column.type.bit_width < done.type.bit_width:
         kept = done.cast(column.type)
     if have in TIMES:
         yield from np.flatnonzero(_differs(*_ticks(column, kept))).tolist()
@@ -262,15 +266,15 @@ def _spelled(numbers: Any) -> Any:
     return numbers
 
 
-def _is_kept(given: Any, text: str, value: Any, want: Kind | None) -> bool:
+def _is_kept(given: Any, text: str, value: Any, want: ValueKind | None) -> bool:
     """Return whether a value is what was given, by Python's reading of both."""
     try:
-        if want is Kind.TRUTH:
+        if want is ValueKind.TRUTH:
             return value is (text.lower() in ("true", "1"))
-        if want is Kind.POINT:
+        if want is ValueKind.POINT:
             return _tells(value, text)
         # A number with a point is exactly what it is where it is whole, and what its text says among DECIMALs.
-        return value is not None and Decimal(given if want is Kind.WHOLE else text) == value
+        return value is not None and Decimal(given if want is ValueKind.WHOLE else text) == value
     except (ValueError, ArithmeticError):
         return False
 
