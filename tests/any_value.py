@@ -170,7 +170,7 @@ def must_be_stored(given: Any, declared: str) -> bool:
     if isinstance(given, float):
         return declared == "DOUBLE"
     if isinstance(given, int) and declared in WHOLE:
-        return -(2 ** (WHOLE[declared] - 1)) <= given < 2 ** (WHOLE[declared] - 1)
+        return bool(-(2 ** (WHOLE[declared] - 1)) <= given < 2 ** (WHOLE[declared] - 1))
     is_moderate = isinstance(given, int) or (isinstance(given, Decimal) and given.is_finite() and abs(given.adjusted()) < 100)
     if not is_moderate or declared not in DECIMAL:
         return False

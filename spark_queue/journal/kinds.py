@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import types
 
 
-class ValueKind(StrEnum):
+class TypeKind(StrEnum):
     """Types that are alike; the name is what people call them."""
 
     TRUTH = "BOOLEAN"
@@ -26,20 +26,20 @@ class ValueKind(StrEnum):
     INSTANT = "TIMESTAMP"
 
 
-NUMBERS = frozenset({ValueKind.WHOLE, ValueKind.POINT, ValueKind.DECIMAL})
-TIMES = frozenset({ValueKind.DATE, ValueKind.WALL, ValueKind.INSTANT})
+NUMBERS = frozenset({TypeKind.WHOLE, TypeKind.POINT, TypeKind.DECIMAL})
+TIMES = frozenset({TypeKind.DATE, TypeKind.WALL, TypeKind.INSTANT})
 
 #: What a column is declared as -> what may be handed over for it, beside texts and itself.
-_ALLOWED: dict[ValueKind, frozenset[ValueKind]] = {
-    ValueKind.TRUTH: frozenset({ValueKind.WHOLE, ValueKind.POINT}),
-    ValueKind.WHOLE: NUMBERS,
-    ValueKind.POINT: NUMBERS,
-    ValueKind.DECIMAL: NUMBERS,
-    ValueKind.TEXT: frozenset({ValueKind.BYTES, ValueKind.WHOLE, ValueKind.TRUTH, ValueKind.DATE}),
-    ValueKind.BYTES: frozenset(),
-    ValueKind.DATE: frozenset({ValueKind.WALL}),
-    ValueKind.WALL: frozenset({ValueKind.DATE}),
-    ValueKind.INSTANT: frozenset(),
+_ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
+    TypeKind.TRUTH: frozenset({TypeKind.WHOLE, TypeKind.POINT}),
+    TypeKind.WHOLE: NUMBERS,
+    TypeKind.POINT: NUMBERS,
+    TypeKind.DECIMAL: NUMBERS,
+    TypeKind.TEXT: frozenset({TypeKind.BYTES, TypeKind.WHOLE, TypeKind.TRUTH, TypeKind.DATE}),
+    TypeKind.BYTES: frozenset(),
+    TypeKind.DATE: frozenset({TypeKind.WALL}),
+    TypeKind.WALL: frozenset({TypeKind.DATE}),
+    TypeKind.INSTANT: frozenset(),
 }
 _UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
 _NAIVE = "the value has no time zone, so it could mean several instants."
@@ -52,39 +52,35 @@ def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = N
     have, want = kind_of(found), kind_of(wanted)
     if have is None or want is None:
         return f"{found} has no values of type {want or wanted}."
-    if (
-        have in (want, ValueKind.TEXT)
-        or have in _ALLOWED[want]
-        or (want is ValueKind.INSTANT and have is ValueKind.WALL and timezone)
-    ):
+    if have in (want, TypeKind.TEXT) or have in _ALLOWED[want] or (want is TypeKind.INSTANT and have is TypeKind.WALL and timezone):
         return None
     if want in TIMES and have in NUMBERS:
         return _UNIT
-    if want is ValueKind.INSTANT and have in TIMES:
+    if want is TypeKind.INSTANT and have in TIMES:
         return _NAIVE
-    if have is ValueKind.INSTANT and want in TIMES:
+    if have is TypeKind.INSTANT and want in TIMES:
         return _INSTANTS
-    return _WRITTEN if want is ValueKind.TEXT else f"{have} has no values of type {want}."
+    return _WRITTEN if want is TypeKind.TEXT else f"{have} has no values of type {want}."
 
 
-def kind_of(kind: pa.DataType) -> ValueKind | None:
+def kind_of(kind: pa.DataType) -> TypeKind | None:
     """Return the kind of a type; None for nested types, and for those that no column can be declared as."""
     if types.is_timestamp(kind):
-        return ValueKind.WALL if kind.tz is None else ValueKind.INSTANT
+        return TypeKind.WALL if kind.tz is None else TypeKind.INSTANT
     return next((name for is_kind, name in _KINDS if is_kind(kind)), None)
 
 
-_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ValueKind], ...] = (
-    (types.is_boolean, ValueKind.TRUTH),
-    (types.is_integer, ValueKind.WHOLE),
-    (types.is_floating, ValueKind.POINT),
-    (types.is_decimal, ValueKind.DECIMAL),
-    (types.is_string, ValueKind.TEXT),
-    (types.is_large_string, ValueKind.TEXT),
-    (types.is_string_view, ValueKind.TEXT),
-    (types.is_binary, ValueKind.BYTES),
-    (types.is_large_binary, ValueKind.BYTES),
-    (types.is_binary_view, ValueKind.BYTES),
-    (types.is_fixed_size_binary, ValueKind.BYTES),
-    (types.is_date, ValueKind.DATE),
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], TypeKind], ...] = (
+    (types.is_boolean, TypeKind.TRUTH),
+    (types.is_integer, TypeKind.WHOLE),
+    (types.is_floating, TypeKind.POINT),
+    (types.is_decimal, TypeKind.DECIMAL),
+    (types.is_string, TypeKind.TEXT),
+    (types.is_large_string, TypeKind.TEXT),
+    (types.is_string_view, TypeKind.TEXT),
+    (types.is_binary, TypeKind.BYTES),
+    (types.is_large_binary, TypeKind.BYTES),
+    (types.is_binary_view, TypeKind.BYTES),
+    (types.is_fixed_size_binary, TypeKind.BYTES),
+    (types.is_date, TypeKind.DATE),
 )

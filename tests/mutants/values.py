@@ -12,7 +12,7 @@ _FAR = ("tests/unit/cli/test_far_values.py",)
 VALUES = (
     Mutant(
         "a value is not compared with what it became",
-        f"{_JOURNAL}/conversion.py", "    lost = next(_changed(column, texts, done, timezone), None)\n", "    lost = None\n",
+        f"{_JOURNAL}/conversion.py", "    lost = next(changed(column, texts, done, timezone), None)\n", "    lost = None\n",
         ("tests/unit/journal/test_casting.py", _ANY),
     ),
     Mutant(
