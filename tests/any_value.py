@@ -101,11 +101,11 @@ def is_kept(given: Any, kept: Any, declared: str, *, in_utc: bool = False) -> bo
     """Return whether a stored value is what was given; `in_utc` is the zone of times that carry no offset."""
     if given is None or kept is None:
         return given is kept
-    if declared in ("STRING", "BINARY"):
-        told = (
-            given if isinstance(given, bytes) else str(given).lower().encode() if isinstance(given, bool) else str(given).encode()
-        )
-        return bool(told == (kept if declared == "BINARY" else kept.encode()))
+    if declared == "BINARY":
+        return isinstance(given, str | bytes) and bool(kept == (given.encode() if isinstance(given, str) else given))
+    if declared == "STRING":
+        told = str(given).lower() if isinstance(given, bool) else given.decode() if isinstance(given, bytes) else str(given)
+        return isinstance(given, bool | int | np.integer | Decimal | str | bytes | dt.date) and bool(told == kept)
     if declared in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
         (is_instant, since), found = _moment(given), _moment(kept)
         return (is_instant or (in_utc and declared == "TIMESTAMP"), since) == found
@@ -132,7 +132,9 @@ def _is_number_kept(given: Any, kept: Any, declared: str) -> bool:
     with localcontext(prec=max(1, len(digits) - silent)):
         # Written with as many digits; or a DOUBLE's own text, or that of a FLOAT which was made wider.
         rounded = +Decimal(kept)
-    return said in (rounded, Decimal(str(kept))) or (isinstance(given, np.floating) and Decimal(float(given)) == Decimal(kept))
+    return said in (rounded, Decimal(str(kept))) or (
+        isinstance(given, np.floating) and bool(Decimal(float(given)) == Decimal(kept))
+    )
 
 
 def _moment(told: Any) -> tuple[bool, dt.timedelta]:
@@ -168,7 +170,7 @@ def must_be_stored(given: Any, declared: str) -> bool:
     if isinstance(given, float):
         return declared == "DOUBLE"
     if isinstance(given, int) and declared in WHOLE:
-        return -(2 ** (WHOLE[declared] - 1)) <= given < 2 ** (WHOLE[declared] - 1)
+        return bool(-(2 ** (WHOLE[declared] - 1)) <= given < 2 ** (WHOLE[declared] - 1))
     is_moderate = isinstance(given, int) or (isinstance(given, Decimal) and given.is_finite() and abs(given.adjusted()) < 100)
     if not is_moderate or declared not in DECIMAL:
         return False

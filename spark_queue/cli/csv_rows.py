@@ -52,7 +52,7 @@ def read_csv(file: IO[bytes]) -> Iterator[pa.Table]:
 
 def _table(rows: bytes, header: list[str]) -> pa.Table:
     return pa.csv.read_csv(
-        pa.BufferReader(rows),
+        io.BytesIO(rows),
         read_options=pa.csv.ReadOptions(column_names=header, block_size=len(rows) + 1),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(

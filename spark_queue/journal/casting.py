@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from spark_queue.journal.conversion import check, convert
-from spark_queue.journal.kinds import Kind, kind_of, refusal
+from spark_queue.journal.kinds import TypeKind, kind_of, refusal
 from spark_queue.journal.nested import Column, LossError, fields_of, first_row, list_array, map_array, resolve_fields, struct_array
 
 
@@ -61,7 +61,7 @@ def _unwrapped(column: Any) -> Column:
     """Return the values of a column that stores each of them once, or whose type is a text by another name."""
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if isinstance(column.type, pa.BaseExtensionType) and kind_of(column.type.storage_type) is Kind.TEXT:
+    if isinstance(column.type, pa.BaseExtensionType) and kind_of(column.type.storage_type) is TypeKind.TEXT:
         column = column.storage
     unwrapped: Column = column
     return unwrapped

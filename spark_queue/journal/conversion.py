@@ -8,42 +8,31 @@ Runs on executors too, so it imports pyarrow and nothing heavier.
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-import zoneinfo
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyarrow import types
 
-from spark_queue.journal.kinds import NUMBERS, TIMES, Kind, kind_of
+from spark_queue.journal.comparison import UNITS_OF_A_DAY, changed
+from spark_queue.journal.kinds import NUMBERS, TIMES, TypeKind, kind_of
 from spark_queue.journal.nested import Column, LossError, first_row
 
 #: An error quotes the value, which may be a body of megabytes.
 _REASON_CHARACTERS = 400
 
-#: More characters than any number has that a DOUBLE tells digit by digit.
-_NUMBER_CHARACTERS = 1_100
-
 #: What a number looks like; Python's reader of numbers takes more, such as blanks, lines and digits of other scripts.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
+#: What Arrow writes behind a time, and nobody has said.
+_ENDING_ZEROS = re.compile(r"\.0+(?=Z?$)")
+
 #: The years that Spark, Python and SQL know are 1 to 9999: first and last day, by days since 1970.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-
-#: Units of time, by how many make a day. Nanoseconds since 1970 reach no further than the year 2262.
-_OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
-
-#: What two texts of one value may differ in, and by what it is replaced.
-_SPELLINGS = {
-    Kind.DECIMAL: ((r"^\+", ""), (r"^(-?)0+([0-9])", r"\1\2"), (r"^([^eE]*\.[0-9]*?)0+$", r"\1"), (r"\.$", "")),
-    Kind.DATE: ((r"^([0-9-]{10})T", r"\1 "), (r"(\.[0-9]*?)0+(Z?)$", r"\1\2"), (r"\.(Z?)$", r"\1"), (r" 00:00:00$", "")),
-}
 
 
 def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
@@ -54,7 +43,7 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
     LossError
         Of the first row whose value would not be what it was.
     """
-    texts: Any = column if kind_of(column.type) is Kind.BYTES else column.cast(pa.string())
+    texts: Any = column if kind_of(column.type) is TypeKind.BYTES else column.cast(pa.string())
 
     def make(rows: slice) -> Column:
         return _made(column[rows], texts[rows], wanted, timezone)
@@ -67,9 +56,9 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
         row, reason = _first_failing(len(column), make)
         raise LossError(row, str(column.type), reason) from None
     _check_years(done, told=lambda row: str(texts[row]))
-    lost = next(_changed(column, texts, done, timezone), None)
+    lost = next(changed(column, texts, done, timezone), None)
     if lost is not None:
-        told = _start(_spelled(texts[lost : lost + 1], kind_of(wanted))[0])
+        told = _start(_ENDING_ZEROS.sub("", str(texts[lost])))
         raise LossError(lost, str(column.type), sentence(f"{told} would be stored as {done[lost].as_py()}"))
     return done
 
@@ -114,7 +103,8 @@ def _check_years(column: Any, *, told: Callable[[int], str]) -> None:
     if types.is_date32(kind):
         units, raw = 1, column.cast(pa.int32())
     elif kind_of(kind) in TIMES and (types.is_date64(kind) or kind.unit != "ns"):
-        units, raw = _OF_A_DAY["ms" if types.is_date64(kind) else kind.unit], column.cast(pa.int64())
+        # Nanoseconds since 1970 reach no further than the year 2262.
+        units, raw = UNITS_OF_A_DAY["ms" if types.is_date64(kind) else kind.unit], column.cast(pa.int64())
     else:
         return
     first, end = (pa.scalar(days * units, raw.type) for days in (_FIRST_DAY, _LAST_DAY + 1))
@@ -127,13 +117,17 @@ def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
     """Make a column of another type, by casts that are not trusted with values too large for it."""
     have, want = kind_of(column.type), kind_of(wanted)
     made: Column
-    if want is Kind.DECIMAL:
+    if want is TypeKind.DECIMAL:
         return _decimals(texts, wanted, found=str(column.type))
-    if want is Kind.WHOLE and have is Kind.TEXT:
+    if want is TypeKind.WHOLE and have is TypeKind.TEXT:
         _refuse_unless(pc.match_substring_regex(texts, "^-?[0-9]+$"), texts, "no whole number, in digits from 0 to 9.")
-    if want is Kind.INSTANT and timezone is not None and have is not Kind.INSTANT:
+    if want is TypeKind.INSTANT and timezone is not None and have is not TypeKind.INSTANT:
         made = _zoned(column, timezone).cast(wanted)
-    elif have in NUMBERS and want in (Kind.POINT, Kind.TRUTH) and (have is not want or column.type.bit_width > wanted.bit_width):
+    elif (
+        have in NUMBERS
+        and want in (TypeKind.POINT, TypeKind.TRUTH)
+        and (have is not want or column.type.bit_width > wanted.bit_width)
+    ):
         made = texts.cast(wanted)
     else:
         made = column.cast(wanted)
@@ -206,72 +200,3 @@ def _first_failing(count: int, convert: Callable[[slice], object]) -> tuple[int,
     except (pa.ArrowException, ValueError) as reason:
         return first, sentence(reason)
     raise AssertionError("what fails as a whole fails in one row")
-
-
-def _changed(column: Any, texts: Any, done: Any, timezone: str | None) -> Iterator[int]:
-    """Yield the rows whose values are not what they were; only those that are written in another way are compared one by one."""
-    have, want = kind_of(column.type), kind_of(done.type)
-    if want in (Kind.TEXT, Kind.BYTES):
-        # The same bytes, or the text of the value.
-        return
-    kept = done
-    if want is Kind.INSTANT and have is not Kind.INSTANT and timezone is not None:
-        kept = pc.local_timestamp(done.cast(pa.timestamp("us", timezone)))
-    elif want is have is Kind.POINT and column.type.bit_width < done.type.bit_width:
-        kept = done.cast(column.type)
-    kept = kept.cast(pa.string())
-    others = _differs(texts, kept)
-    told, kept = (_spelled(each.filter(pa.array(others)), want) for each in (texts, kept))
-    rows, still = np.flatnonzero(others), np.flatnonzero(_differs(told, kept))
-    for row, text in zip(rows[still].tolist(), told.take(pa.array(still)).to_pylist(), strict=True):
-        if not _is_kept(column[row].as_py(), text, done[row].as_py(), want, timezone):
-            yield row
-
-
-def _differs(given: Any, kept: Any) -> NDArray[np.bool_]:
-    same: Any = pc.equal(given, kept)
-    both_null = pc.and_(given.is_null(), kept.is_null())
-    alike: NDArray[np.bool_] = pc.or_(same.fill_null(pa.scalar(value=False)), both_null).to_numpy(zero_copy_only=False)
-    return ~alike
-
-
-def _spelled(texts: Any, want: Kind | None) -> Any:
-    """Return texts of numbers or times in one spelling, without zeros that say nothing."""
-    for pattern, replacement in _SPELLINGS[Kind.DATE if want in TIMES else Kind.DECIMAL]:
-        texts = pc.replace_substring_regex(texts, pattern, replacement)
-    return texts
-
-
-def _is_kept(given: Any, text: str, value: Any, want: Kind | None, timezone: str | None) -> bool:
-    """Return whether a value is what was given, by Python's reading of both."""
-    try:
-        if want is Kind.TRUTH:
-            return value is (text.lower() in ("true", "1"))
-        if want is Kind.POINT:
-            return _tells(value, text)
-        if want in TIMES:
-            return _moment(given, timezone) == _moment(value, timezone)
-        # A number with a point is exactly what it is where it is whole, and what its text says among DECIMALs.
-        return value is not None and Decimal(given if want is Kind.WHOLE else text) == value
-    except (ValueError, ArithmeticError):
-        return False
-
-
-def _moment(value: Any, timezone: str | None) -> dt.datetime:
-    if isinstance(value, str):
-        value = dt.datetime.fromisoformat(value)
-    elif not isinstance(value, dt.datetime):
-        value = dt.datetime.combine(value, dt.time())
-    moment: dt.datetime = value
-    return moment if moment.tzinfo is not None or timezone is None else moment.replace(tzinfo=zoneinfo.ZoneInfo(timezone))
-
-
-def _tells(number: float, text: str) -> bool:
-    """Return whether a number is what a text says: written with as many digits it is that text."""
-    if len(text) > _NUMBER_CHARACTERS:
-        return False
-    said = Decimal(text)
-    if said.is_nan() or not np.isfinite(number):
-        return (said.is_nan() and np.isnan(number)) or said == number
-    digits = len(said.as_tuple().digits)
-    return said in (Decimal(f"{number:.{digits - 1}e}"), Decimal(repr(number)))

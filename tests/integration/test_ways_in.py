@@ -181,3 +181,11 @@ def test_spark(journal: Journal, batch: Write, stream: Write, way: str) -> None:
     alone = [case for case in CASES if SPARK in case.given and case not in WIDE.values()]
     found |= {_name(case): _outcome(journal, case, SPARK, publish) for case in alone}
     assert found == table_of(SPARK)
+
+
+def test_spark_refuses_what_no_reader_could_take(journal: Journal, batch: Write) -> None:
+    """Spark has years of its own, and texts that are none."""
+    for declared, expression in (("TIMESTAMP", "timestamp_micros(253402300800000000)"), ("STRING", "CAST(X'ff' AS STRING)")):
+        with pytest.raises(Exception, match="COLUMN_TYPE_MISMATCH"):
+            batch([f"{expression} AS it"], NAMES[declared])
+        assert stored(journal, NAMES[declared]) == []

@@ -12,7 +12,7 @@ _FAR = ("tests/unit/cli/test_far_values.py",)
 VALUES = (
     Mutant(
         "a value is not compared with what it became",
-        f"{_JOURNAL}/conversion.py", "    lost = next(_changed(column, texts, done, timezone), None)\n", "    lost = None\n",
+        f"{_JOURNAL}/conversion.py", "    lost = next(changed(column, texts, done, timezone), None)\n", "    lost = None\n",
         ("tests/unit/journal/test_casting.py", _ANY),
     ),
     Mutant(
@@ -28,7 +28,7 @@ VALUES = (
     Mutant(
         "a text of a year that nobody has is stored",
         f"{_JOURNAL}/conversion.py", "    _check_years(done, told=lambda row: str(texts[row]))\n", "",
-        (f"{_ANY}::test_value_is_stored_as_it_is_or_refused_by_name[lines-DATE]",),
+        (f"{_ANY}::test_text_of_a_csv_file_is_stored_as_it_is_or_refused_by_name[DATE]",),
     ),
     Mutant(
         "a text that is no UTF-8 is stored",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,9 @@ def test_what_python_writes_is_read(monkeypatch: pytest.MonkeyPatch, seed: int, 
     written = [["".join(random.choices(PIECES, k=random.randrange(6))) for _ in range(3)] for _ in range(random.randrange(8))]
     file = io.StringIO(newline="")
     # The writer quotes ends of lines only if they are its own.
-    quoting, end = random.choice(
-        ((csv.QUOTE_ALL, "\n"), (csv.QUOTE_ALL, "\r\n"), (csv.QUOTE_ALL, "\r"), (csv.QUOTE_MINIMAL, "\r\n"))
-    )
-    csv.writer(file, quoting=quoting, lineterminator=end).writerows([["x", 'y "z"', "two\nlines"], *written])
+    styles: list[dict[str, Any]] = [{"quoting": csv.QUOTE_ALL, "lineterminator": end} for end in ("\n", "\r\n", "\r")]
+    style = random.choice([*styles, {"quoting": csv.QUOTE_MINIMAL, "lineterminator": "\r\n"}])
+    csv.writer(file, **style).writerows([["x", 'y "z"', "two\nlines"], *written])
     mark = random.choice(("", "\ufeff"))
     found = rows((mark + file.getvalue()).encode())
     assert found[0] == ("x", 'y "z"', "two\nlines")

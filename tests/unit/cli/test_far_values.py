@@ -12,11 +12,12 @@ from spark_queue import Journal
 from spark_queue.journal import casting
 from tests.unit.cli.sparkq import Terminal
 
-FAR = pa.array([2**63 - 1, None], pa.timestamp("us", "UTC"))
+FAR: Any = pa.array([2**63 - 1, None], pa.timestamp("us", "UTC"))
 COLUMNS = (
     "n BIGINT, at TIMESTAMP, wall TIMESTAMP_NTZ, day DATE, item STRING, times ARRAY<TIMESTAMP>, part STRUCT<at: TIMESTAMP>, "
     "by_name MAP<STRING, TIMESTAMP>"
 )
+OFFSETS: Any = pa.array([0, 1, 2], pa.int32())
 ROWS: dict[str, Any] = {
     "n": pa.array([2**53 + 1, None]),
     "at": FAR,
@@ -25,9 +26,9 @@ ROWS: dict[str, Any] = {
     "item": pa.Array.from_buffers(
         pa.string(), 2, [None, *(pa.py_buffer(each) for each in (b"\0\0\0\0\1\0\0\0\2\0\0\0", b"\xffb"))]
     ),
-    "times": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), FAR),
+    "times": pa.ListArray.from_arrays(OFFSETS, FAR),
     "part": pa.StructArray.from_arrays([FAR], ["at"]),
-    "by_name": pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["a", "b"]), FAR),
+    "by_name": pa.MapArray.from_arrays(OFFSETS, pa.array(["a", "b"]), FAR),
 }
 TOLD = {
     "n": 2**53 + 1,
