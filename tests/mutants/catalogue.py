@@ -19,6 +19,7 @@ from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.standing_by import STANDING_BY
+from tests.mutants.strangers import STRANGERS
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -42,6 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FAILING_OVER,
     *STANDING_BY,
     *RIGHTS,
+    *STRANGERS,
     *METRICS,
     *DASHBOARD,
     *PAGE_FIGURES,
