@@ -48,11 +48,6 @@ STRANGERS = (
         _STRANGERS,
     ),
     Mutant(
-        "a host without threads ends the port",
-        _PORT, "            return Future()\n", "            raise\n",
-        _STRANGERS,
-    ),
-    Mutant(
         "guesses that come at once are all looked at",
         "spark_queue/protocol/guesses.py", "if until_ms - now_ms > (FREE_GUESSES - 1) * GUESS_MS:", "if until_ms < 0:",
         ("tests/unit/protocol/test_guesses.py",),
