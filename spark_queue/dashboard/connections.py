@@ -110,6 +110,7 @@ class BoundedProtocol(H11Protocol):
         self._note()
 
     def _note(self) -> None:
-        request = self.cycle
+        # None until the first request, whatever its type says.
+        request: Any = self.cycle
         is_whole = request is not None and not request.more_body
         self._listener.note(self._number, is_answered=is_whole and not request.response_complete)

@@ -25,6 +25,7 @@ from tests.mutants.secrecy import SECRECY
 from tests.mutants.standing_by import STANDING_BY
 from tests.mutants.times import TIMES
 from tests.mutants.values import VALUES
+from tests.mutants.strangers import STRANGERS
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -51,6 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *STANDING_BY,
     *RIGHTS,
     *SECRECY,
+    *STRANGERS,
     *METRICS,
     *DASHBOARD,
     *PAGE_FIGURES,

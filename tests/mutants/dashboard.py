@@ -25,7 +25,7 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any token logs in",
-        _GUARD, "return hmac.compare_digest(given.encode(), self.token.encode())", "return bool(given)",
+        _GUARD, "lambda: hmac.compare_digest(given.encode(), self.token.encode())", "lambda: bool(given)",
         _FUZZED,
     ),
     Mutant(
@@ -109,7 +109,7 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "metrics are told beyond this host without a token",
-        "spark_queue/coordinator/metrics.py", "        if logins.is_own(header):\n", "        if logins is not None:\n",
+        "spark_queue/coordinator/metrics.py", "lambda: logins.is_own(header)", "lambda: True",
         _SCRAPING,
     ),
     Mutant(

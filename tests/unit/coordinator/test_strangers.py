@@ -124,7 +124,7 @@ def test_every_call_is_refused_without_a_token_and_none_reaches_the_loop(serve: 
     served._admission.open(inbox)
     strangers = [caller(served, token) for token in ("", "wrong", new_token(), "owner", "OWN")]
     for command, fields in SAMPLES.items():
-        request = msgspec.convert({"journal": "j", "request": "r", **fields}, command)
+        request: Any = msgspec.convert({"journal": "j", "request": "r", **fields}, command)
         for stranger in strangers:
             with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
                 stranger.call(request, timeout_s=WAIT_S)

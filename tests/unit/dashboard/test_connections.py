@@ -51,8 +51,8 @@ class Served:
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
 
-    def ask(self, path: str = "/") -> http.client.HTTPConnection:
-        connection: Any = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+    def ask(self, path: str = "/") -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         if self._trusted is not None:
             connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=WAIT_S, context=self._trusted)
         connection.request("GET", path)
@@ -60,7 +60,8 @@ class Served:
 
     def page(self) -> bytes:
         with closing(self.ask()) as connection:
-            return connection.getresponse().read()
+            body: bytes = connection.getresponse().read()
+            return body
 
     def end(self) -> None:
         self.may_end.set()
