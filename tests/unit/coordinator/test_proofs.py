@@ -136,7 +136,8 @@ def test_who_runs_the_coordinator_with_a_principals_token_is_that_principal() ->
     """From its first call on: the definitions may be read only after it. Who reads them, and so knows the hash, is not."""
     admission, logins = Admission(path="/j", journal_id="j"), Logins(PLAIN)
     admission.claimed(1)
-    with Server(bind=Bind(), logins=logins, journal_id="j", admission=admission, location=lambda: "p") as server:
+    server = Server(bind=Bind(), logins=logins, journal_id="j", admission=admission, location=lambda: "p")
+    try:
         connection = found(server.address, PLAIN)
         assert isinstance(connection.call(PINGED, timeout_s=30.0)[0], wire.Pong)
         logins.know(lambda: DEFINITIONS)
@@ -145,6 +146,8 @@ def test_who_runs_the_coordinator_with_a_principals_token_is_that_principal() ->
         reader = Meeting(key=key_of(PLAIN), journal_id="j", location="p")
         forged = reader.bearer(reader.key, server._proofs._name)
         assert not server._proofs.stands_for_token(f"Bearer {forged}".encode())
+    finally:
+        server.shutdown()
 
 
 def test_a_caller_is_known_again_by_the_next_process_at_the_address(server: Server) -> None:
