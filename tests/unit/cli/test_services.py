@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from spark_queue.cli.app import app
-from spark_queue.protocol import addresses, user_files
+from spark_queue.protocol import host, user_files
 from tests.source_tree import ROOT
 
 UNIT = (ROOT / "conf" / "sparkq@.service").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_the_unit_starts_it_again_for_ever_and_names_its_journal() -> None:
 
 def test_both_name_the_variables_that_are_read() -> None:
     named = set(re.findall(r"\bSPARKQ_[A-Z_]+", UNIT + IMAGE))
-    assert named <= {user_files.TOKEN_FILE_VARIABLE, addresses.TLS_ROOTS_VARIABLE}
+    assert named <= {user_files.TOKEN_FILE_VARIABLE, host.TLS_ROOTS_VARIABLE}
     (file,) = re.findall(r"(?m)^ENV SPARKQ_TOKEN_FILE=(.+)$", IMAGE)
     assert f"--secret {Path(file).name}," in IMAGE
 
