@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from spark_queue.cli.store_rights import Finding
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.protocol.addresses import TLS_ROOTS_VARIABLE
+from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 
 #: How long before its end a certificate is mentioned, in days.
 _SOON_DAYS = 14

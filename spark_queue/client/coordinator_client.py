@@ -18,10 +18,9 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.addresses import tells_no_address
 from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
-from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
+from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets, tells_no_address
 from spark_queue.protocol.journal_location import location_of
 
 _LOG = logging.getLogger(__name__)
@@ -94,7 +93,6 @@ class CoordinatorClient:
         self._endpoint = endpoint
         #: Which of several addresses is tried next.
         self._turn = 0
-        self._launched: str | None = None
         self._start = start
         self._connection: Connection | None = None
         self._finding = threading.Lock()
@@ -223,14 +221,12 @@ class CoordinatorClient:
         options = StartOptions(path=store.path, storage_options=dict(store.storage_options), journal_id=self._journal_id)
         while True:
             try:
-                self._launched = launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
+                return launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
             except CoordinatorError as refusal:
                 # Somebody on another host was faster: the next one finds it alive.
                 if refusal.code != "COORDINATOR_DEPOSED" or time.monotonic() >= deadline_s:
                     raise
                 _LOG.info("Lost an election: %s", refusal)
-            else:
-                return self._launched
 
     def _advertised_address(self) -> str | None:
         advertised = read_advertisement(self._store, self._journal_id)
@@ -250,7 +246,8 @@ class CoordinatorClient:
             connection.close()
 
     def _open(self, address: str) -> Connection:
-        token, is_found = partial(self._endpoint.token, self._store), self._endpoint.addresses is None and address != self._launched
+        # Also who was started here may tell of somebody else, whom it found in the journal.
+        token, is_found = partial(self._endpoint.token, self._store), self._endpoint.addresses is None
         check_sends = partial(self._endpoint.check_sends, self._store) if is_found else None
         return Connection(address, self._journal_id, location_of(self._store), token, check_sends)
 

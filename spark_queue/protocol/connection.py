@@ -14,10 +14,8 @@ from pyarrow import flight
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.addresses import normalise_address, open_client, tells_no_address
 from spark_queue.protocol.discovery import is_own_word
-from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
-from spark_queue.protocol.tokens import is_principals
+from spark_queue.protocol.host import normalise_address, open_client, tells_no_address
 
 #: Names the header that says where the caller's journal is; a coordinator refuses calls that are meant for a copy.
 LOCATION_HEADER = "sparkq-place"
@@ -218,6 +216,10 @@ class Connection:
         CoordinatorError
             UNAUTHENTICATED or COORDINATOR_OLDER.
         """
+        # Most publishers meet nobody, and load nothing of it.
+        from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of  # noqa: PLC0415 - as said above.
+        from spark_queue.protocol.tokens import is_principals  # noqa: PLC0415 - as said above.
+
         token = self._token
         meeting = Meeting(key=key_of(token), journal_id=self._journal_id, location=self._location)
         introduction = meeting.introduce(is_principal=is_principals(token))

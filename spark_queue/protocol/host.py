@@ -1,14 +1,23 @@
-"""Which host this is: two processes on one host share its loopback (DESIGN 15.16)."""
+"""Which host this is: two processes on one host share its loopback (DESIGN 15.16); and addresses of coordinators on hosts."""
 
 from __future__ import annotations
 
 import functools
 import ipaddress
+import os
 import platform
 import subprocess
 import uuid
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_queue.errors import ConfigError
+
+#: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
+TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
@@ -51,3 +60,47 @@ def is_loopback(address: str) -> bool:
 def keeps_secrets(address: str) -> bool:
     """Return whether what is sent to an address is read by nobody on the way: it goes over TLS, or stays on this host."""
     return address.partition(":")[0].lower() == "grpc+tls" or is_loopback(address)
+
+
+def tells_no_address(refusal: ConfigError) -> bool:
+    """Return whether a connection was refused for its address: a claim or an advertisement may say anything."""
+    return str(refusal.facts["key"]) == "coordinator"
+
+
+def normalise_address(address: str) -> str:
+    """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for what is no address.
+    """
+    if "://" in address:
+        return address
+    plain = f"grpc://{address}"
+    try:
+        urlsplit(plain)
+    except ValueError:
+        raise ConfigError("BAD_VALUE", key="coordinator", where="the caller", value=address, expected="host:port") from None
+    return plain if is_loopback(plain) else f"grpc+tls://{address}"
+
+
+def open_client(address: str) -> flight.FlightClient:
+    """Make a client, which connects at its first call."""
+    roots, named = None, os.environ.get(TLS_ROOTS_VARIABLE)
+    if named is not None and address.startswith("grpc+tls"):
+        try:
+            roots = Path(named).read_text()
+        except (OSError, UnicodeDecodeError):
+            expected = "a PEM file that can be read"
+            raise ConfigError(
+                "BAD_VALUE", key=TLS_ROOTS_VARIABLE, where="the environment", value=named, expected=expected
+            ) from None
+    expected = "HOST:PORT"
+    try:
+        if keeps_secrets(address):
+            return flight.FlightClient(address, tls_root_certs=roots)
+        expected = "HOST:PORT or grpc+tls://HOST:PORT: without TLS everybody on the way could read the token"
+    except (pa.ArrowException, ValueError):
+        pass
+    raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected)

@@ -16,10 +16,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
-from spark_queue.protocol.tokens import Token, choose_token
+
+if TYPE_CHECKING:
+    from spark_queue.protocol.tokens import Token
 
 #: Holds a token itself, for where secrets come in the environment; it goes before every file.
 TOKEN_VARIABLE = "SPARKQ_TOKEN"  # noqa: S105  # A name, not a secret.
@@ -99,7 +102,7 @@ def find_token(file: str | None = None, *, store: Store | None = None, makes_nam
         return _read_token(Path(file), store, key="token_file", where="the call")
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
     if given:
-        return choose_token(given, store, key=TOKEN_VARIABLE, where="the environment", value="(not shown)")
+        return _choose(given, store, key=TOKEN_VARIABLE, where="the environment", value="(not shown)")
     path, is_named = token_path(), bool(os.environ.get(TOKEN_FILE_VARIABLE))
     if not path.exists() and (makes_named or not is_named):
         _make_token(path)
@@ -119,7 +122,14 @@ def _read_token(path: Path, store: Store | None, *, key: str, where: str) -> Tok
         text = file.read().decode(errors="replace").strip()
     if not text:
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem="is empty")
-    return choose_token(text, store, key=key, where=where, value=str(path))
+    return _choose(text, store, key=key, where=where, value=str(path))
+
+
+def _choose(text: str, store: Store | None, *, key: str, where: str, value: str) -> Token:
+    # Most publishers need no token, and load nothing of it.
+    from spark_queue.protocol.tokens import choose_token  # noqa: PLC0415 - as said above.
+
+    return choose_token(text, store, key=key, where=where, value=value)
 
 
 def _make_token(path: Path) -> None:

@@ -13,7 +13,7 @@ from pyarrow import flight
 
 from spark_queue import Journal
 from spark_queue.cli.certificates import try_certificates
-from spark_queue.protocol.addresses import TLS_ROOTS_VARIABLE
+from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 from tests.certificates import make_certificate
 
 

@@ -18,7 +18,7 @@ import typer
 
 from spark_queue.cli.app import app
 from spark_queue.coordinator import flight_port
-from spark_queue.protocol import addresses, user_files
+from spark_queue.protocol import host, user_files
 from tests.source_tree import ROOT
 
 UNIT = (ROOT / "conf" / "sparkq@.service").read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def test_the_image_is_built_on_an_exact_version() -> None:
 
 def test_both_name_the_variables_that_are_read() -> None:
     named = set(re.findall(r"\bSPARKQ_[A-Z_]+", UNIT + IMAGE))
-    assert named <= {user_files.TOKEN_FILE_VARIABLE, addresses.TLS_ROOTS_VARIABLE}
+    assert named <= {user_files.TOKEN_FILE_VARIABLE, host.TLS_ROOTS_VARIABLE}
     (file,) = re.findall(r"(?m)^ENV SPARKQ_TOKEN_FILE=(.+)$", IMAGE)
     assert f"--secret {Path(file).name}," in IMAGE
 

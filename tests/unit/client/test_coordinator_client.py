@@ -36,9 +36,12 @@ class World:
         self.requests: list[Any] = []
         self.pinged: list[str] = []
         self.locked = 0
+        #: Of each connection, whether it is asked before a token is sent there.
+        self.guarded: list[bool] = []
 
-    def connect(self, address: str, journal_id: str, place: str, _: Callable[[], str], __: Any) -> Any:
+    def connect(self, address: str, journal_id: str, place: str, _: Callable[[], str], check_sends: Any) -> Any:
         assert (journal_id, place) == ("J", "bucket/journal")
+        self.guarded.append(check_sends is not None)
 
         def call(request: Any, *, timeout_s: float) -> Any:
             self.asked.append((address, timeout_s))
@@ -137,6 +140,7 @@ def test_one_is_started_under_the_lock_where_none_answers(host: World, hint: Any
     host.hint, host.answers, host.starts = hint, {STARTED: [replies.Done()], HERE: [UNKNOWN]}, [STARTED]
     assert client().call(request()) == replies.Done()
     assert ([address for address, _ in host.asked], host.locked) == ([STARTED], 1)
+    assert all(host.guarded), "whoever was started may tell of somebody whom the journal names"
 
 
 def test_whoever_waited_for_the_lock_finds_what_the_other_started(host: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +176,7 @@ def test_caller_that_starts_none_says_so(host: World) -> None:
 def test_coordinator_elsewhere_is_neither_searched_nor_started(host: World) -> None:
     host.answers = {"grpc://far:1": [replies.Done()]}
     assert client(endpoint=Endpoint("grpc://far:1")).call(request()) == replies.Done()
-    assert (host.pinged, host.locked) == ([], 0)
+    assert (host.pinged, host.locked, host.guarded) == ([], 0, [False])
 
 
 def test_of_several_addresses_the_one_that_serves_is_asked_and_kept(host: World) -> None:

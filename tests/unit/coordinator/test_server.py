@@ -18,8 +18,8 @@ from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.addresses import TLS_ROOTS_VARIABLE
 from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, ping
+from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 from spark_queue.protocol.start_options import Bind
 from tests.certificates import make_certificate
 

@@ -13,8 +13,7 @@ import pytest
 
 from spark_queue.errors import ConfigError
 from spark_queue.protocol import host
-from spark_queue.protocol.addresses import normalise_address
-from spark_queue.protocol.host import host_id, is_loopback
+from spark_queue.protocol.host import host_id, is_loopback, normalise_address
 
 _PRINT_HOST = "from spark_queue.protocol.host import host_id; print(host_id())"
 
