@@ -23,9 +23,9 @@ from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.secrecy import SECRECY
 from tests.mutants.standing_by import STANDING_BY
+from tests.mutants.strangers import STRANGERS
 from tests.mutants.times import TIMES
 from tests.mutants.values import VALUES
-from tests.mutants.strangers import STRANGERS
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
