@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
