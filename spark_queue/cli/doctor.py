@@ -35,7 +35,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_files, open_reader
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.discovery import read_advertisement
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import location_of
 from spark_queue.session import worker_python
 from spark_queue.views import state_at
 

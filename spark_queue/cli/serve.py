@@ -69,7 +69,7 @@ def serve(
     from spark_queue.client.launcher import launch
     from spark_queue.coordinator import logs, process
     from spark_queue.protocol import user_files
-    from spark_queue.protocol.journal_location import location_of
+    from spark_queue.protocol.host import location_of
     from spark_queue.protocol.start_options import StartOptions
 
     if log_format not in logs.FORMATS:

@@ -20,8 +20,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
-from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets, tells_no_address
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets, location_of, tells_no_address
 
 _LOG = logging.getLogger(__name__)
 

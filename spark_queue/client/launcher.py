@@ -20,7 +20,7 @@ import spark_queue
 from spark_queue.errors import CoordinatorError, error
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import user_files
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import location_of
 from spark_queue.protocol.start_options import Report, StartOptions
 
 _MODULE = "spark_queue.coordinator"

@@ -23,8 +23,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, ControlLog
 from spark_queue.protocol.connection import LOCAL, Verdict, ping
 from spark_queue.protocol.discovery import RENEWAL_S, AdvertisementStore, read_advertisement
-from spark_queue.protocol.host import is_loopback
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import is_loopback, location_of
 
 _LOG = logging.getLogger(__name__)
 

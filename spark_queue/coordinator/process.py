@@ -38,8 +38,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, JournalPort
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
-from spark_queue.protocol.host import host_id
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import host_id, location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
 from spark_queue.replication.exchange import EndedError, Look, Pull, PullState
 from spark_queue.replication.pullers import Pullers

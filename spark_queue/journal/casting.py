@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from spark_queue.journal.conversion import check, convert
-from spark_queue.journal.kinds import TypeKind, kind_of, refusal
+from spark_queue.journal.conversion import TypeKind, check, convert, kind_of, refusal
 from spark_queue.journal.nested import Column, LossError, fields_of, first_row, list_array, map_array, resolve_fields, struct_array
 
 

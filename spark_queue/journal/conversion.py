@@ -8,19 +8,196 @@ Runs on executors too, so it imports pyarrow and nothing heavier.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from collections.abc import Callable
+import zoneinfo
+from collections.abc import Callable, Iterator
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyarrow import types
 
-from spark_queue.journal.comparison import UNITS_OF_A_DAY, changed
-from spark_queue.journal.kinds import NUMBERS, TIMES, TypeKind, kind_of
 from spark_queue.journal.nested import Column, LossError, first_row
+
+
+class TypeKind(StrEnum):
+    """Types that are alike; the name is what people call them."""
+
+    TRUTH = "BOOLEAN"
+    WHOLE = "whole numbers"
+    POINT = "FLOAT and DOUBLE"
+    DECIMAL = "DECIMAL"
+    TEXT = "STRING"
+    BYTES = "BINARY"
+    DATE = "DATE"
+    WALL = "TIMESTAMP_NTZ"
+    INSTANT = "TIMESTAMP"
+
+
+NUMBERS = frozenset({TypeKind.WHOLE, TypeKind.POINT, TypeKind.DECIMAL})
+TIMES = frozenset({TypeKind.DATE, TypeKind.WALL, TypeKind.INSTANT})
+
+#: What a column is declared as -> what may be handed over for it, beside texts and itself.
+_ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
+    TypeKind.TRUTH: frozenset({TypeKind.WHOLE, TypeKind.POINT}),
+    TypeKind.WHOLE: NUMBERS,
+    TypeKind.POINT: NUMBERS,
+    TypeKind.DECIMAL: NUMBERS,
+    TypeKind.TEXT: frozenset({TypeKind.BYTES, TypeKind.WHOLE, TypeKind.TRUTH, TypeKind.DATE}),
+    TypeKind.BYTES: frozenset(),
+    TypeKind.DATE: frozenset({TypeKind.WALL}),
+    TypeKind.WALL: frozenset({TypeKind.DATE}),
+    TypeKind.INSTANT: frozenset(),
+}
+_UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
+_NAIVE = "the value has no time zone, so it could mean several instants."
+_INSTANTS = "the value is an instant, which clocks of different time zones read differently."
+_WRITTEN = "it can be written in several ways, and which text is meant is not said."
+
+
+def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = None) -> str | None:
+    """Return why no value of one type can be told in another, neither of them nested; None where some can."""
+    have, want = kind_of(found), kind_of(wanted)
+    if have is None or want is None:
+        return f"{found} has no values of type {want or wanted}."
+    if have in (want, TypeKind.TEXT) or have in _ALLOWED[want] or (want is TypeKind.INSTANT and have is TypeKind.WALL and timezone):
+        return None
+    if want in TIMES and have in NUMBERS:
+        return _UNIT
+    if want is TypeKind.INSTANT and have in TIMES:
+        return _NAIVE
+    if have is TypeKind.INSTANT and want in TIMES:
+        return _INSTANTS
+    return _WRITTEN if want is TypeKind.TEXT else f"{have} has no values of type {want}."
+
+
+def kind_of(kind: pa.DataType) -> TypeKind | None:
+    """Return the kind of a type; None for nested types, and for those that no column can be declared as."""
+    if types.is_timestamp(kind):
+        return TypeKind.WALL if kind.tz is None else TypeKind.INSTANT
+    return next((name for is_kind, name in _KINDS if is_kind(kind)), None)
+
+
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], TypeKind], ...] = (
+    (types.is_boolean, TypeKind.TRUTH),
+    (types.is_integer, TypeKind.WHOLE),
+    (types.is_floating, TypeKind.POINT),
+    (types.is_decimal, TypeKind.DECIMAL),
+    (types.is_string, TypeKind.TEXT),
+    (types.is_large_string, TypeKind.TEXT),
+    (types.is_string_view, TypeKind.TEXT),
+    (types.is_binary, TypeKind.BYTES),
+    (types.is_large_binary, TypeKind.BYTES),
+    (types.is_binary_view, TypeKind.BYTES),
+    (types.is_fixed_size_binary, TypeKind.BYTES),
+    (types.is_date, TypeKind.DATE),
+)
+
+
+#: More characters than any number has that a DOUBLE tells digit by digit.
+_NUMBER_CHARACTERS = 1_100
+
+#: Units of time, by how many make a day.
+UNITS_OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+#: What two texts of one number may differ in, and by what it is replaced.
+_SPELLINGS = ((r"^\+", ""), (r"^(-?)0+([0-9])", r"\1\2"), (r"^([^eE]*\.[0-9]*?)0+$", r"\1"), (r"\.$", ""))
+
+
+def changed(column: Any, texts: Any, done: Any, timezone: str | None) -> Iterator[int]:
+    """Yield the rows whose values are not what they were; only those that are written in another way are compared one by one."""
+    have, want = kind_of(column.type), kind_of(done.type)
+    if want in (TypeKind.TEXT, TypeKind.BYTES):
+        # The same bytes, or the text of the value.
+        return
+    kept = done
+    if want is TypeKind.INSTANT and have is TypeKind.WALL:
+        kept = pc.local_timestamp(done.cast(pa.timestamp("us", timezone)))
+    elif want is have is TypeKind.POINT and column.type.bit_width < done.type.bit_width:
+        kept = done.cast(column.type)
+    if have in TIMES:
+        yield from np.flatnonzero(_differs(*_ticks(column, kept))).tolist()
+        return
+    if want in TIMES:
+        moments = [_moment(text, done.type, timezone) for text in texts.to_pylist()]
+        yield from np.flatnonzero(_differs(pa.array(moments, done.type), done)).tolist()
+        return
+    kept = kept.cast(pa.string())
+    rows = np.flatnonzero(_differs(texts, kept))
+    rows = rows[_differs(*(_spelled(each.take(pa.array(rows))) for each in (texts, kept)))]
+    chosen: Any = pa.array(rows)
+    parts = (column.take(chosen), _spelled(texts.take(chosen)), done.take(chosen))
+    for row, given, text, value in zip(rows.tolist(), *(part.to_pylist() for part in parts), strict=True):
+        if not _is_kept(given, text, value, want):
+            yield row
+
+
+def _ticks(given: Any, kept: Any) -> Iterator[Any]:
+    """Yield two columns of times as whole numbers of one unit."""
+    days = [
+        1 if types.is_date32(each.type) else UNITS_OF_A_DAY["ms" if types.is_date64(each.type) else each.type.unit]
+        for each in (given, kept)
+    ]
+    for column, units in zip((given, kept), days, strict=True):
+        raw = column.cast(pa.int32()).cast(pa.int64()) if types.is_date32(column.type) else column.cast(pa.int64())
+        yield pc.multiply(raw, pa.scalar(max(days) // units))
+
+
+def _differs(given: Any, kept: Any) -> NDArray[np.bool_]:
+    same: Any = pc.equal(given, kept)
+    both_null = pc.and_(given.is_null(), kept.is_null())
+    alike: NDArray[np.bool_] = pc.or_(same.fill_null(pa.scalar(value=False)), both_null).to_numpy(zero_copy_only=False)
+    return ~alike
+
+
+def _spelled(numbers: Any) -> Any:
+    """Return texts of numbers in one spelling, without zeros that say nothing."""
+    for pattern, replacement in _SPELLINGS:
+        numbers = pc.replace_substring_regex(numbers, pattern, replacement)
+    return numbers
+
+
+def _is_kept(given: Any, text: str, value: Any, want: TypeKind | None) -> bool:
+    """Return whether a value is what was given, by Python's reading of both."""
+    try:
+        if want is TypeKind.TRUTH:
+            return value is (text.lower() in ("true", "1"))
+        if want is TypeKind.POINT:
+            return _tells(value, text)
+        # A number with a point is exactly what it is where it is whole, and what its text says among DECIMALs.
+        return value is not None and Decimal(given if want is TypeKind.WHOLE else text) == value
+    except (ValueError, ArithmeticError):
+        return False
+
+
+def _moment(text: str | None, kind: Any, timezone: str | None) -> dt.date | None:
+    """Return the time that a text says, by Python's reading of it; None where it says none of this kind."""
+    try:
+        moment = None if text is None else dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment is None or types.is_date(kind):
+        return moment if moment is None else moment.date()
+    if moment.tzinfo is None and timezone is not None and kind.tz is not None:
+        return moment.replace(tzinfo=zoneinfo.ZoneInfo(timezone))
+    return moment if (moment.tzinfo is None) == (kind.tz is None) else None
+
+
+def _tells(number: float, text: str) -> bool:
+    """Return whether a number is what a text says: written with as many digits it is that text."""
+    if len(text) > _NUMBER_CHARACTERS:
+        return False
+    said = Decimal(text)
+    if said.is_nan() or not np.isfinite(number):
+        return (said.is_nan() and np.isnan(number)) or said == number
+    digits = len(said.as_tuple().digits)
+    return said in (Decimal(f"{number:.{digits - 1}e}"), Decimal(repr(number)))
+
 
 #: An error quotes the value, which may be a body of megabytes.
 _REASON_CHARACTERS = 400
@@ -36,7 +213,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
-    """Return a column in another type that can tell such values (`kinds.refusal`), where all of them stay what they are.
+    """Return a column in another type that can tell such values (`refusal`), where all of them stay what they are.
 
     Raises
     ------

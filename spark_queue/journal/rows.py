@@ -20,9 +20,8 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError
 from spark_queue.journal.casting import cast
 from spark_queue.journal.conversion import sentence
-from spark_queue.journal.json_text import decoded, line_text
 from spark_queue.journal.nested import Column, LossError
-from spark_queue.journal.python_values import to_column
+from spark_queue.journal.python_values import decoded, line_text, to_column
 from spark_queue.journal.schema import INSTANT, user_schema
 from spark_queue.journal.stored_rows import JSON_TYPE, mismatch
 

@@ -9,12 +9,31 @@ import platform
 import subprocess
 import uuid
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.errors import ConfigError
+from spark_queue.journal.layout import Store
+
+
+def location_of(store: Store) -> str:
+    """Return what tells a journal from its copies, as printable ASCII; empty for a directory that is not there.
+
+    A directory's inode number is the same by every path and mount, on every host, and after a move within its file system. An
+    object store's bucket and prefix are the same by every scheme that leads there.
+    """
+    if store.is_local:
+        try:
+            return str(os.stat(store.path).st_ino)  # noqa: PTH116  # A store's path is a text.
+        except OSError:
+            return ""
+    url = urlsplit(store.path)
+    # In `https://` URLs the bucket stands in the path, and in `abfss://` ones before the account.
+    bucket = "" if url.scheme in ("http", "https") else url.netloc.split("@")[0]
+    return quote(f"{bucket}{url.path}".strip("/"))
+
 
 #: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
 TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"

@@ -16,7 +16,7 @@ from spark_queue.core import commands
 from spark_queue.journal.layout import CONTROL
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import location_of
 from tests.integration.coordinator_world import (
     DEADLINE_S,
     QUEUE,

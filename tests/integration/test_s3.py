@@ -23,7 +23,7 @@ from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import ADVERTISEMENT_KEY
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import location_of
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import cut

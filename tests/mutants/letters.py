@@ -18,7 +18,7 @@ LETTERS = (
     ),
     Mutant(
         "letters that logs of before settled are not ended",
-        "spark_queue/core/engine.py", "        self._of_all(now_ms, redriving.end_settled)\n", "",
+        "spark_queue/core/engine.py", "        self._of_each(self.state.queues, now_ms, redriving.end_settled)\n", "",
         ("tests/unit/core/test_letters.py",),
     ),
     Mutant(

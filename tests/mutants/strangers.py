@@ -28,8 +28,8 @@ STRANGERS = (
     Mutant(
         "a message is read before the token",
         _SERVER,
-        "reply, pieces = self._answer_stranger(given, messages, context), None",
-        'reply, pieces = (next(messages, b""), self._answer_stranger(given, messages, context))[1], None',
+        "        reply = self._answer_unknown(messages, context) if may_be_known_later else None\n",
+        '        reply = self._answer_unknown(messages, context) if next(messages, b"") and may_be_known_later else None\n',
         _STRANGERS,
     ),
     Mutant(
@@ -79,7 +79,7 @@ STRANGERS = (
     ),
     Mutant(
         "whoever reads the log tries definitions",
-        "spark_queue/client/changes.py", "    if endpoint is not None:\n", "    if endpoint == 0:\n",
+        "spark_queue/client/changes.py", "    if token is not None:\n", "    if token == 0:\n",
         _RIGHTS,
     ),
     Mutant(

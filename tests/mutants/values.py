@@ -52,7 +52,7 @@ VALUES = (
     ),
     Mutant(
         "a body may say a key twice",
-        f"{_JOURNAL}/json_text.py", "(parse_int=str, parse_float=str, parse_constant=_constant, object_pairs_hook=_once)",
+        f"{_JOURNAL}/python_values.py", "(parse_int=str, parse_float=str, parse_constant=_constant, object_pairs_hook=_once)",
         "(parse_int=str, parse_float=str, parse_constant=_constant)",
         ("tests/unit/journal/test_rows.py::test_json_refuses_texts_that_are_none",),
     ),

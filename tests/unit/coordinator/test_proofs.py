@@ -25,8 +25,7 @@ from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL, Connection, ConnectionLostError, Endpoint, Verdict, ping
 from spark_queue.protocol.discovery import Advertisement
-from spark_queue.protocol.host import host_id
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import host_id, location_of
 from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
 from spark_queue.protocol.start_options import Bind
 from spark_queue.protocol.tokens import new_token, token_hash

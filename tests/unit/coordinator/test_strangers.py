@@ -140,8 +140,10 @@ def test_who_may_be_known_later_hears_nothing_of_process_and_reign(serve: Serve)
     served = serve(knows=False)
     ping = wire.Ping(journal="j", request="r")
     pong = wire.Pong(journal="j", epoch=0, pid=0, recovering=True)
-    assert caller(served, new_token()).call(ping, timeout_s=WAIT_S) == (pong, [])
-    assert caller(served).call(ping, timeout_s=WAIT_S) == (msgspec.structs.replace(pong, epoch=1, pid=os.getpid()), [])
+    assert caller(served, new_token())._meet(WAIT_S) == (pong, None)
+    known = caller(served).call(ping, timeout_s=WAIT_S)[0]
+    assert isinstance(known, wire.Pong)
+    assert (known.epoch, known.pid, known.recovering) == (1, os.getpid(), True)
 
 
 def test_who_may_be_known_later_may_not_be_slow(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +207,7 @@ def test_connections_leave_descriptors_to_the_log(
 
 def test_a_message_that_is_no_action_of_ours_is_refused(serve: Serve) -> None:
     connection = caller(serve())
+    assert isinstance(connection.call(wire.Ping(journal="j", request="r"), timeout_s=WAIT_S)[0], wire.Pong)
     # The stubs say text here; Flight takes bytes.
     options = flight.FlightCallOptions(timeout=WAIT_S, headers=connection._headers)  # type: ignore[arg-type]
     for kind in ("other", ""):

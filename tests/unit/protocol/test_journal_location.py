@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue.journal.layout import Store
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import location_of
 
 
 def test_a_directory_keeps_its_place_when_it_moves_and_a_copy_has_its_own(tmp_path: Path) -> None:

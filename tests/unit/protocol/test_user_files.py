@@ -14,7 +14,7 @@ import pytest
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import user_files
-from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.host import location_of
 
 
 @pytest.fixture(autouse=True)
