@@ -93,6 +93,8 @@ class Entrance:
         self._unchecked: set[str] = set()
         #: What keeps commits out at which something raised in this reign, by message type and version.
         self._broken: dict[tuple[str, int], JournalError] = {}
+        #: Message types of which this reign reads no further, since something raised beside their commits.
+        self._ended: set[str] = set()
 
     def recover(self) -> None:
         """Begin a reign: what entered last must still be what it was, or nothing of that type enters; bookmarks count on from it.
@@ -110,7 +112,23 @@ class Entrance:
         finds_gaps : bool
             Whether to look beyond the head for versions after a gap; after a trouble that is done until it is over.
         """
-        read, finds_gaps = 0, finds_gaps or message_type in self.trouble
+        if message_type in self._ended:
+            return False
+        begun = self._engine.begun
+        try:
+            return self._read_on(message_type, now_ms, finds_gaps=finds_gaps or message_type in self.trouble)
+        except FaultError:
+            raise
+        except Exception as fault:
+            what, reason = f"the log of message type '{message_type}'", f"Reading it raised {describe(fault)}."
+            self._note(message_type, JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason))
+            self._ended.add(message_type)
+            if self._engine.begun != begun:
+                raise FaultError(None, fault, message_type=message_type) from fault
+            return False
+
+    def _read_on(self, message_type: str, now_ms: int, *, finds_gaps: bool) -> bool:
+        read = 0
         try:
             self._check_past(message_type)
             entries = self._journal.messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -15,9 +15,10 @@ from unittest import mock
 from spark_queue.core import deciding, engine, state
 from spark_queue.core.deciding import handlers
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.state import folds
+from spark_queue.core.state import faults, folds
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.journal.entering import PreparedTraits
+from spark_queue.journal import entering
+from spark_queue.journal.entering import Entrance, PreparedTraits
 
 
 class SabotageError(Exception):
@@ -31,12 +32,14 @@ def _modules() -> Iterator[str]:
             yield found.name
 
 
-#: Where the functions stand that may raise.
-_MODULES = frozenset(_modules())
+#: Where the functions stand that may raise: all but those that say what was raised.
+_MODULES = frozenset({*_modules(), entering.__name__} - {faults.__name__})
 
 
-def queue_of(value: Any) -> str | None:
-    """Return the queue that an argument is about; None for any other value."""
+def about(value: Any) -> str | None:
+    """Return the queue that an argument is about, or a text as it is, which may be a message type; None for any other value."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, UnitOfWork):
         value = value.ledger
     if isinstance(value, QueueLedger):
@@ -46,16 +49,21 @@ def queue_of(value: Any) -> str | None:
 
 
 class Saboteur:
-    """Raises in what works on `queue`, and on no other, as often as `chance` says.
+    """Raises in what works on a victim, and on no other queue or message type, as often as `chance` says.
 
     Parameters
     ----------
+    victim : str
+        The name of a queue, or of a message type.
+    others : collection of str
+        The names of all others.
     chance : callable
         Returns whether to raise now.
     """
 
-    def __init__(self, queue: str, chance: Callable[[], bool]) -> None:
-        self.queue = queue
+    def __init__(self, victim: str, others: Collection[str], chance: Callable[[], bool]) -> None:
+        self.victim = victim
+        self._named = {victim, *others}
         self.chance = chance
         #: The functions in which it raised.
         self.raised: list[str] = []
@@ -65,8 +73,7 @@ class Saboteur:
 
         @functools.wraps(function)
         def call(*values: Any, **named: Any) -> Any:
-            about = {queue_of(value) for value in (*values, *named.values())} - {None}
-            acts = about == {self.queue}
+            acts = {about(value) for value in (*values, *named.values())} & self._named == {self.victim}
             if acts and self.chance():
                 self._raise(function)
             found = function(*values, **named)
@@ -95,9 +102,10 @@ class Saboteur:
             for table in tables:
                 yield mock.patch.dict(table, {key: self.around(function) for key, function in table.items()})
         yield mock.patch.object(engine, "CONSEQUENCES", tuple(map(self.around, handlers.CONSEQUENCES)))
-        for owner in (QueueLedger, PreparedTraits):
+        for owner in (QueueLedger, PreparedTraits, Entrance):
             for name, method in vars(owner).items():
-                if inspect.isfunction(method) and not name.startswith("__"):
+                # `admit` is where what raises in entering is caught.
+                if inspect.isfunction(method) and not name.startswith("__") and name != "admit":
                     yield mock.patch.object(owner, name, self.around(method))
 
 

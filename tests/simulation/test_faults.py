@@ -17,6 +17,8 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.protocol import wire
 from spark_queue.verification.invariants import problems
 from spark_queue.verification.state_digest import of_ledger
+from tests.scenario.traits import PublishedMessage
+from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver
 from tests.simulation.loop_node import HeardCall
 from tests.simulation.loop_world import TYPE, LoopWorld
@@ -26,6 +28,10 @@ from tests.simulation.test_loop import QUEUES, folded, keeps_every_promise
 
 VICTIM = "VICTIM"
 LETTERS = "VICTIMS_LETTERS"
+
+#: A message type that has faults, and its queue.
+OTHER_TYPE = "other"
+ELSEWHERE = "ELSEWHERE"
 
 #: What its queue may be, beside what has faults: with letters, barriers, keys, priorities, and ages.
 VICTIMS: tuple[dict[str, Any], ...] = (
@@ -57,14 +63,25 @@ class FaultyWorld(LoopWorld):
         self.victims = [VICTIM, *([LETTERS] if "dead_letter_queue" in self.victim else [])]
         # Often one of the two has faults, and the other goes on.
         rate = draw.choice((0.0005, 0.005, 0.05))
-        self.saboteur = Saboteur(draw.choice(self.victims), lambda: self.troubled and draw.random() < rate)
+        self.victims.append(ELSEWHERE)
+        named = [QUEUE, *self.definitions["queues"], *self.definitions["message_types"]]
+        victim = draw.choice((*self.victims, OTHER_TYPE))
+        self.saboteur = Saboteur(victim, set(named) - {victim}, lambda: self.troubled and draw.random() < rate)
         self.drivers += [VictimDriver(self, queue) for queue in self.victims]
+        self.published_elsewhere = 0
 
     def _create(self) -> None:
         self.definitions["queues"][VICTIM] = {"underlying_topic": "T", "lease_period": "10s", **self.victim}
         if "dead_letter_queue" in self.victim:
             self.definitions["queues"][LETTERS] = {"message_type": TYPE, "lease_period": "10s"}
+        self.definitions["message_types"][OTHER_TYPE] = {"topics": ["O"], "columns": "n BIGINT, b BIGINT"}
+        self.definitions["queues"][ELSEWHERE] = {"underlying_topic": "O", "lease_period": "10s"}
         super()._create()
+
+    def publish(self, messages: int) -> None:
+        super().publish(messages)
+        self.storage.publish(OTHER_TYPE, [PublishedMessage(topic="O", attributes={"n": 1, "b": 0})] * 2)
+        self.published_elsewhere += 2
 
     def judging(self) -> AbstractContextManager[Any]:
         return mock.patch.object(self.saboteur, "chance", return_value=False)
@@ -80,7 +97,7 @@ class FaultyWorld(LoopWorld):
         if reply is not None and getattr(call.request, "queue", None) in self.victims:
             self.answers.pop()
 
-    def drain(self, *, rounds: int = 4_000) -> None:
+    def drain(self, *, rounds: int = 20_000) -> None:
         """Revive what is set aside, when nothing raises any more, and let everything reach its end."""
         self.troubled = False
         for node in self.nodes:
@@ -119,12 +136,14 @@ def test_a_fault_stays_with_its_queue(seed: int) -> None:
     world = run(seed)
     keeps_every_promise(world)
     state = folded(world)
-    assert problems(state, world.log, {TYPE: world.message_log}) == []
+    assert problems(state, world.log, world.storage.entries) == []
     for name in world.victims:
         assert of_ledger(state.queues[name]) == of_ledger(world.reigning.queues[name])
     victim, below = state.queues[VICTIM], 2 if "filter" in world.victim else 0
     assert victim.entered == BitMap64([row for row, each in enumerate(world.published) if int(each.attributes["n"]) >= below])
     assert victim.rows[State.REMOVED] | victim.rows[State.DEAD] == victim.entered
+    elsewhere = state.queues[ELSEWHERE].rows
+    assert len(elsewhere[State.REMOVED] | elsewhere[State.DEAD]) == world.published_elsewhere
     assert granted_while_set_aside(world) == []
 
 
