@@ -44,6 +44,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             problems += _of_files(journal.store, seen, bar)
             # What keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
+            problems += [str(each) for each in folded.state.troubles.values() if each.code == "QUEUE_SET_ASIDE"]
     if as_json:
         show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
     else:

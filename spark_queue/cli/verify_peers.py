@@ -72,9 +72,12 @@ def _of_peer(
 
     def peer_state(until: int | None) -> JournalState:
         try:
-            return point_in_time(of_peer, peer_traits, as_of=until, now_ms=folded.now_ms).state
+            state = point_in_time(of_peer, peer_traits, as_of=until, now_ms=folded.now_ms).state
         except DAMAGE as reason:
             raise refused(name, "its log", f"its records make no journal ({reason!r})") from None
+        for trouble in state.troubles.values():
+            raise refused(name, "its log", str(trouble))
+        return state
 
     problems, warnings = list[str](), list[str]()
     if has_record(of_peer, watermark):

@@ -15,7 +15,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.layout import CONTROL, Store, TooLargeError, log_key
-from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
+from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.replication.peer_records import CHUNK_BYTES, DAMAGE, RecordReader, check_file, parts_of, size_of, source_of
 from spark_queue.replication.places import ENTRY_BYTES, check_log, check_place, refused
@@ -208,6 +208,8 @@ class PeerLog:
         check_place(self._store, self._peer, log_key(CONTROL, version))
         try:
             return read_entry(self._store, CONTROL, version, most_bytes=ENTRY_BYTES)
+        except OddEntryError as reason:
+            raise refused(self._peer, f"entry {version} of its log", reason) from None
         except TornEntryError:
             # Its writer, or whoever opens that journal, repairs it.
             return None

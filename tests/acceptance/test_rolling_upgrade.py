@@ -1,4 +1,4 @@
-"""Old and new software take turns on one journal, host by host, while a consumer goes on (docs/operations/upgrades.md).
+"""Old and new software take turns on one journal, host by host, while old callers go on (docs/operations/upgrades.md).
 
 The old one comes out of the history: the newest release, or a commit from before coordinators had stand-ins. A copy of it among the
 tests would be 300 kB of source that nobody may edit, and would be made anew with each release. So a clone without that part of its
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.errors import CoordinatorError
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, World
 from tests.integration.sites import journal_of
 from tests.integration.test_standby import Consumer
@@ -88,6 +89,12 @@ class Turns:
         done = subprocess.run(command, cwd=software, input=said, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, done.stderr
 
+    def call_old(self, software: Path, address: str) -> None:
+        """Publish, and change a queue, by an old version."""
+        self.call(software, "publish", self.world.store.path, "-", "--format", "jsonl", "--topic", TOPIC, said='{"value": "1"}\n')
+        for verb in ("pause", "unpause"):
+            self.call(software, verb, self.world.store.path, QUEUE, "--coordinator", address)
+
 
 def _free_port() -> int:
     with socket.socket() as free:
@@ -107,7 +114,7 @@ def ends(process: subprocess.Popen[str]) -> None:
     assert process.wait(DEADLINE_S) == 0
 
 
-def test_old_and_new_software_take_turns_while_a_consumer_goes_on(old_software: Path, tmp_path: Path) -> None:
+def test_old_and_new_software_take_turns_and_callers_are_upgraded_last(old_software: Path, tmp_path: Path) -> None:
     world = World(tmp_path / "journal", queue={"lease_period": "20s"})
     turns = Turns(world)
     first, second = turns.addresses
@@ -115,29 +122,33 @@ def test_old_and_new_software_take_turns_while_a_consumer_goes_on(old_software: 
         stack.callback(world.end)
         old = stack.enter_context(turns.serving(old_software, first))
         new = stack.enter_context(turns.serving(ROOT, second, "--standby", waits=True))
-        consumer = Consumer(world, ",".join(turns.addresses))
-        stack.callback(consumer.end)
-        consumer.wait_for(10)
+        turns.call_old(old_software, first)
+        with pytest.raises(CoordinatorError, match="COORDINATOR_OLDER"):
+            # It would have to be sent the token itself.
+            Consumer(world, first)
 
         ends(old)
         serves(new)
-        consumer.wait_for(len(consumer.received) + 10)
-        # Callers are upgraded last: the old ones publish to, and speak with, the new coordinator.
-        turns.call(old_software, "publish", world.store.path, "-", "--format", "jsonl", "--topic", TOPIC, said='{"value": "old"}\n')
-        for verb in ("pause", "unpause"):
-            turns.call(old_software, verb, world.store.path, QUEUE, "--coordinator", second)
-        consumer.wait_for(len(consumer.received) + 10)
+        # The old ones publish to, and speak with, the new coordinator.
+        turns.call_old(old_software, second)
+        consumer = Consumer(world, ",".join(turns.addresses))
+        stack.callback(consumer.end)
+        consumer.wait_for(10)
+        consumer.end()
 
-        # And back, as long as nothing new was used.
+        # And back, as long as nothing new was used; callers go back first.
         ends(new)
-        with turns.serving(old_software, first):
-            consumer.wait_for(len(consumer.received) + 10)
-            turns.call(ROOT, "pause", world.store.path, QUEUE)
-            turns.call(ROOT, "unpause", world.store.path, QUEUE)
-            consumer.end()
+        with turns.serving(old_software, first) as old:
+            turns.call_old(old_software, first)
+            ends(old)
+        with turns.serving(ROOT, second):
+            again = Consumer(world, second)
+            again.wait_for(10)
+            again.end()
+        consumer.received += again.received
     assert sorted(consumer.received) == list(range(len(consumer.received)))
     status = journal_of(world).queue(QUEUE).status()
     assert (status.acknowledged, status.queue_depth) == (len(consumer.received), 0)
-    assert [claim.epoch for claim in world.claims()] == [1, 2, 3]
+    assert [claim.epoch for claim in world.claims()] == [1, 2, 3, 4]
     for software in (old_software, ROOT):
         turns.call(software, "verify", world.store.path)

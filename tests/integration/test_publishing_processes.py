@@ -163,6 +163,8 @@ def world_readable() -> Iterator[Path]:
 
 
 def test_read_only_journal_is_read_and_refuses_to_be_written(world_readable: Path) -> None:
+    # A journal is its user's alone, unless its directory was there before.
+    (world_readable / "journal").mkdir(mode=0o755)
     disk = Disk(world_readable / "journal")
     disk.publish([1])
     if os.geteuid() != 0:

@@ -84,6 +84,7 @@ class InstancesWorld:
         #: Whether a peer must have pulled what is lost, so that it is told.
         self.tells_loss = restores and self.random.random() < 0.8
         self._backup: Backup | None = None
+        self._steps_waited = 0
         self._backed_up_at = 0
         #: Whether somebody who takes a backup, or puts it back, sees to it that all can be read: nobody else tells what is lost.
         self.is_restoring = False
@@ -207,9 +208,12 @@ class InstancesWorld:
         if self._backup is None:
             self._wait_until_known(instance)
             self._rewind()
-        for _ in range(_REWIND_STEPS):
+        for _ in range(2 * _REWIND_STEPS):
             if instance.lives:
                 break
+            # Where nobody has pulled anything since, nobody tells that it is lost.
+            self.tells_loss = self.tells_loss and self._steps_waited < _REWIND_STEPS
+            self._steps_waited += 1
             self.step()
         for _ in range(_AFTER_STEPS):
             self.step()

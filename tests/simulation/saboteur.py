@@ -48,6 +48,14 @@ def about(value: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def _methods(owner: type) -> dict[str, Any]:
+    # What raises in entering is caught in `admit`, and noted.
+    left_out = ("admit", "_note")
+    return {
+        name: each for name, each in vars(owner).items() if inspect.isfunction(each) and name[:2] != "__" and name not in left_out
+    }
+
+
 class Saboteur:
     """Raises in what works on a victim, and on no other queue or message type, as often as `chance` says.
 
@@ -59,13 +67,17 @@ class Saboteur:
         The names of all others.
     chance : callable
         Returns whether to raise now.
+    place : str or None
+        The one function that raises: among all, those that are called most would hide the others. None for none.
     """
 
-    def __init__(self, victim: str, others: Collection[str], chance: Callable[[], bool]) -> None:
+    def __init__(self, victim: str, others: Collection[str], chance: Callable[[], bool], *, place: str | None) -> None:
         self.victim = victim
+        self._place = place
         self._named = {victim, *others}
         self.chance = chance
-        #: The functions in which it raised.
+        #: The functions that worked on the victim, and those in which it raised.
+        self.called: set[str] = set()
         self.raised: list[str] = []
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,6 +86,9 @@ class Saboteur:
         @functools.wraps(function)
         def call(*values: Any, **named: Any) -> Any:
             acts = {about(value) for value in (*values, *named.values())} & self._named == {self.victim}
+            if acts:
+                self.called.add(function.__qualname__)
+            acts = acts and self._place == function.__qualname__
             if acts and self.chance():
                 self._raise(function)
             found = function(*values, **named)
@@ -103,10 +118,8 @@ class Saboteur:
                 yield mock.patch.dict(table, {key: self.around(function) for key, function in table.items()})
         yield mock.patch.object(engine, "CONSEQUENCES", tuple(map(self.around, handlers.CONSEQUENCES)))
         for owner in (QueueLedger, PreparedTraits, Entrance):
-            for name, method in vars(owner).items():
-                # `admit` is where what raises in entering is caught.
-                if inspect.isfunction(method) and not name.startswith("__") and name != "admit":
-                    yield mock.patch.object(owner, name, self.around(method))
+            for name, method in _methods(owner).items():
+                yield mock.patch.object(owner, name, self.around(method))
 
 
 def _wrapped(names: Mapping[str, Any], around: Callable[[Any], Any]) -> dict[str, Any]:

@@ -135,8 +135,8 @@ def test_status_shows_a_file_that_consumers_will_not_be_able_to_read(sparkq: Ter
     assert (told.code, told.json[0]["available"]) == (3, 1)
 
 
-def test_status_shows_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path) -> None:
-    """DESIGN 4: which messages match a subscription's filter cannot be told without their file."""
+def test_status_tells_what_can_be_told_of_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path) -> None:
+    """DESIGN 4: which messages match a subscription's filter cannot be told without their file, and how many there are can."""
     disk = Disk(tmp_path / "journal")
     reign = Reign(disk, epoch=1)
     reign.subscribe("id > 2")
@@ -146,7 +146,7 @@ def test_status_shows_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path
     assert (told.code, told.json[0]["available"]) == (0, 3)
     (Path(disk.store.path) / messages_key("order") / reign.segments[0].path).unlink()
     told = sparkq("status", disk.store.path, "--json")
-    assert (told.code, told.json[0]["queue"], told.json[0]["available"]) == (3, "WORK", None)
+    assert (told.code, told.json[0]["queue"], told.json[0]["available"]) == (3, "WORK", 3)
     said = sparkq("status", disk.store.path)
     assert said.code == 3
     assert "ALARM: queue 'WORK': [MESSAGE_FILE_MISSING]" in said.out

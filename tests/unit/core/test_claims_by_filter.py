@@ -36,8 +36,8 @@ def test_nothing_is_claimed_where_a_file_of_other_messages_is_gone(
     Consumer(frankfurt).take(limit=0)
     clock.advance(LOST_MS)
 
-    def matches(segments: Any, expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        del segments, expression, columns
+    def matches(segments: Any, expression: str, rows: BitMap64, *, columns: str, letters: Any) -> BitMap64:
+        del segments, expression, columns, letters
         if rows.intersect(frankfurt.world.state.queues["WORK"].rows[State.AVAILABLE]):
             raise JournalError("MESSAGE_FILE_MISSING", path="p", file="f", reason="it is gone.", next_step="")
         return rows
