@@ -118,14 +118,17 @@ class Loop:
 
     def step(self, calls: Sequence[Call]) -> None:
         """Serve one group of calls, and whatever is due; where one queue has a fault, all but that again."""
-        polls = list(self._polls)
+        polls, refused = list(self._polls), list[tuple[Call, Answer]]()
         while True:
             try:
                 self._step(calls)
             except FaultError as fault:
-                refused = self._mend(fault)
-                calls = [call for call in calls if not call.is_answered and call is not refused]
-                self._polls = [poll for poll in polls if not poll.call.is_answered and poll.call is not refused]
+                refused += self._mend(fault)
+                done = [call for call, _ in refused]
+                calls = [call for call in calls if not call.is_answered and call not in done]
+                self._polls = [poll for poll in polls if not poll.call.is_answered and poll.call not in done]
+                # Those that were refused before are still to be told.
+                self._ready += [each for each in refused if not each[0].is_answered]
             else:
                 return
 
@@ -159,7 +162,7 @@ class Loop:
             self._answer(call, Answer(reply=replies.Done() if trouble is None else codec.failed(trouble)))
         self._step(())
 
-    def _mend(self, fault: FaultError) -> Call | None:
+    def _mend(self, fault: FaultError) -> list[tuple[Call, Answer]]:
         """Drop what is not committed after a fault, and keep it from coming again; returns the call that is refused, if one is.
 
         A queue at which something raised is set aside, a message type enters no further. What is neither is the fault of its call.
@@ -180,12 +183,11 @@ class Loop:
         elif call is not None:
             what = f"{type(call.request).__name__} raised {fault}"
             reason = fault.cause if isinstance(fault.cause, SparkQueueError) else CoordinatorError("INTERNAL", what=what)
-            self._answer(call, Answer(reply=codec.failed(reason)))
-            return call
+            return [(call, Answer(reply=codec.failed(reason)))]
         elif fault.message_type is None:
             raise ReignEndedError(str(fault)) from fault.cause
         # What keeps a message type's commit out is noted where it entered.
-        return None
+        return []
 
     def _fold_again(self) -> None:
         """Go on from what the log says, as a new reign does; answers that were not given are forgotten."""

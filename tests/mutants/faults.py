@@ -69,6 +69,12 @@ FAULTS = (
         ("tests/unit/core/test_proxied_transfer.py",),
     ),
     Mutant(
+        "a call that was refused before another fault is never answered",
+        "spark_queue/coordinator/loop.py",
+        "                self._ready += [each for each in refused if not each[0].is_answered]\n", "                continue\n",
+        _TESTS,
+    ),
+    Mutant(
         "a filter is set where none is evaluated",
         f"{_DECIDING}/subscribing.py",
         "    if work.ledger.definition.underlying_topic is None:\n", "    if work.ledger.definition.message_type is None:\n",

@@ -185,6 +185,20 @@ def test_definitions_that_raise_are_refused_and_change_nothing(two: World, monke
     assert (Kind.DEFINITIONS_APPLIED in two.kinds(before), set_aside(two)) == (False, {})
 
 
+def test_two_faults_of_one_group_leave_nobody_without_an_answer(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(state: JournalState) -> None:
+        if state.raises_faults:
+            raise ZeroDivisionError("a bug")
+
+    work, other = Planner(two), Planner(two, queue="OTHER")
+    monkeypatch.setattr("spark_queue.core.state.folds.definitions.replicate", broken)
+    handler(monkeypatch, commands.Next, after=True)
+    calls = [two.call(commands.Apply, definitions=TWO), work.next_call(), other.next_call()]
+    two.loop.step(calls)
+    assert [getattr(call.reply, "code", "") for call in calls] == ["INTERNAL", "QUEUE_SET_ASIDE", ""]
+    assert isinstance(calls[2].reply, replies.Granted)
+
+
 def test_what_raises_half_way_of_entering_keeps_its_type_out(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     Planner(two)
     two.publish(1)
