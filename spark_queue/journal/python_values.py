@@ -23,7 +23,7 @@ from spark_queue.journal.conversion import refusal, sentence
 from spark_queue.journal.nested import Column, LossError, fields_of, list_array, map_array, resolve_fields, struct_array
 
 #: Most digits of a whole number in JSON lines; Python reads no more than some thousands.
-_WHOLE_DIGITS = 1_000
+_JSON_DIGITS = 1_000
 
 _LINES = "one object per line"
 
@@ -96,7 +96,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > _WHOLE_DIGITS:
+    if len(digits) > _JSON_DIGITS:
         raise ValueError(f"a whole number of {len(digits):,} digits is more than any column holds")
     return int(digits)
 
@@ -105,7 +105,7 @@ def _with_point(number: str) -> Decimal:
     try:
         return Decimal(number)
     except ArithmeticError:
-        raise ValueError(f"the exponent of {number[:_WHOLE_DIGITS]} is more than any column holds") from None
+        raise ValueError(f"the exponent of {number[:_JSON_DIGITS]} is more than any column holds") from None
 
 
 #: Reads a line: numbers with a point keep all of their digits.

@@ -148,7 +148,7 @@ def test_who_may_be_known_later_hears_nothing_of_process_and_reign(serve: Serve)
 
 def test_who_may_be_known_later_may_not_be_slow(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in reads calls of tokens that it cannot judge; one that never comes must not keep its place."""
-    monkeypatch.setattr(server, "UNKNOWN_READ_S", 0.1)
+    monkeypatch.setattr(server, "UNKNOWN_READ_S", 2.0)
     monkeypatch.setattr(server, "UNKNOWN_MAX", 1)
     served, token = serve(knows=False), new_token()
     with closing(Stranger(served.port)) as slow:
