@@ -80,6 +80,9 @@ def granted_past_age(world: World, expiration_ms: int) -> list[tuple[int, int]]:
     begun_ms: dict[int, int] = {}
     wrong = []
     for record in world.log:
+        if record.kind == Kind.ENTERED and record.message_type == getattr(world, "other_type", None):
+            # Its bookmarks are other messages.
+            continue
         if record.kind == Kind.ENTERED or (record.kind == Kind.REDRIVEN and record.queue == QUEUE):
             begun_ms |= dict.fromkeys(rows_of(record), record.at_ms)
         elif record.kind == Kind.GRANTED and record.queue == QUEUE and not record.detail.get("barrier"):

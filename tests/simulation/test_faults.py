@@ -56,6 +56,8 @@ class VictimDriver(Driver):
 class FaultyWorld(LoopWorld):
     """A world with one more queue of the same topic, in which something raises now and then."""
 
+    other_type = OTHER_TYPE
+
     def __init__(self, seed: int, place: str | None, **settings: Any) -> None:
         self.victim = VICTIMS[seed % len(VICTIMS)]
         super().__init__(seed, **settings)
