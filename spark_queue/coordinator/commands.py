@@ -20,7 +20,7 @@ from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.expressions import check_command
+from spark_queue.journal.expressions import check_command, check_definitions
 from spark_queue.journal.segments import cut_pieces
 from spark_queue.metrics.figures import JournalFigures, figures_of
 from spark_queue.ports import JournalPort
@@ -75,12 +75,14 @@ class Commands:
 
     def _check(self, state: JournalState, command: commands.AnyCommand) -> None:
         """Refuse what the core does not know of: expressions that cannot be, and tables that cannot change so."""
-        check_command(state, command)
-        if isinstance(command, commands.Apply):
-            known = state.definitions.message_types
-            for message_type in parsing.parse(command.definitions).message_types.values():
-                if message_type != known.get(message_type.name):
-                    self._journal.check_message_table(message_type.name, message_type.columns)
+        if not isinstance(command, commands.Apply):
+            check_command(state, command)
+            return
+        wanted = parsing.parse(command.definitions)
+        check_definitions(state, wanted)
+        for name, message_type in wanted.message_types.items():
+            if message_type != state.definitions.message_types.get(name):
+                self._journal.check_message_table(name, message_type.columns)
 
     def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""

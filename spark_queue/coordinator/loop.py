@@ -70,8 +70,8 @@ class Loop:
         self._takes_over = True
         #: The call that is being decided about.
         self._running: Call | None = None
-        #: Who asked for a queue to be taken back in; and whether the log is to be folded again, also for a file that is back.
-        self._reviving: list[Call] = []
+        #: Who asked for which queue to be taken back in; and whether the log is to be folded again, also for a file that is back.
+        self._reviving: list[tuple[Call, str]] = []
         self._folds_again = False
         self._polls: list[WaitingPoll] = []
         self._ready: list[tuple[Call, Answer]] = []
@@ -157,8 +157,8 @@ class Loop:
         """Fold the log again, which is committed, and say whether the queues are back for which somebody asked."""
         calls, self._reviving = self._reviving, []
         self._fold_again()
-        for call in calls:
-            trouble = self._engine.state.troubles.get(call.request.queue)  # type: ignore[union-attr]  # `Revive` alone comes here.
+        for call, queue in calls:
+            trouble = self._engine.state.troubles.get(queue)
             self._answer(call, Answer(reply=replies.Done() if trouble is None else codec.failed(trouble)))
         self._step(())
 
@@ -244,7 +244,7 @@ class Loop:
                 self._run(call, revive, now_ms)
                 if isinstance(self._ready[-1][1].reply, replies.Done):
                     self._ready.pop()
-                    self._reviving.append(call)
+                    self._reviving.append((call, revive.queue))
                     self._folds_again = True
             case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:
                 self._run(call, change, now_ms)

@@ -48,9 +48,22 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
     ConfigError
         EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED, or what is wrong with the definitions around it; UNKNOWN_QUEUE.
     """
-    _check_command(command, lambda queue: state.ledger(queue).definition)
     if isinstance(command, commands.Apply):
-        _check_subscriptions(state, parsing.parse(command.definitions))
+        check_definitions(state, parsing.parse(command.definitions))
+    else:
+        _check_command(command, lambda queue: state.ledger(queue).definition)
+
+
+def check_definitions(state: JournalState, definitions: Definitions) -> None:
+    """Refuse new definitions with an expression that cannot be, or that leave a subscription's filter without its columns.
+
+    Raises
+    ------
+    ConfigError
+        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
+    """
+    check_expressions(definitions)
+    _check_subscriptions(state, definitions)
 
 
 def translate_ahead(definitions: Definitions, command: object) -> None:

@@ -83,7 +83,7 @@ FAULTS = (
     Mutant(
         "a column is appended for definitions that are refused",
         "spark_queue/coordinator/commands.py",
-        "                    self._journal.check_message_table", "                    self._journal.create_message_table",
+        "                self._journal.check_message_table", "                self._journal.create_message_table",
         ("tests/unit/coordinator/test_commands.py",),
     ),
 )  # fmt: skip

@@ -78,11 +78,9 @@ def purge_old(work: UnitOfWork) -> None:
     ledger, retention_ms = work.ledger, work.ledger.definition.dead_letter_retention_ms
     if retention_ms is None or ledger.dead_letters.oldest_ms is None:
         return
-    if ledger.dead_letters.oldest_ms > work.now_ms - retention_ms:
+    if ledger.dead_letters.oldest_ms > work.now_ms - retention_ms or work.are_letters_unknown:
         return
     old, letters = ledger.dead_letters.before(work.now_ms - retention_ms), work.dead_letters
-    if work.are_letters_unknown:
-        return
     # What another instance owns, it removes.
     old -= unlettered_elsewhere(ledger, letters)
     if letters is not None:
