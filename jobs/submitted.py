@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark_queue.delta_jars import spark_home
-from spark_queue.session import worker_python
+from spark_queue.session import spark_home, worker_python
 
 ROOT = Path(__file__).parent.parent
 SPARKQ = (sys.executable, "-m", "spark_queue.cli")

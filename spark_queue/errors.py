@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from spark_queue import coordinator_error_texts, error_texts
+from spark_queue import error_texts
 
 _Parsed = TypeVar("_Parsed")
 
@@ -94,8 +94,8 @@ CATALOGUE: dict[str, Refusal] = {
         (CallerError, error_texts.CALLER),
         (LeaseError, error_texts.LEASE),
         (JournalError, error_texts.JOURNAL),
-        (AccessError, coordinator_error_texts.ACCESS),
-        (CoordinatorError, coordinator_error_texts.COORDINATOR),
+        (AccessError, error_texts.ACCESS),
+        (CoordinatorError, error_texts.COORDINATOR),
     )
     for code, text in texts.items()
 }

@@ -1,18 +1,159 @@
-"""Spark for notebooks and plain Python; under spark-submit the same settings come from ``conf/spark-defaults.conf``."""
+"""Spark for notebooks and plain Python; under spark-submit the same settings come from ``conf/spark-defaults.conf``.
+
+Delta's jars for Spark: fetched once for a user by Spark's own package resolution, found by every start after that.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import logging
 import os
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_queue import delta_jars
+from spark_queue.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+
+#: Scala of the Spark that pip installs.
+_SCALA = "2.13"
+
+#: Delta names older versions of what Spark already brings; without them there are 13 MB to fetch instead of 86.
+_BROUGHT_BY_SPARK = ",".join(
+    f"{group}:*"
+    for group in (
+        *("com.fasterxml.jackson.core", "com.github.luben", "com.google.code.findbugs", "commons-logging", "commons-pool"),
+        *("io.airlift", "javax.annotation", "org.apache.hadoop", "org.apache.logging.log4j", "org.apache.parquet"),
+        *("org.locationtech.jts", "org.roaringbitmap", "org.slf4j", "org.xerial.snappy"),
+    )
+)
+
+#: What is fetched, by the SHA-256 of each jar: a repository may be named by anybody's settings, and what it gives runs as the user.
+SHA256 = {
+    "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar":
+        "e58761751fea8a00dc626aae1c5f1be38c5cfd487aeb333d933a4ab5f5a73c55",
+    "io.delta_delta-kernel-api-4.4.0.jar": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
+    "io.delta_delta-kernel-defaults-4.4.0.jar": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
+    "io.delta_delta-kernel-unitycatalog-4.4.0.jar": "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
+    "io.delta_delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    "io.delta_delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+    "io.unitycatalog_unitycatalog-client-0.6.0.jar": "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19",
+    "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar": "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150",
+}  # fmt: skip
+
+
+def jars() -> list[Path]:
+    """Return the jars, fetching them where they are not; who finds another process fetching waits for it.
+
+    Raises
+    ------
+    ConfigError
+        DELTA_JARS_MISSING when they cannot be fetched, or are not the ones that are known.
+    """
+    return found() or _fetched()
+
+
+def found() -> list[Path]:
+    """Return the jars that are there: all or none."""
+    return sorted(directory().glob("*.jar"))
+
+
+def directory() -> Path:
+    """Return the directory of the jars that fit the installed packages, whether it is there or not."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "spark_queue" / coordinates().partition(":")[2].replace(":", "-")
+
+
+def coordinates() -> str:
+    """Return the Maven coordinates of Delta for the installed Spark, as the package `delta` would."""
+    try:
+        spark, delta = version("pyspark"), version("delta-spark")
+    except PackageNotFoundError as missing:
+        reason = f"the Python package '{missing.name}' tells which, and {sys.executable} does not have it."
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step="Install spark-queue[spark].") from None
+    minor = ".".join(spark.split(".")[:2])
+    return f"io.delta:delta-spark_{minor}_{_SCALA}:{delta}"
+
+
+def spark_home() -> Path:
+    """Return the Spark that this interpreter starts: the one that SPARK_HOME names, or pip's, which is not imported for it."""
+    named = os.environ.get("SPARK_HOME")
+    return Path(named) if named else Path(str(distribution("pyspark").locate_file("pyspark")))
+
+
+def _fetched() -> list[Path]:
+    folder = directory()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not found():
+                _fetch(folder, lock.fileno())
+    except OSError as failure:
+        reason = f"they cannot be stored: {failure}."
+        next_step = "Let the environment variable XDG_CACHE_HOME name a directory that this user may write."
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step) from failure
+    return found()
+
+
+def _fetch(folder: Path, lock: int) -> None:
+    _LOG.warning("Delta's jars for Spark are fetched into %s, this once.", folder)
+    draft = folder.with_name(f"{folder.name}.draft")
+    # What one that was killed has left.
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    _resolve(draft, lock)
+    _check(draft / "jars")
+    shutil.rmtree(folder, ignore_errors=True)
+    (draft / "jars").rename(folder)
+    shutil.rmtree(draft)
+
+
+def _check(fetched: Path) -> None:
+    """Refuse jars that are not the ones that are known; they stay in the draft, where nobody takes them for jars to use."""
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in fetched.glob("*.jar")}
+    strange = sorted(name for name in found.keys() | SHA256.keys() if found.get(name) != SHA256.get(name))
+    if strange:
+        reason = f"what was fetched for {coordinates()} is not what its authors published, in {', '.join(strange)} ({fetched})."
+        next_step = (
+            "See which Maven repository `spark.jars.ivySettings` in Spark's spark-defaults.conf names, and that spark-queue's own "
+            "version of delta-spark is installed."
+        )
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step)
+
+
+def _resolve(ivy: Path, lock: int) -> None:
+    """Let Spark resolve, as it does before any program: with the repositories and settings that its spark-defaults.conf names."""
+    home, nothing, log = spark_home(), ivy / "nothing.py", ivy / "log"
+    nothing.touch()
+    environment = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command = [str(home / "bin" / "spark-submit"), "--master", "local", "--deploy-mode", "client", "--packages", coordinates()]
+    command += ["--exclude-packages", _BROUGHT_BY_SPARK, "--conf", f"spark.jars.ivy={ivy}", str(nothing)]
+    with log.open("wb") as output:
+        given = os.environ | environment
+        done = subprocess.run(
+            command, env=given, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, pass_fds=(lock,)
+        )
+    if done.returncode:
+        # Frames of Java's stack are indented.
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip() == line != ""]
+        reason = f"Spark's package resolution failed with '{said[-1] if said else 'nothing said'}' (all of it: {log})."
+        next_step = (
+            "See that a Maven repository can be reached (`spark.jars.ivySettings` in Spark's spark-defaults.conf may name "
+            "another), and run `sparkq doctor --fetch`."
+        )
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step)
+
 
 _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -54,7 +195,7 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
     # A server of Spark Connect has its own.
     if not options.get("spark.remote", "").startswith("sc:"):
         named = filter(None, options.get("spark.jars", "").split(","))
-        builder = builder.config("spark.jars", ",".join([*named, *map(str, delta_jars.jars())]))
+        builder = builder.config("spark.jars", ",".join([*named, *map(str, jars())]))
     return builder
 
 

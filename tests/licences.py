@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from typing import Any
 
-from spark_queue.delta_jars import SHA256
+from spark_queue.session import SHA256
 from tests.source_tree import ROOT
 
 LICENSES_MD = ROOT / "LICENSES.md"

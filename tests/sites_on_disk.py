@@ -25,19 +25,18 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import Store
-from spark_queue.journal.message_compaction import MergeLimits
-from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import Published, make_plan, publish
 from spark_queue.journal.schema import schema_of
 from spark_queue.ports import Clock
-from spark_queue.protocol import codec
+from spark_queue.protocol import wire
 from spark_queue.protocol.host import host_id
 from spark_queue.replication.exchange import Look, Pull, PullState
-from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
-from spark_queue.views.bodies import read_bodies
+from spark_queue.replication.validation import Fit
+from spark_queue.views.message_search import read_bodies
 from tests.deciding import claim, leased, started
 from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers
@@ -176,7 +175,7 @@ class DiskInstance:
         call = Call(request, lambda: False)
         self._serve(call)
         if call.reply is not None:
-            codec.raise_failed(call.reply)
+            wire.raise_failed(call.reply)
         return call.pulled
 
     def _serve(self, call: Call) -> None:

@@ -10,19 +10,26 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target
-from spark_queue.cli.dashboard import dashboard
-from spark_queue.cli.definitions import apply, init
-from spark_queue.cli.log import log
-from spark_queue.cli.metrics import metrics
-from spark_queue.cli.options import options
-from spark_queue.cli.peer_changes import restored
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, options
+from spark_queue.cli.definitions import (
+    apply,
+    dead_letters,
+    init,
+    pause,
+    proxied_transfer,
+    purge,
+    redrive,
+    revive,
+    settle,
+    unpause,
+    unsubscribe,
+)
 from spark_queue.cli.peers import group as peers
+from spark_queue.cli.peers import restored
 from spark_queue.cli.publish import publish
-from spark_queue.cli.queue_verbs import dead_letters, pause, proxied_transfer, purge, redrive, revive, settle, unpause, unsubscribe
-from spark_queue.cli.serve import serve, stop
-from spark_queue.cli.status import explain, peek, status
-from spark_queue.cli.tokens import group as tokens
+from spark_queue.cli.serve import dashboard, metrics, serve, stop
+from spark_queue.cli.serve import group as tokens
+from spark_queue.cli.status import explain, log, peek, status
 
 app = typer.Typer(
     name="sparkq",

@@ -1,18 +1,25 @@
-"""The arguments and options that several verbs share, and the journal that they name. Loads nothing that is slow."""
+"""The arguments and options that several verbs share, and the journal that they name. Loads nothing that is slow.
+
+``sparkq options``: the registry, for people, programs and the reference.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import spark_queue
+from spark_queue.cli.output import draw, show_exact, show_json, table
 from spark_queue.errors import ConfigError
-from spark_queue.settings.timestamps import parse_timestamp
+from spark_queue.settings.types import parse_timestamp
 
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
+    from spark_queue.settings.registry import RegistryRow
 
 #: Says which coordinator is asked where no option does.
 COORDINATOR_VARIABLE = "SPARKQ_COORDINATOR"
@@ -74,8 +81,7 @@ def storage_options(path: str, storage: list[str] | None) -> dict[str, str]:
         BAD_VALUE when one is not KEY=VALUE; STORES_UNREADABLE.
     """
     from spark_queue.cli.output import warn
-    from spark_queue.journal.layout import Store
-    from spark_queue.journal.objects import is_secret
+    from spark_queue.journal.layout import Store, is_secret
     from spark_queue.replication.peer_stores import options_of, stores_path
 
     options = options_of(Store(path).path) or {}
@@ -105,3 +111,43 @@ def parse_as_of(text: str | None) -> datetime | int | None:
 def bad_argument(name: str, value: str, expected: str) -> ConfigError:
     """Make the refusal of an argument's value."""
     return ConfigError("BAD_VALUE", key=name, where="the arguments", value=value, expected=expected)
+
+
+_TITLES = {"keys": "Keys of a definition file", "options": "Spark options"}
+
+
+def options(
+    *,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown, as the reference has them.")] = False,
+    json: Json = False,
+) -> None:
+    """List every key of a definition file and every Spark option."""
+    from spark_queue.expression import accepted
+    from spark_queue.settings.registry import key_rows, option_rows
+
+    tables = {"keys": key_rows(), "options": option_rows()}
+    if json:
+        show_json({name: [asdict(row) for row in rows] for name, rows in tables.items()} | {"expressions": accepted()})
+    elif markdown:
+        show_exact("\n".join([*map(to_markdown, tables.values()), expressions_to_markdown(accepted())]))
+    else:
+        for name, rows in tables.items():
+            columns = ("name", "default", "applies_to", "about")
+            draw(table([asdict(row) for row in rows], columns, title=_TITLES[name], cut=False))
+        rows_of = [{"part": part, "accepted": text} for part, text in accepted().items()]
+        draw(table(rows_of, ("part", "accepted"), title="What expressions may use", cut=False))
+
+
+def to_markdown(rows: Sequence[RegistryRow]) -> str:
+    """Return a table as Markdown, as it stands in the reference."""
+    lines = ["| Name | Default | For | Meaning |", "|---|---|---|---|"]
+    lines += [f"| `{row.name}` | {row.default} | {row.applies_to} | {row.about} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def expressions_to_markdown(accepted: Mapping[str, str]) -> str:
+    """Return what expressions may use as Markdown, as it stands in the reference."""
+    lines = ["| Part | Accepted |", "|---|---|"]
+    # A bar would end the cell.
+    lines += [f"| {part} | {text.replace('|', chr(92) + '|')} |" for part, text in accepted.items()]
+    return "\n".join(lines) + "\n"

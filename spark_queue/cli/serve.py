@@ -1,9 +1,16 @@
-"""``sparkq serve`` and ``sparkq stop``."""
+"""``sparkq serve`` and ``sparkq stop``.
+
+``sparkq token``: tokens of principals (R12).
+``sparkq dashboard``: the page for people.
+``sparkq metrics``: what Prometheus is told of journals.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -19,14 +26,161 @@ from spark_queue.cli.arguments import (
     TokenFile,
     bad_argument,
     open_target,
+    storage_options,
 )
-from spark_queue.cli.output import say, show
-from spark_queue.errors import CoordinatorError
+from spark_queue.cli.output import say, show, show_exact
+from spark_queue.errors import ConfigError, CoordinatorError
 
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
     from spark_queue.coordinator.process import Environment
-    from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
+    from spark_queue.journal.layout import Store
+    from spark_queue.metrics.samples import Family
+    from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
+
+group = typer.Typer(name="token", help="Make tokens of principals.", no_args_is_help=True)
+
+
+@group.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The principal, as [principals.NAME] in the definitions.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Make a token, print it this once, and print the hash for the definitions."""
+    from spark_queue.core.definitions.keys import valid_name
+    from spark_queue.errors import ConfigError
+    from spark_queue.protocol.tokens import new_token, token_hash
+    from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+
+    if not valid_name(name):
+        raise ConfigError("NAME_INVALID", what="principal", name=name)
+    token = new_token()
+    lines = [
+        f"Token of {name}, printed this once; it is stored nowhere:",
+        f"  {token}",
+        "The caller has it in a file of mode 0600, named by --token-file, token_file= in Python, the option tokenFile of a stream,",
+        f"or {TOKEN_FILE_VARIABLE}; or in {TOKEN_VARIABLE}. Behind it, after a space, stands the journal that it is for.",
+        f"In the definitions, under [principals.{name}]:",
+        f'  token_hash = "{token_hash(token)}"',
+    ]
+    show({"principal": name, "token": token, "token_hash": token_hash(token)}, "\n".join(lines), as_json=json)
+
+
+#: The packages of the extra.
+_EXTRA = ("starlette", "uvicorn", "jinja2", "multipart")
+
+
+def dashboard(
+    journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
+    *,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; another host than loopback needs TLS and a token file.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 7380,
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes", help="Let whoever is logged in redrive, settle, purge and pause; starts a coordinator for that."
+        ),
+    ] = False,
+    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Show no bodies of messages.")] = False,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the login's token; default: a new token with each start, which is printed.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further name that browsers call this host by; may repeat.")
+    ] = None,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""
+    for name in _EXTRA:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
+    if coordinator is not None and len(journals) > 1:
+        raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
+    from spark_queue.dashboard.app import ServingOptions, serve
+    from spark_queue.journal.layout import Store
+
+    options = ServingOptions(
+        host=host,
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        token_file=token_file,
+        allowed_hosts=allowed_host or (),
+        coordinator=coordinator,
+        allows_changes=allow_changes,
+        hides_bodies=hide_bodies,
+    )
+
+    def announce(address: str) -> None:
+        show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
+
+    serve([Store(path, storage_options(path, storage)) for path in journals], options, announce)
+
+
+def metrics(
+    journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
+    *,
+    textfile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Replace this file, whose name ends in .prom, for the node exporter.")
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="Keep running, and replace the file every so many seconds until Ctrl-C; reads only what is new.",
+        ),
+    ] = None,
+    per_subscription: PerSubscription = False,
+    storage: StorageOptions = None,
+) -> None:
+    """Print the metrics of journals in the text format of Prometheus. Starts nothing."""
+    from spark_queue.metrics.prometheus import render
+    from spark_queue.metrics.samples import observe
+
+    if textfile is not None and textfile.suffix != ".prom":
+        raise bad_argument("--textfile", str(textfile), "a name that ends in .prom, since the node exporter reads no other")
+    if every is not None and textfile is None:
+        raise bad_argument("--every", f"{every:g}", "given together with --textfile, which names the file to replace")
+    stores = [open_target(journal, storage).store for journal in journals]
+    if textfile is not None and every is not None:
+        _keep(stores, textfile, every_s=every, per_subscription=per_subscription)
+    families = observe(stores, per_subscription=per_subscription)
+    if textfile is None:
+        show_exact(render(families).decode())
+    else:
+        _write(families, textfile)
+
+
+def _keep(stores: Sequence[Store], textfile: Path, *, every_s: float, per_subscription: bool) -> NoReturn:
+    """Replace a file again and again."""
+    from spark_queue.following.followed_metrics import FollowedMetrics
+    from spark_queue.following.follower import JournalFollower
+
+    followers = [JournalFollower(store.path, store) for store in stores]
+    followed = FollowedMetrics(followers)
+    while True:
+        for follower in followers:
+            follower.refresh()
+        _write(followed.families(per_subscription=per_subscription), textfile)
+        time.sleep(every_s)
+
+
+def _write(families: Sequence[Family], textfile: Path) -> None:
+    from spark_queue.metrics.prometheus import write
+
+    try:
+        write(families, textfile)
+    except OSError as failure:
+        raise bad_argument("--textfile", str(textfile), f"a file that can be written: {failure.strerror}") from None
+
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
@@ -66,11 +220,10 @@ def serve(
     json: Json = False,
 ) -> None:
     """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
-    from spark_queue.client.launcher import launch
+    from spark_queue.client.coordinator_client import launch
     from spark_queue.coordinator import logs, process
     from spark_queue.protocol import user_files
-    from spark_queue.protocol.host import location_of
-    from spark_queue.protocol.start_options import StartOptions
+    from spark_queue.protocol.host import StartOptions, location_of
 
     if log_format not in logs.FORMATS:
         raise bad_argument("--log-format", log_format, "text or json")
@@ -139,7 +292,7 @@ def _waits(address: str) -> None:
 
 
 def _metrics(text: str | None, token_file: Path | None, *, per_subscription: bool) -> MetricsOptions | None:
-    from spark_queue.protocol.start_options import MetricsOptions
+    from spark_queue.protocol.host import MetricsOptions
 
     if text is None:
         if token_file is not None:
@@ -157,7 +310,7 @@ def _metrics(text: str | None, token_file: Path | None, *, per_subscription: boo
 
 
 def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:
-    from spark_queue.protocol.start_options import Bind
+    from spark_queue.protocol.host import Bind
 
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:

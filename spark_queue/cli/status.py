@@ -1,4 +1,7 @@
-"""``sparkq status``, ``sparkq peek`` and ``sparkq explain``: looking, and starting nothing."""
+"""``sparkq status``, ``sparkq peek`` and ``sparkq explain``: looking, and starting nothing.
+
+``sparkq log``: who did what when.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
@@ -14,8 +18,9 @@ from pyroaring import BitMap64
 from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, bad_argument, open_target, parse_as_of
 from spark_queue.cli.output import ALARM_EXIT_CODE, columns_that_fit, draw, out, say, show, show_json, styled, table
 from spark_queue.clock import SystemClock
+from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
-from spark_queue.settings.timestamps import to_text
+from spark_queue.settings.types import to_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -103,8 +108,8 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
 
 def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
     """Tell how fast queues drain since the first look that is not too old, and when they are empty if it goes on like that."""
-    from spark_queue.views.figure_texts import duration, rate
-    from spark_queue.views.pace import PACE_MS, Pace
+    from spark_queue.views.event_texts import duration, rate
+    from spark_queue.views.waiting import PACE_MS, Pace
 
     now_ms = SystemClock().monotonic_ms()
     looks.append((now_ms, {row["queue"]: row for row in rows}))
@@ -140,7 +145,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 def _ages(row: dict[str, Any]) -> dict[str, str]:
     """Return what the table says instead of seconds."""
-    from spark_queue.views.figure_texts import duration
+    from spark_queue.views.event_texts import duration
 
     holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
     return {
@@ -180,7 +185,7 @@ def peek(
     json: Json = False,
 ) -> None:
     """Show the oldest messages of a queue without taking them. Starts nothing."""
-    from spark_queue.views.bodies import python_rows
+    from spark_queue.views.message_search import python_rows
 
     target = open_target(journal, storage)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -262,3 +267,48 @@ def explain(
     """Tell the whole life of one message: publish, leases, returns, its end, or what it waits for. Starts nothing."""
     history = open_target(journal, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
     show(asdict(history), str(history), as_json=json)
+
+
+#: What people see; the rest is in --json.
+_LOG_COLUMNS = ("record", "at", "kind", "queue", "subscription", "messages", "text", "who")
+
+
+def log(
+    journal: JournalPath,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
+    *,
+    people: Annotated[
+        bool, typer.Option("--people", help="Only changes by people: apply, pause, purge, redrive, settle by hand.")
+    ] = False,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only records of this kind, such as paused.")] = None,
+    before: Annotated[int | None, typer.Option(metavar="RECORD", help="Only records before this one.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Records to show.")] = 20,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show the control log, newest first: who did what when. Starts nothing. Names are there where the journal has principals."""
+    from spark_queue.client.changes import applied_versions
+    from spark_queue.journal.reader import open_reader
+    from spark_queue.views.tables import record_page
+
+    opened = open_reader(open_target(journal, storage).store)
+    all_rows = opened.record_rows()
+    page = record_page(opened.store, all_rows, queue=queue, kind=kind, by_people=people, before=before)
+    rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows[:limit]]
+    applied = [row for row in rows if row["kind"] == Kind.DEFINITIONS_APPLIED]
+    versions = applied_versions(opened.store, all_rows) if applied else []
+    shown = {row["record"] for row in applied}
+    changes = {newer.record: newer.changes_since(older) for newer, older in pairwise(versions) if newer.record in shown}
+    for row in applied:
+        row["changes"] = changes.get(row["record"], [])
+    if json:
+        show_json(rows)
+    elif rows:
+        draw(table(rows, _LOG_COLUMNS))
+        more = f" --before {rows[-1]['record']} shows older ones." if page.total > len(rows) else ""
+        for row in applied:
+            if row["changes"]:
+                say("\n  ".join([f"Record {row['record']}:", *row["changes"]]))
+        say(f"{len(rows):,} of {page.total:,} records.{more}")
+    else:
+        say(f"There are no such records. The log has these kinds: {', '.join(page.kinds)}.")

@@ -1,4 +1,7 @@
-"""``sparkq verify``: the invariants of `verification.invariants`, run on a journal on disk, and all message files read."""
+"""``sparkq verify``: the invariants of `verification.invariants`, run on a journal on disk, and all message files read.
+
+``sparkq verify`` of an instance: its state against the logs of its peers, as far as they can be read (DESIGN 17.4).
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,112 @@ from collections.abc import Iterator, Sequence
 from rich.progress import Progress
 
 from spark_queue.cli.output import progress, say, show_json
-from spark_queue.cli.verify_peers import of_peers
 from spark_queue.clock import SystemClock
-from spark_queue.core.message_files.relocation import MergedFile
-from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.core.definitions.definition import WITHHOLDING, PeerDefinition
+from spark_queue.core.message_files.segment import MergedFile, Segment, stretches
 from spark_queue.core.records import Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import delta, snapshot
+from spark_queue.journal.delta import first_unbroken
 from spark_queue.journal.layout import Store, messages_key
-from spark_queue.journal.log_listing import first_unbroken
-from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_file import corrupt, decoding
+from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.traits import FileTraits
+from spark_queue.replication.bounded_files import refused
+from spark_queue.replication.peer_log import DAMAGE
+from spark_queue.replication.peer_messages import PeerMessages
+from spark_queue.replication.peer_stores import peer_store
+from spark_queue.replication.restored import has_record, read_records
 from spark_queue.verification import invariants
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
 from spark_queue.views import PointInTime, point_in_time, state_at
+
+
+def of_peers(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """Return problems and warnings: what an instance has pulled it knows, and so do its peers; who cannot be read is named.
+
+    Parameters
+    ----------
+    journal : DeltaJournal
+        The journal.
+    folded : PointInTime
+        Its control log.
+    records : Sequence of Record
+        The same, record by record.
+    """
+    problems, warnings = list(of_origins(folded.state)), list[str]()
+    for definition in folded.state.definitions.peers.values():
+        watermark = folded.state.pulled.get(definition.name)
+        if watermark is None or watermark.record < 0:
+            warnings.append(f"Peer '{definition.name}' is not compared: nothing of it is pulled yet, or it is read anew.")
+            continue
+        try:
+            found = _of_peer(journal, folded, records, definition, watermark)
+        except SparkQueueError as trouble:
+            # What cannot be read is no fault of this journal; that it cannot is worth to be known.
+            warnings.append(f"Peer '{definition.name}' is not compared: {trouble}")
+            continue
+        problems += found[0]
+        warnings += found[1]
+    return problems, warnings
+
+
+def _of_peer(
+    journal: DeltaJournal, folded: PointInTime, records: Sequence[Record], definition: PeerDefinition, watermark: Watermark
+) -> tuple[list[str], list[str]]:
+    """Return what one of the two has pulled of the other and does not know, and what was not compared.
+
+    Raises
+    ------
+    JournalError
+        What keeps the peer from being read, such as PEER_AWAY or PEER_REFUSED; PEER_REPLACED.
+    """
+    here, name, own = folded.state, definition.name, str(folded.state.definitions.journal.instance)
+    # Its options are those of the own journal, as when it is pulled.
+    store = peer_store(journal.store, definition)
+    of_peer = read_records(store, name)
+    found = str(of_peer[0].detail["journal"])
+    if found != watermark.journal:
+        raise JournalError("PEER_REPLACED", peer=name, expected=watermark.journal, found=found, journal=journal.store.path)
+    peer_traits = FileTraits(store, PeerMessages(store, name))
+
+    def peer_state(until: int | None) -> JournalState:
+        try:
+            state = point_in_time(of_peer, peer_traits, as_of=until, now_ms=folded.now_ms).state
+        except DAMAGE as reason:
+            raise refused(name, "its log", f"its records make no journal ({reason!r})") from None
+        for trouble in state.troubles.values():
+            raise refused(name, "its log", str(trouble))
+        return state
+
+    problems, warnings = list[str](), list[str]()
+    if has_record(of_peer, watermark):
+        problems += of_what_was_pulled(
+            here, peer_state(watermark.record), _compared(here, name, definition.queues),
+            passes=definition.passes, who="this instance", whom=f"'{name}'",
+        )  # fmt: skip
+    else:
+        warnings.append(
+            f"Peer '{name}' is not compared: its log does not have record {watermark.record} as it was pulled, "
+            "as after a backup was restored. What it has is pulled anew."
+        )
+    there = peer_state(None)
+    back, of_this = there.definitions.peers.get(own), there.pulled.get(own)
+    if back is not None and of_this is not None and of_this.journal == here.journal_id and has_record(records, of_this):
+        problems += of_what_was_pulled(
+            there, point_in_time(records, journal.traits, as_of=of_this.record, now_ms=folded.now_ms).state,
+            _compared(there, own, back.queues), passes=back.passes, who=f"'{name}'", whom="this instance",
+        )  # fmt: skip
+    return problems, warnings
+
+
+def _compared(hearer: JournalState, speaker: str, queues: Sequence[str]) -> tuple[str, ...]:
+    """Return those of some queues of which an instance takes over news: it has said of the others that they are not the same."""
+    withheld = {each.queue for each in hearer.disagreements.get(speaker, ()) if each.rule in WITHHOLDING}
+    return tuple(queue for queue in queues if queue not in withheld)
 
 
 def verify(store: Store, *, as_json: bool) -> None:

@@ -1,26 +1,125 @@
-"""The calling side: find the journal's coordinator or start one, ask, and ask again after a failure until the time is over."""
+"""The calling side: find the journal's coordinator or start one, ask, and ask again after a failure until the time is over.
+
+Start a coordinator as a process of its own: exec'ed, never forked with state, detached, told everything on stdin.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import random
+import selectors
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from pathlib import Path
+from typing import IO, cast
 
 import msgspec
 import pyarrow as pa
 
+import spark_queue
 from spark_queue.core import commands, replies
-from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError, error
 from spark_queue.journal.layout import Store
-from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict
-from spark_queue.protocol.discovery import Advertisement, read_advertisement
-from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets, location_of, tells_no_address
+from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.connection import (
+    LOCAL,
+    Advertisement,
+    Connection,
+    ConnectionLostError,
+    Endpoint,
+    Verdict,
+    read_advertisement,
+)
+from spark_queue.protocol.host import Report, StartOptions, host_id, is_loopback, keeps_secrets, location_of, tells_no_address
+
+_MODULE = "spark_queue.coordinator"
+
+#: A coordinator lives long and holds little, but recovery and large calls pass through its memory: what they used goes back to
+#: the system instead of waiting for the next of them. Other systems than Linux ignore what they do not know.
+_FRUGAL = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 1024),
+    "MALLOC_MMAP_THRESHOLD_": str(128 * 1024),
+    # A stranger's handshakes would fill its log, a line for each.
+    "GRPC_VERBOSITY": "NONE",
+}
+
+
+def launch(options: StartOptions, *, timeout_s: float) -> str:
+    """Start a coordinator process and give the address that serves now: its own, or that of one it found alive.
+
+    Raises
+    ------
+    SparkQueueError
+        What kept it from serving, or COORDINATOR_UNAVAILABLE when it did not report within `timeout_s`.
+    """
+    location = location_of(Store(options.path, options.storage_options))
+    log = user_files.open_log(options.journal_id, location)
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment(),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    # It lives on after this call; somebody must collect its exit status while this process lives.
+    threading.Thread(target=child.wait, name="coordinator-exit", daemon=True).start()
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdout:
+        _send(child.stdin, options)
+        line = _read_line(child.stdout, timeout_s)
+    return _address(line, options.path, str(user_files.log_path(options.journal_id, location)), timeout_s)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a coordinator process."""
+    # The child must run the same code as its starter, which may have found it through sys.path alone, as under spark-submit.
+    root = str(Path(spark_queue.__path__[0]).parent)
+    known = os.environ.get("PYTHONPATH", "")
+    return {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+
+
+def _send(pipe: IO[bytes], options: StartOptions) -> None:
+    try:
+        with pipe:
+            pipe.write(msgspec.json.encode(options))
+    except BrokenPipeError:
+        # It ended before it read: the missing report says so better than this would.
+        pass
+
+
+def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes | None:
+    """Return the report; empty when the child ended without one, None when the time is over."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        return pipe.readline() if selector.select(timeout_s) else None
+
+
+def _address(line: bytes | None, path: str, log: str, timeout_s: float) -> str:
+    if not line:
+        reason = f"it did not report within {timeout_s:.0f} s." if line is None else "it ended without a report."
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=path, reason=reason, log=log)
+    try:
+        report = msgspec.json.decode(line, type=Report)
+    except msgspec.DecodeError:
+        reason = "its report cannot be read."
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=path, reason=reason, log=log) from None
+    if report.address is None:
+        raise error(str(report.code), report.facts)
+    return report.address
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -151,7 +250,7 @@ class CoordinatorClient:
             else:
                 reply = answer[0]
                 if not (isinstance(reply, wire.Failed) and reply.code in _PASSING):
-                    codec.raise_failed(reply)
+                    wire.raise_failed(reply)
                     return answer
                 reason = f"{connection.address} answered {reply.code}."
                 if reply.code == "COORDINATOR_STANDS_BY":
@@ -213,8 +312,7 @@ class CoordinatorClient:
 
     def _launch(self, deadline_s: float) -> str:
         # Most calls find a coordinator that serves, and load nothing that starts one.
-        from spark_queue.client.launcher import launch  # noqa: PLC0415 - as said above.
-        from spark_queue.protocol.start_options import StartOptions  # noqa: PLC0415 - as said above.
+        from spark_queue.protocol.host import StartOptions  # noqa: PLC0415 - as said above.
 
         store = self._store
         options = StartOptions(path=store.path, storage_options=dict(store.storage_options), journal_id=self._journal_id)

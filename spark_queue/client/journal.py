@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_queue.client.changes import Change
-    from spark_queue.client.peer import Peer
-    from spark_queue.client.peers import PeerCheck, PeerStatus
+    from spark_queue.client.peers import Peer, PeerCheck, PeerStatus
     from spark_queue.client.queue import Queue
     from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
@@ -207,7 +206,7 @@ class Journal:
 
     def peer(self, name: str) -> Peer:
         """Return a peer by the name of its instance; whether it is one is checked when it is used."""
-        from spark_queue.client.peer import Peer
+        from spark_queue.client.peers import Peer
 
         return Peer(self.store, self.endpoint, name)
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from pyroaring import BitMap64
 
 from spark_queue import tracing
-from spark_queue.client import dry_runs
+from spark_queue.client import changes
 from spark_queue.client.coordinator_client import call_once
-from spark_queue.client.letter_choices import letter_choice
+from spark_queue.client.letters import letter_choice, redrive_rows
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
-from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.state.dead_letter import DeadLetter
-from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
+from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.open import open_journal
@@ -305,5 +303,5 @@ class Queue:
     def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, endpoint = self.journal.store, self.journal.endpoint
         if dry_run:
-            return dry_runs.dry_run(store, command, endpoint)
+            return changes.dry_run(store, command, endpoint)
         return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=endpoint))

@@ -11,7 +11,7 @@ import msgspec
 from spark_queue.coordinator import logs
 from spark_queue.coordinator.process import Environment, serve, start_metrics
 from spark_queue.errors import SparkQueueError
-from spark_queue.protocol.start_options import Report, StartOptions
+from spark_queue.protocol.host import Report, StartOptions
 
 
 def main() -> int:

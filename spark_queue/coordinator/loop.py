@@ -3,6 +3,8 @@
 One thread does all of it, so nothing here is shared. While it commits, the next group gathers in the inbox. A fault of one
 queue sets it aside: what is not committed is dropped, the log is folded again, and the rest of the group is done again (R122). Any
 other exception that leaves `run` is a doubt: the process must end, and the next coordinator recovers from the log.
+
+Says in the coordinator's log which queues have an alarm (DESIGN 15.12).
 """
 
 from __future__ import annotations
@@ -10,23 +12,50 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from spark_queue.coordinator.alarm_bell import AlarmBell
-from spark_queue.coordinator.commands import Answer, Commands
+from spark_queue.coordinator.commands import Answer, Commands, refusal
+from spark_queue.coordinator.election import ReignClock
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.peers import PeerPullers, Peers, fixes_place
-from spark_queue.coordinator.reign_clock import ReignClock
-from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
 from spark_queue.core.engine import Engine
-from spark_queue.core.state.faults import FaultError, describe
+from spark_queue.core.state.alarm import Alarm, FaultError, describe
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.status import alarms
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 from spark_queue.replication.exchange import Look, Pull
 
 _LOG = logging.getLogger(__name__)
+
+
+class AlarmBell:
+    """Rings once for each alarm, and says when it is over."""
+
+    def __init__(self) -> None:
+        #: When the known alarms began, by queue and by what they are about.
+        self._rung: dict[str, dict[str, int]] = {}
+
+    def ring(self, state: JournalState, changed: Iterable[str]) -> None:
+        """Say what is new of the queues that changed since the last call, those that are no more among them."""
+        for queue in sorted(changed):
+            found = dict[str, Alarm]()
+            if queue in state.queues:
+                with state.guard(queue):
+                    found = alarms(state, state.queues[queue])
+            elif queue in state.troubles:
+                found["its being set aside"] = Alarm(error=str(state.troubles[queue]).removesuffix("."), since_ms=0)
+            known = self._rung.pop(queue, {})
+            for alarm in (each for name, each in found.items() if known.get(name) != each.since_ms):
+                paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."
+                _LOG.warning("ALARM: queue '%s': %s.%s", queue, alarm.error, paused)
+            for name in sorted(known.keys() - found.keys()):
+                _LOG.info("The alarm about %s of queue '%s' is over.", name, queue)
+            if found:
+                self._rung[queue] = {name: alarm.since_ms for name, alarm in found.items()}
+
 
 #: How often the message logs are read while polls wait on them, in milliseconds; a nudge is faster.
 POLLED_TAIL_MS = 100
@@ -159,7 +188,7 @@ class Loop:
         self._fold_again()
         for call, queue in calls:
             trouble = self._engine.state.troubles.get(queue)
-            self._answer(call, Answer(reply=replies.Done() if trouble is None else codec.failed(trouble)))
+            self._answer(call, Answer(reply=replies.Done() if trouble is None else wire.failed(trouble)))
         self._step(())
 
     def _mend(self, fault: FaultError) -> list[tuple[Call, Answer]]:
@@ -183,7 +212,7 @@ class Loop:
         elif call is not None:
             what = f"{type(call.request).__name__} raised {fault}"
             reason = fault.cause if isinstance(fault.cause, SparkQueueError) else CoordinatorError("INTERNAL", what=what)
-            return [(call, Answer(reply=codec.failed(reason)))]
+            return [(call, Answer(reply=wire.failed(reason)))]
         elif fault.message_type is None:
             raise ReignEndedError(str(fault)) from fault.cause
         # What keeps a message type's commit out is noted where it entered.
@@ -213,7 +242,7 @@ class Loop:
         assert not isinstance(call.request, wire.Ping), "pings are answered before they come here"
         match call.request:
             case _ if (refused := self._refusal(call, now_ms)) is not None:
-                self._answer(call, Answer(reply=codec.failed(refused)))
+                self._answer(call, Answer(reply=wire.failed(refused)))
             case wire.Stop():
                 self._stopped = True
                 self._answer(call, Answer(reply=replies.Done()))
@@ -239,7 +268,7 @@ class Loop:
             case early if self._peers.are_awaited(early, now_ms=now_ms):
                 # Its caller asks again.
                 reason = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal.path)
-                self._answer(call, Answer(reply=codec.failed(reason)))
+                self._answer(call, Answer(reply=wire.failed(reason)))
             case commands.Revive() as revive:
                 self._run(call, revive, now_ms)
                 if isinstance(self._ready[-1][1].reply, replies.Done):
@@ -263,7 +292,7 @@ class Loop:
         try:
             self._engine.state.definitions.message_type(message_type)
         except SparkQueueError as refusal:
-            self._answer(call, Answer(reply=codec.failed(refusal)))
+            self._answer(call, Answer(reply=wire.failed(refusal)))
         else:
             self._read_log(message_type, finds_gaps=False)
             self._answer(call, Answer(reply=replies.Done()))
@@ -284,7 +313,7 @@ class Loop:
         try:
             answer = self._commands.run(command, now_ms=now_ms, who=call.who)
         except SparkQueueError as refusal:
-            answer = Answer(reply=codec.failed(refusal))
+            answer = Answer(reply=wire.failed(refusal))
         self._running = None
         if answer is not None:
             self._answer(call, answer)
@@ -347,7 +376,7 @@ class Loop:
                 self._engine.ask_owners(poll.request, now_ms=now_ms)
             trouble = trouble or self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
-                self._answer(poll.call, Answer(reply=codec.failed(trouble)))
+                self._answer(poll.call, Answer(reply=wire.failed(trouble)))
             elif now_ms >= poll.until_ms:
                 self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who))
             else:

@@ -19,22 +19,19 @@ from spark_queue.clock import SystemClock
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Logins
 from spark_queue.core.records import Record
-from spark_queue.core.state.log_tail import LogTail
+from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.metrics import otlp
 from spark_queue.metrics.figures import JournalFigures, Observe, with_heard
-from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.history import LogHistory
-from spark_queue.metrics.observing import coordinator_seen_at_ms, lags
 from spark_queue.metrics.prometheus import listen
-from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFigures, collect
-from spark_queue.metrics.table import COMMIT_BOUNDS_S
+from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFigures, collect, coordinator_seen_at_ms, lags
+from spark_queue.metrics.table import COMMIT_BOUNDS_S, Histogram
 from spark_queue.ports import ControlLog
-from spark_queue.protocol.discovery import read_heard
-from spark_queue.protocol.guesses import GuessLimit
-from spark_queue.protocol.http_ports import check_reach, chosen_token, tls_context
-from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
+from spark_queue.protocol.connection import read_heard
+from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
+from spark_queue.protocol.http_ports import GuessLimit, check_reach, chosen_token, tls_context
 
 _LOG = logging.getLogger(__name__)
 

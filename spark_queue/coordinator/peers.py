@@ -17,7 +17,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 from spark_queue.replication.exchange import HEARS_MS, Look, Pull, PullReport, PullState, Standing
 
 _LOG = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class Peers:
                     raise state.troubles[queue]
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)
         except SparkQueueError as refusal:
-            return Answer(reply=codec.failed(refusal))
+            return Answer(reply=wire.failed(refusal))
         if not call.pulled:
             return Answer(reply=replies.Done())
         # Requests are granted as polls are, only once others were heard.
@@ -183,7 +183,7 @@ class Peers:
                 raise
             # It is this peer's trouble, and no reason to end the reign.
             _LOG.exception("What peer '%s' says cannot be taken over.", request.pulled.peer)
-            return Answer(reply=codec.failed(refusal))
+            return Answer(reply=wire.failed(refusal))
         return Answer(reply=replies.Done())
 
     def _refuse_twin(self, request: Pull) -> None:

@@ -2,16 +2,36 @@
 
 They travel as they are (`protocol.codec`), so a name of a class or a field here is a name on the wire. Answered with a reply
 of `core.replies`; repeated after a lost reply, a command gets the same answer.
+
+Who asks: a principal of the journal, and from where (R12).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from spark_queue.core.records import Incarnation, Ranges
 from spark_queue.core.replies import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A principal whose token came with a call."""
+
+    principal: str
+    #: The address that the call came from.
+    host: str
+    #: Whether records say who asked: of what people do, not of what streams do for their subscription.
+    signs: bool = False
+
+    def signature(self) -> Mapping[str, str]:
+        """Return who asked, as records keep it."""
+        return {"principal": self.principal, "host": self.host}
+
 
 #: Version of the form of commands and replies.
 COMMAND_VERSION = 1

@@ -1,19 +1,186 @@
-"""What the page of a journal itself shows: definitions and how they changed, its files, and what its upkeep left."""
+"""What the page of a journal itself shows: definitions and how they changed, its files, and what its upkeep left.
+
+Journals as they were: the fold up to a past moment, and the last few of them kept, since a slider goes back and forth.
+``/metrics`` of the page: what Prometheus is told of its journals (DESIGN 18).
+The figures of the first page: each queue of each journal in a row.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_queue.client.applied import NOT_SHOWN, TOKEN_KEY
+import numpy as np
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY
+from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state.alarm import untold
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.dashboard import formatting
+from spark_queue.dashboard.queue_page import as_of
 from spark_queue.errors import SparkQueueError
+from spark_queue.following.followed_metrics import FollowedMetrics
+from spark_queue.following.follower import JournalFollower, JournalLook, pace_of, status_of
+from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import CONTROL, MESSAGES, SNAPSHOTS, Store
-from spark_queue.protocol.discovery import read_advertisement
+from spark_queue.journal.open import DeltaJournal
+from spark_queue.metrics.prometheus import content_type, render
+from spark_queue.protocol.connection import read_advertisement
+from spark_queue.views.journal_view import PointInTime, state_at
+
+#: How many moments are kept; each is a whole state.
+KEPT = 6
+
+
+class Moments:
+    """Past states of journals, each folded once."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str, int], PointInTime] = OrderedDict()
+        # One fold at a time: it takes a processor, and a second asker mostly asks for the same.
+        self._lock = threading.Lock()
+
+    def at(self, journal: DeltaJournal, at_ms: int) -> PointInTime:
+        """Return a journal as it was; nobody changes it.
+
+        Raises
+        ------
+        CallerError
+            RECORD_UNKNOWN for a moment before the journal was there.
+        ConfigError
+            BAD_VALUE for a moment that has not come yet.
+        JournalError
+            What keeps the log from being read.
+        """
+        # A journal that is made anew at a place has another id.
+        key = (journal.path, journal.journal_id, at_ms)
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = state_at(journal, as_of(at_ms))
+            self._known.move_to_end(key)
+            while len(self._known) > KEPT:
+                self._known.popitem(last=False)
+            return self._known[key]
+
+
+class MetricsSite:
+    """Answers scrapes.
+
+    Parameters
+    ----------
+    followed : FollowedMetrics
+        The journals of the page.
+    """
+
+    def __init__(self, followed: FollowedMetrics) -> None:
+        self._followed = followed
+
+    async def metrics(self, _: Request) -> Response:
+        """Return the metrics of all journals."""
+        return Response(await to_thread.run_sync(self._told), media_type=content_type())
+
+    def _told(self) -> bytes:
+        return render(self._followed.families())
+
+
+#: The span of the little charts, in milliseconds.
+SPARK_MS = 3_600_000
+
+#: Distance of two points of a little chart, in milliseconds.
+SPARK_STEP_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """One queue."""
+
+    name: str
+    status: QueueStatus | None
+    #: Why it has no figures.
+    trouble: str | None
+    rate_in: float | None = None
+    rate_out: float | None = None
+    line: str = ""
+    area: str = ""
+    #: Highest depth of the span.
+    highest: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalRows:
+    """One journal."""
+
+    name: str
+    path: str
+    trouble: str | None
+    #: Whether its log is being read for the first time.
+    is_reading: bool
+    has_history: bool = False
+    queues: Sequence[QueueRow] = ()
+    records: int = 0
+    now_ms: int = 0
+
+
+def journal_rows(follower: JournalFollower) -> JournalRows:
+    """Return the rows of a journal."""
+    with follower.look() as look:
+        if look is None:
+            reading = follower.trouble is None
+            return JournalRows(name=follower.name, path=follower.store.path, trouble=follower.trouble, is_reading=reading)
+        return JournalRows(
+            name=follower.name,
+            path=follower.store.path,
+            trouble=follower.trouble,
+            is_reading=False,
+            has_history=look.history is not None,
+            queues=[queue_row(look, name) for name in look.state.definitions.queues],
+            records=look.state.next_record,
+            now_ms=look.now_ms,
+        )
+
+
+def queue_row(look: JournalLook, name: str) -> QueueRow:
+    """Return the row of one queue."""
+    if name in look.state.troubles:
+        return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
+    try:
+        found, pace = status_of(look, name), pace_of(look, name)
+    except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
+        return QueueRow(name=name, status=None, trouble=untold(fault))
+    if look.history is None or pace is None:
+        return QueueRow(name=name, status=found, trouble=None)
+    spark = _spark(look, look.history, name)
+    return QueueRow(
+        name=name,
+        status=found,
+        trouble=None,
+        rate_in=pace.rate_in,
+        rate_out=pace.rate_out,
+        line=spark.line,
+        area=spark.area,
+        highest=spark.highest,
+    )
+
+
+def _spark(look: JournalLook, history: JournalHistory, name: str) -> Spark:
+    """Return the little chart of a queue: of whole minutes, so that it is drawn again only when it looks otherwise."""
+    end_ms = -(-look.now_ms // SPARK_STEP_MS) * SPARK_STEP_MS
+    drawn_of = (end_ms, *history.changes(look.state, name))
+    known = history.sparks.get(name)
+    if known is None or known.drawn_of != drawn_of:
+        times_ms = np.arange(end_ms - SPARK_MS, end_ms + 1, SPARK_STEP_MS)
+        depth = history.depth(look.state, name, times_ms)
+        line, area = formatting.spark(depth.astype(np.float64))
+        known = history.sparks[name] = Spark(drawn_of=drawn_of, line=line, area=area, highest=int(depth.max()))
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,20 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from spark_queue.client.applied import applied_versions
+from spark_queue.client.changes import applied_versions
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard import journal_page, letters, message_page, queue_page, shown
-from spark_queue.dashboard.life import life_of
-from spark_queue.dashboard.moments import Moments
-from spark_queue.dashboard.overview import journal_rows
-from spark_queue.dashboard.templating import Pages
+from spark_queue.dashboard import formatting, journal_page, message_page, queue_page
+from spark_queue.dashboard.formatting import Pages
+from spark_queue.dashboard.journal_page import Moments, journal_rows
+from spark_queue.dashboard.message_page import life_of
 from spark_queue.errors import ConfigError, SparkQueueError
-from spark_queue.following.follower import JournalFollower
-from spark_queue.following.journal_look import JournalLook, pace_of, status_of
+from spark_queue.following.follower import JournalFollower, JournalLook, pace_of, status_of
 from spark_queue.journal.schema import user_schema
-from spark_queue.views import control_rows, message_search
+from spark_queue.views import message_search, tables
 from spark_queue.views.explain import explain
 
 #: Bodies of a group of dead letters that its page shows.
@@ -166,16 +164,16 @@ class JournalSite:
             rows = BitMap64([bookmark])
             found, trouble = message_search.read_values(follower.store, message_type, definition.columns, rows)
             names = [] if not found else user_schema(definition.columns).names
-            values = [(column, shown.body(found[0][column])) for column in names]
+            values = [(column, formatting.body(found[0][column])) for column in names]
         return {"queue": name, "history": history, "life": life_of(history, now_ms), "values": values, "body_trouble": trouble,
                 "trouble": follower.trouble}  # fmt: skip
 
     def _dead_letters(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
-        key, choice = request.query_params.get("group"), letters.choice_of(request.query_params)
+        key, choice = request.query_params.get("group"), message_page.choice_of(request.query_params)
         with looking(follower) as look:
             name = known_queue(look.state, request)
-            groups = letters.letter_groups(look.state, name, choice)
-            homes = letters.homes_of(look.state, name)
+            groups = message_page.letter_groups(look.state, name, choice)
+            homes = message_page.homes_of(look.state, name)
             source = look.state.ledger(homes.source).definition
             message_type = message_search.frozen(look.state.message_types[source.message_type])
             count, now_ms = status_of(look, name).dead_letters, look.now_ms
@@ -187,11 +185,12 @@ class JournalSite:
             bookmarks = list(rows)
             if not self._pages.hides_bodies:
                 values, trouble = message_search.read_values(follower.store, message_type, source.columns, rows)
-        return {"queue": name, "groups": groups[: letters.GROUPS], "more": max(0, len(groups) - letters.GROUPS), "homes": homes,
+        return {"queue": name, "groups": groups[: message_page.GROUPS], "more": max(0, len(groups) - message_page.GROUPS),
+                "homes": homes,
                 "group": group, "bookmarks": bookmarks, "columns": columns, "cells": message_page.cells(values, columns),
                 "letters": count,
                 "chosen": None if choice.is_of_all else sum(len(each.rows) for each in groups),
-                "yesterday": letters.yesterday(now_ms),
+                "yesterday": message_page.yesterday(now_ms),
                 "body_trouble": trouble, "trouble": follower.trouble}  # fmt: skip
 
     def _log(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
@@ -200,7 +199,7 @@ class JournalSite:
             rows, queues = look.rows, list(look.state.definitions.queues)
         page = None
         if rows is not None:
-            page = control_rows.record_page(
+            page = tables.record_page(
                 follower.store, rows, queue=asked.get("queue"), kind=asked.get("kind"), by_people=asked.get("people") == "1",
                 before=number(request, "before"),
             )  # fmt: skip

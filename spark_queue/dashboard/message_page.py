@@ -1,14 +1,229 @@
-"""What the page of a queue's messages shows: some rows, with as much of their bodies as a table can carry."""
+"""What the page of a queue's messages shows: some rows, with as much of their bodies as a table can carry.
+
+Dead letters in groups: those that died of the same reason with the same error text.
+The life of one message as a picture: a band of its states over time, and its events below one another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
+from pyroaring import BitMap64
+
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind
+from spark_queue.core.state.dead_letter import LetterChoice, LetterKind, letter_kinds
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.letters import free_letters, standing_letters
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
-from spark_queue.dashboard import shown
+from spark_queue.dashboard import formatting
+from spark_queue.errors import ConfigError
+from spark_queue.settings.types import parse_moment, to_ms
+from spark_queue.views.explain import MessageEvent, MessageHistory
 from spark_queue.views.message_search import MessageRow
+
+#: Columns of the little chart of when letters of a group died.
+_BINS = 40
+
+_WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", re.ASCII)
+
+#: Most groups that are shown; where each letter has an error of its own, a filter finds them better.
+GROUPS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterGroup:
+    """Dead letters of one reason and error text."""
+
+    key: str
+    reason: str
+    error: str | None
+    rows: BitMap64
+    #: How many of them nobody has leased or settled: these can be redriven.
+    free: int
+    first_ms: int
+    last_ms: int
+    line: str
+    area: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Homes:
+    """Where what is done about dead letters is done."""
+
+    #: The queue that they died in, which redrives them.
+    source: str
+    #: The queue in which they wait and are settled; None where they lie in no queue.
+    home: str | None
+
+
+def homes_of(state: JournalState, queue: str) -> Homes:
+    """Return the queues that the dead letters shown on a queue's page belong to."""
+    source = state.definitions.source_of(queue) or queue
+    return Homes(source=source, home=state.definitions.queue(source).dead_letter_queue)
+
+
+def choice_of(asked: Mapping[str, Any]) -> LetterChoice:
+    """Return which dead letters an address or a form means; its times are UTC where they do not say otherwise.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    """
+    error = str(asked.get("error", "")).strip() or None
+    since_ms, until_ms = (_moment_ms(name, str(asked.get(name, "")).strip()) for name in ("since", "until"))
+    return LetterChoice(error=error, since_ms=since_ms, until_ms=until_ms)
+
+
+def _moment_ms(name: str, text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        # As browsers write what was chosen in a field for a time.
+        return to_ms(parse_moment(f"{text}Z" if _WITHOUT_OFFSET.fullmatch(text) else text))
+    except (ValueError, OverflowError) as reason:
+        raise ConfigError("BAD_VALUE", key=name, where="the address", value=text, expected=f"a date or {reason}") from None
+
+
+def yesterday(now_ms: int) -> dict[str, str]:
+    """Return how an address means the dead letters of yesterday, in UTC."""
+    today = datetime.fromtimestamp(now_ms / 1_000, UTC).date()
+    return {"since": f"{today - timedelta(days=1)}T00:00", "until": f"{today}T00:00"}
+
+
+def letter_groups(state: JournalState, queue: str, choice: LetterChoice) -> list[LetterGroup]:
+    """Return the groups of a queue's dead letters that are meant, the latest first."""
+    kinds = letter_kinds(choice.of(standing_letters(state, queue)))
+    free = free_letters(state, homes_of(state, queue).source)
+    shown_ms = min((kind.first_ms for kind in kinds), default=0), max((kind.last_ms for kind in kinds), default=0)
+    return [_group(kind, free, shown_ms) for kind in kinds]
+
+
+def group_of(state: JournalState, queue: str, key: str, choice: LetterChoice) -> LetterGroup | None:
+    """Return a group by its key; None when all of its letters that are meant are gone."""
+    return next((each for each in letter_groups(state, queue, choice) if each.key == key), None)
+
+
+def _group(kind: LetterKind, free: BitMap64, shown_ms: tuple[int, int]) -> LetterGroup:
+    rows, letters = kind.rows, kind.letters
+    counts, _ = np.histogram(
+        [letter.removed_at_ms for letter in letters], _BINS, (shown_ms[0], max(shown_ms[1], shown_ms[0] + 1)),
+        weights=[len(letter.rows) for letter in letters],
+    )  # fmt: skip
+    line, area = formatting.spark(counts.astype(np.float64))
+    return LetterGroup(
+        key=hashlib.blake2s(repr((kind.reason, kind.error)).encode(), digest_size=8).hexdigest(),
+        reason=kind.reason,
+        error=kind.error,
+        rows=rows,
+        free=rows.intersection_cardinality(free),
+        first_ms=kind.first_ms,
+        last_ms=kind.last_ms,
+        line=line,
+        area=area,
+    )
+
+
+#: Width of the band, in the units of its picture.
+BAND_WIDTH = 1_000
+
+#: What each kind of event begins: a state of the band.
+_BEGINS = {
+    "published": "waits", "committed": "waits", "taken": "waits", "reset": "waits", Kind.ENTERED: "waits", Kind.GRANTED: "leased",
+    Kind.RESUMED: "leased", Kind.REDRIVEN: "waits", Kind.BARRIER_RELEASED: "done",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of the band."""
+
+    state: str
+    x: float
+    width: float
+    #: What it says when pointed at.
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """One event."""
+
+    at_ms: int
+    #: How it is marked: came, leased, done, dead, or plain.
+    mark: str
+    text: str
+    record: int | None
+    queue: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifePicture:
+    """The picture."""
+
+    band: Sequence[Stretch]
+    events: Sequence[Happening]
+
+
+def life_of(history: MessageHistory, now_ms: int) -> LifePicture:
+    """Draw the life of a message until now."""
+    told = [_happening(event, history.queue) for event in history.events]
+    own = [event for event in history.events if event.record is not None and event.queue in (None, history.queue)]
+    # Publishers' clocks may be ahead of the coordinator's: what they say counts as far as it comes before.
+    before = [event for event in history.events if event.record is None and (not own or event.at <= own[0].at)]
+    return LifePicture(band=_band([*before, *own], now_ms), events=told)
+
+
+def _happening(event: MessageEvent, queue: str) -> Happening:
+    state = _state(event)
+    mark = {"waits": "came", "delayed": "came", None: "plain"}.get(state, state)
+    return Happening(
+        at_ms=_ms(event.at),
+        mark=str(mark),
+        text=event.text,
+        record=event.record,
+        queue=None if event.queue in (None, queue) else event.queue,
+    )
+
+
+def _state(event: MessageEvent) -> str | None:
+    """Return the state of the band that an event begins; None when it begins none."""
+    if event.event == Kind.REMOVED:
+        return "dead" if event.reason in DEAD_LETTER_REASONS else "done"
+    if event.event == Kind.RETURNED:
+        return "waits" if event.due_at is None else "delayed"
+    if event.event == Kind.DEAD_LETTERED:
+        return "waits"
+    return _BEGINS.get(event.event)
+
+
+def _band(events: Sequence[MessageEvent], now_ms: int) -> list[Stretch]:
+    begun = [(_ms(event.at), state) for event in events if (state := _state(event)) is not None]
+    if not begun:
+        return []
+    first_ms, last_ms = begun[0][0], max(begun[-1][0], now_ms if begun[-1][1] in ("waits", "leased", "delayed") else 0)
+    # What is over keeps some room at the end, so that it can be seen.
+    end_ms = last_ms + max(1, (last_ms - first_ms) // 12)
+    scale = BAND_WIDTH / max(1, end_ms - first_ms)
+    stretches = []
+    for index, (at_ms, state) in enumerate(begun):
+        until_ms = begun[index + 1][0] if index + 1 < len(begun) else end_ms
+        if until_ms > at_ms:
+            width = max(1.5, (until_ms - at_ms) * scale)
+            told = f"{state} for {(until_ms - at_ms) / 1_000:,.1f} s" if index + 1 < len(begun) else state
+            stretches.append(Stretch(state=state, x=round((at_ms - first_ms) * scale, 1), width=round(width, 1), told=told))
+    return stretches
+
+
+def _ms(at: datetime) -> int:
+    return to_ms(at)
+
 
 #: Rows of a page.
 PAGE_ROWS = 50
@@ -36,4 +251,4 @@ class MessagePage:
 
 def cells(values: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[list[str]]:
     """Return what tables show of bodies, a row for each."""
-    return [[shown.cell(value[column]) for column in columns] for value in values]
+    return [[formatting.cell(value[column]) for column in columns] for value in values]

@@ -20,7 +20,6 @@ tables; `translation` walks the tree; `purposes` says what a filter or priority 
 from __future__ import annotations
 
 from spark_queue.expression.functions import accepted
-from spark_queue.expression.program import Found, Program, Wanted, translate
-from spark_queue.expression.purposes import BARRIER, FILTER, ORDER_KEY, PRIORITY
+from spark_queue.expression.program import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
 
 __all__ = ["BARRIER", "FILTER", "ORDER_KEY", "PRIORITY", "Found", "Program", "Wanted", "accepted", "translate"]

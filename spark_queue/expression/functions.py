@@ -1,4 +1,7 @@
-"""The functions that expressions may use: one table, which checks, translates, and is what users are shown."""
+"""The functions that expressions may use: one table, which checks, translates, and is what users are shown.
+
+Functions that choose among values: COALESCE, IF, CASE, GREATEST, and questions about NULL.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,78 @@ from typing import Any
 from sqlglot import exp
 
 from spark_queue.errors import nearest
-from spark_queue.expression import choices, nested
-from spark_queue.expression.casts import widen
-from spark_queue.expression.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, VOID, ValueKind
-from spark_queue.expression.operators import modulo
-from spark_queue.expression.steps import Build, Steps, Value, literal_of
-from spark_queue.expression.syntax import invalid, unsupported
+from spark_queue.expression.operators import modulo, together, widen
+from spark_queue.expression.steps import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    VOID,
+    Build,
+    Steps,
+    Value,
+    ValueKind,
+    contains_element,
+    element,
+    invalid,
+    literal_of,
+    size,
+    unsupported,
+)
+
+
+def coalesce(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
+    """Build COALESCE: nothing after the first value that is not NULL is evaluated."""
+    values = together(steps, node, *arguments)
+    parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
+    sql = steps.add(f"coalesce({parts})", *[value.sql for value in values])
+    return Value(kind=values[0].kind, sql=sql, fails=steps.until("IS NOT NULL", values))
+
+
+def extreme(steps: Steps, node: exp.Expression, *arguments: Value, name: str) -> Value:
+    """Build GREATEST or LEAST, which pass over NULL, and take NaN for the greatest."""
+    values = together(steps, node, *arguments)
+    parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
+    sql = steps.add(f"{name}({parts})", *[value.sql for value in values])
+    return Value(kind=values[0].kind, sql=sql, fails=steps.any(*[value.fails for value in values]))
+
+
+def choose(steps: Steps, node: exp.Expression, cases: list[tuple[Value, Value]], default: Value) -> Value:
+    """Build CASE: the first condition that is true decides, and nothing after it is evaluated."""
+    for condition, _ in cases:
+        if condition.kind not in (BOOLEAN, VOID):
+            raise invalid(node, f"a condition has type {condition.kind}.", "Write a condition that is true or false.")
+    results = together(steps, node, *[result for _, result in cases], default)
+    conditions, last = [condition for condition, _ in cases], len(cases)
+    branches = " ".join(f"WHEN {{{number}}} THEN {{{last + number}}}" for number in range(last))
+    parts = [value.sql for value in (*conditions, *results)]
+    fails = [steps.until("IS TRUE", conditions)]
+    if any(result.fails for result in results):
+        taken = steps.first("IS TRUE", conditions)
+        fails += [steps.when(f"{{0}} = {number}", result.fails, taken) for number, result in enumerate(results)]
+    sql = steps.add(f"CASE {branches} ELSE {{{2 * last}}} END", *parts)
+    return Value(kind=results[0].kind, sql=sql, fails=steps.any(*fails))
+
+
+def when(steps: Steps, node: exp.Expression, condition: Value, positive: Value, negative: Value) -> Value:
+    """Build IF."""
+    return choose(steps, node, [(condition, positive)], negative)
+
+
+def nullif(steps: Steps, node: exp.Expression, value: Value, other: Value) -> Value:
+    """Build NULLIF."""
+    one, other = together(steps, node, value, other)
+    sql = steps.add("nullif({0}, {1})", one.sql, other.sql)
+    if one.kind != value.kind:
+        raise unsupported(node, "nullif brings together two types.", "Write the CAST that you mean.")
+    return Value(kind=one.kind, sql=sql, fails=steps.strict([one, other]))
+
+
+def is_null(steps: Steps, _: exp.Expression, value: Value, *, sql: str) -> Value:
+    """Build a question about NULL, which is never NULL itself."""
+    return Value(kind=BOOLEAN, sql=steps.add(sql, value.sql), fails=value.fails)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,16 +287,16 @@ def _function(usage: str, build: Build, **given: object) -> tuple[str, Function]
 
 FUNCTIONS: dict[str, Function] = dict((
     _function("get_json_object(json, '$.path')", _json),
-    _function("coalesce(value, ...)", choices.coalesce),
-    _function("nvl(value, other)", choices.coalesce),
-    _function("ifnull(value, other)", choices.coalesce),
-    _function("nullif(value, other)", choices.nullif),
-    _function("if(condition, value, other)", choices.when),
-    _function("isnull(value)", choices.is_null, sql="{0} IS NULL"),
-    _function("isnotnull(value)", choices.is_null, sql="{0} IS NOT NULL"),
+    _function("coalesce(value, ...)", coalesce),
+    _function("nvl(value, other)", coalesce),
+    _function("ifnull(value, other)", coalesce),
+    _function("nullif(value, other)", nullif),
+    _function("if(condition, value, other)", when),
+    _function("isnull(value)", is_null, sql="{0} IS NULL"),
+    _function("isnotnull(value)", is_null, sql="{0} IS NOT NULL"),
     _function("isnan(number)", _is_nan),
-    _function("greatest(value, value, ...)", choices.extreme, name="greatest"),
-    _function("least(value, value, ...)", choices.extreme, name="least"),
+    _function("greatest(value, value, ...)", extreme, name="greatest"),
+    _function("least(value, value, ...)", extreme, name="least"),
     _function("abs(number)", _absolute),
     _function("floor(number)", _whole, name="floor"),
     _function("ceil(number)", _whole, name="ceil"),
@@ -260,9 +329,9 @@ FUNCTIONS: dict[str, Function] = dict((
     _function("minute(timestamp)", _date_part, sql="minute(CAST({0} AS TIMESTAMP))"),
     _function("second(timestamp)", _date_part, sql="second(CAST({0} AS TIMESTAMP))"),
     _function("datediff(end, start)", _simple(INT, "CAST({0} - {1} AS INTEGER)", DATE, DATE)),
-    _function("size(array)", nested.size),
-    _function("array_contains(array, value)", nested.contains_element),
-    _function("element_at(array, number)", nested.element, one_based=True),
+    _function("size(array)", size),
+    _function("array_contains(array, value)", contains_element),
+    _function("element_at(array, number)", element, one_based=True),
 ))  # fmt: skip
 
 

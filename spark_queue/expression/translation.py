@@ -10,14 +10,21 @@ from sqlglot import exp
 
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.expression import operators
-from spark_queue.expression.casts import cast, constant, target
-from spark_queue.expression.choices import choose, when
-from spark_queue.expression.functions import call, concat, text
-from spark_queue.expression.kinds import BOOLEAN, STRING, VOID, kind_of
-from spark_queue.expression.nested import element
-from spark_queue.expression.patterns import like, regular
-from spark_queue.expression.steps import Build, Steps, Value, literal_of
-from spark_queue.expression.syntax import invalid, unsupported
+from spark_queue.expression.functions import call, choose, concat, text, when
+from spark_queue.expression.operators import cast, constant, like, regular, target
+from spark_queue.expression.steps import (
+    BOOLEAN,
+    STRING,
+    VOID,
+    Build,
+    Steps,
+    Value,
+    element,
+    invalid,
+    kind_of,
+    literal_of,
+    unsupported,
+)
 
 #: Operators of two values that may be anything of their types.
 _OPERATORS: Mapping[type, Build] = {

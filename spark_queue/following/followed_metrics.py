@@ -9,12 +9,10 @@ import pyarrow as pa
 
 from spark_queue.core.records import Record
 from spark_queue.errors import SparkQueueError
-from spark_queue.following.follower import JournalFollower
-from spark_queue.following.journal_look import status_of
+from spark_queue.following.follower import JournalFollower, status_of
 from spark_queue.journal.control_files import to_records_of
 from spark_queue.metrics.figures import figures_of
-from spark_queue.metrics.observing import LogObserver, RecordsSince, unreadable
-from spark_queue.metrics.samples import Family, Observation, collect
+from spark_queue.metrics.samples import Family, LogObserver, Observation, RecordsSince, collect, unreadable
 
 #: How long a question may wait for the first fold of a log, in seconds: less than whoever scrapes waits for an answer.
 _FIRST_WAIT_S = 8.0

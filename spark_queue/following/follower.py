@@ -1,32 +1,169 @@
-"""One folded state for each journal, which a thread keeps up with the log; pages look at it and never wait for a store."""
+"""One folded state for each journal, which a thread keeps up with the log; pages look at it and never wait for a store.
+
+Reading a journal's control log forward: the whole of it once, then only what is new.
+A journal as those see it who look at what is followed.
+What machines are told of followed journals (DESIGN 18): each question costs what is new in their logs.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
-from spark_queue.following.history import KINDS, JournalHistory
-from spark_queue.following.journal_look import JournalLook
-from spark_queue.following.log_reader import LogReader, LogVanishedError, put_rows, records_of
-from spark_queue.following.owners import owners_of
-from spark_queue.journal import state_codec
-from spark_queue.journal.control_files import to_records_of
+from spark_queue.following.history import KINDS, JournalHistory, owners_of
+from spark_queue.journal import snapshot
+from spark_queue.journal.control_files import ControlFile, listing, read_rows, to_records_of
 from spark_queue.journal.entering import PreparedTraits
-from spark_queue.journal.layout import Store
+from spark_queue.journal.layout import CONTROL, Store, log_key
+from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.open import DeltaJournal, open_journal
-from spark_queue.protocol.discovery import Heard, read_heard
-from spark_queue.views.damage import find_damage
-from spark_queue.views.state_at import count_on
+from spark_queue.journal.reader import open_control
+from spark_queue.journal.snapshot import decode, encode
+from spark_queue.protocol.connection import Heard, read_heard
+from spark_queue.views.journal_view import count_on, find_damage
+from spark_queue.views.messages import one_of
+from spark_queue.views.waiting import PACE_MS, Pace
+
+
+class LogVanishedError(Exception):
+    """What was read is not there any more: the journal is gone, was made anew, or its old entries were cleaned away."""
+
+
+class LogReader:
+    """A control log that is read forward; nothing is opened before the first call.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._files: list[ControlFile] = []
+        #: Newest version of the table that was read.
+        self._version = -1
+        #: Number of the record that comes next.
+        self.next_record = 0
+
+    def open(self) -> LogTail:
+        """Return the newest usable snapshot of the log, and the records after it.
+
+        Raises
+        ------
+        JournalError
+            NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+        """
+        table = open_control(self._store)
+        self._version, self._files = int(table.version()), listing(self._store, table)
+        past = snapshot.load(self._store, self._files)
+        self.next_record = past.next_record
+        return past
+
+    def all_rows(self) -> pa.Table:
+        """Return the rows of every record that `open` found; to be called once after it.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED or STORE_FAILED.
+        """
+        files, self._files = self._files, []
+        return read_rows(self._store, files)
+
+    def new_rows(self) -> pa.Table | None:
+        """Return the rows of the records that were committed since; None when there are none. Its cost follows what is new.
+
+        Raises
+        ------
+        LogVanishedError
+            The log must be opened anew.
+        JournalError
+            JOURNAL_DAMAGED or STORE_FAILED.
+        """
+        version, files = self._version, list[ControlFile]()
+        while (entry := read_entry(self._store, CONTROL, version + 1)) is not None:
+            version = entry.version
+            # A merge brings records again that were read before.
+            if not entry.removes:
+                files += map(ControlFile.of_add, entry.adds)
+        if not files:
+            # Who reads nothing behind its place cannot tell an idle log from one that is gone.
+            if version == self._version and self._store.read(log_key(CONTROL, version)) is None:
+                raise LogVanishedError
+            self._version = version
+            return None
+        rows = read_rows(self._store, sorted(files), first=self.next_record)
+        # Only now: what could not be read is tried again.
+        self._version, self.next_record = version, self.next_record + rows.num_rows
+        return rows
+
+
+def put_rows(parts: list[pa.Table], rows: pa.Table) -> None:
+    """Add rows behind others; parts are joined as they grow, so that whoever reads all of them meets few."""
+    parts.append(rows)
+    while len(parts) > 1 and parts[-2].num_rows <= parts[-1].num_rows:
+        parts[-2:] = [pa.concat_tables(parts[-2:]).combine_chunks()]
+
+
+def records_of(store: Store, rows: pa.Table, kinds: tuple[str, ...]) -> list[Record]:
+    """Return the records of some kinds.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED or PROTOCOL_NEWER.
+    """
+    return to_records_of(store, rows.filter(pa.array(one_of(rows.column("kind"), kinds))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalLook:
+    """A journal as it is now; to be used inside `JournalFollower.look` only."""
+
+    journal: DeltaJournal
+    state: JournalState
+    now_ms: int
+    #: None until all records were read once.
+    history: JournalHistory | None
+    rows: pa.Table | None
+    #: What keeps messages of a type from entering any further, by its name.
+    troubles: Mapping[str, str]
+    #: What is wrong with the message files that a queue's consumers need next, by its name.
+    damages: Mapping[str, str]
+    #: When planners called last, as the coordinator says.
+    heard: Heard
+
+
+def pace_of(look: JournalLook, name: str) -> Pace | None:
+    """Return how fast messages come to a queue and leave it now; None where the history is still being read."""
+    if look.history is None:
+        return None
+    rate_in, rate_out = look.history.rates(look.state, name, look.now_ms - PACE_MS, look.now_ms)
+    return Pace(rate_in=rate_in, rate_out=rate_out)
+
+
+def status_of(look: JournalLook, name: str) -> QueueStatus:
+    """Return a queue's figures; what keeps messages from entering it is an alarm, too, and so is a file that cannot be read."""
+    found = status.queue_status(look.state, name, now_ms=look.now_ms)
+    has_topic = look.state.definitions.queue(name).underlying_topic is not None
+    trouble = look.troubles.get(found.message_type) if has_topic else None
+    alarms = dict.fromkeys(filter(None, [found.alarm, trouble, look.damages.get(name)]))
+    return replace(found, alarm=" ".join(alarms) or None)
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -256,7 +393,7 @@ class JournalFollower:
         ahead = base
         if found.ahead is None:
             # The state of the log alone is folded on when a coordinator has entered them.
-            ahead = state_codec.decode(state_codec.encode(found.state))
+            ahead = decode(encode(found.state))
         traits = PreparedTraits(found.journal.traits)
         now_ms = SystemClock().wall_ms()
         with self._lock:

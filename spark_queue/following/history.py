@@ -2,22 +2,222 @@
 
 Nothing is sampled. Of a queue it is kept when how many messages left, came back or died, and which message stood first from when
 on. When messages were published, their segments tell. A chart of any span asks for as many moments as it has points.
+
+Numbers that change at moments.
+Whose the messages of replicated queues were over time: owned here, owned elsewhere, and how many moved (R119).
+What records said of one queue: when messages left it, came again or died, and which stood first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.segment import TraitSource
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.state.folds.journal import value_of
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.following.owners import OwnerHistory, OwnerTrace
-from spark_queue.following.steps import Numbers
-from spark_queue.following.traces import QueueTrace
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import OWNED_HERE, State
+from spark_queue.core.state.ownership import Stage
+from spark_queue.core.state.status import oldest_ms
+
+Numbers = NDArray[np.int64]
+
+
+class StepSeries:
+    """A number that changes at moments, and what it was at any of them."""
+
+    def __init__(self) -> None:
+        self._times_ms: list[int] = []
+        self._values: list[int] = []
+        self._arrays: tuple[Numbers, Numbers] | None = None
+
+    def add(self, at_ms: int, change: int) -> None:
+        """Let it change by so much."""
+        self.put(at_ms, (self._values[-1] if self._values else 0) + change)
+
+    def put(self, at_ms: int, value: int) -> None:
+        """Let it be a value from a moment on; moments ascend."""
+        if self._times_ms and self._times_ms[-1] == at_ms:
+            self._values[-1] = value
+        elif not self._values or self._values[-1] != value:
+            self._times_ms.append(at_ms)
+            self._values.append(value)
+        else:
+            return
+        self._arrays = None
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """How often it changed, and what it is now: another pair whenever it changed."""
+        return len(self._times_ms), self._values[-1] if self._values else 0
+
+    def at(self, times_ms: Numbers, *, before: int = 0) -> Numbers:
+        """Return what it was at some moments; `before` holds before its first change."""
+        if self._arrays is None:
+            self._arrays = np.array(self._times_ms, np.int64), np.array([before, *self._values], np.int64)
+        known_ms, values = self._arrays
+        found: Numbers = values[np.searchsorted(known_ms, times_ms, side="right")]
+        return found
+
+
+@dataclass(slots=True)
+class OwnerTrace:
+    """One queue."""
+
+    owned: StepSeries = field(default_factory=StepSeries)
+    remote: StepSeries = field(default_factory=StepSeries)
+    transferred_in: StepSeries = field(default_factory=StepSeries)
+    transferred_out: StepSeries = field(default_factory=StepSeries)
+    #: When the oldest that is owned here was published; -1 when none is.
+    oldest_ms: StepSeries = field(default_factory=StepSeries)
+
+    def note(self, state: JournalState, ledger: QueueLedger, at_ms: int) -> None:
+        """Note how it is from a moment on."""
+        ownership = ledger.ownership
+        oldest = oldest_ms(state, ledger, (ledger.rows[each] for each in OWNED_HERE))
+        self.owned.put(at_ms, ledger.depth)
+        self.remote.put(at_ms, len(ledger.rows[State.REMOTE]))
+        self.transferred_in.put(at_ms, 0 if ownership is None else ownership.came_from.total())
+        self.transferred_out.put(at_ms, 0 if ownership is None else ownership.given_to.total())
+        self.oldest_ms.put(at_ms, -1 if oldest is None else oldest)
+
+
+class OwnerHistory:
+    """All queues of an instance.
+
+    Attributes
+    ----------
+    traces : dict of str to OwnerTrace
+        By the name of the queue.
+    """
+
+    def __init__(self) -> None:
+        self.traces: dict[str, OwnerTrace] = {}
+
+    def fold(self, state: JournalState, records: Sequence[Record]) -> None:
+        """Fold records into a state, and note after each of them what it changed."""
+        state.foresee(records)
+        for record in records:
+            state.fold(record)
+            for name in [str(record.queue)] if record.queue is not None else list(state.queues):
+                if name in state.queues:
+                    self.traces.setdefault(name, OwnerTrace()).note(state, state.queues[name], record.at_ms)
+        state.foresee(())
+
+
+def owners_of(state: JournalState, traits: TraitSource, records: Callable[[], Sequence[Record]]) -> OwnerHistory | None:
+    """Return whose the messages of an instance were, which takes a fold of its whole log; None for any other journal.
+
+    Parameters
+    ----------
+    state
+        What the log leads to.
+    records
+        Gives all of its records.
+    """
+    if state.definitions.journal.instance is None:
+        return None
+    owners = OwnerHistory()
+    owners.fold(JournalState(traits), records())
+    return owners
+
+
+#: The kinds that take messages out of a queue.
+_ENDS = frozenset({Kind.REMOVED, Kind.BARRIER_RELEASED, Kind.REPLICATED})
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueTrace:
+    """What records said of one queue."""
+
+    #: When it began, or began anew.
+    since_ms: int
+    #: What left it, and did not come back; of these, what is a dead letter.
+    gone: BitMap64 = field(default_factory=BitMap64)
+    dead: BitMap64 = field(default_factory=BitMap64)
+    #: Everything that ever left it: retired messages are known by nothing else.
+    left: BitMap64 = field(default_factory=BitMap64)
+    #: How many left and came (again) by a record, in all; and how many dead letters it has.
+    outgoing: StepSeries = field(default_factory=StepSeries)
+    incoming: StepSeries = field(default_factory=StepSeries)
+    letters: StepSeries = field(default_factory=StepSeries)
+    #: What came by a record is as old as that; oldest first.
+    begun: deque[tuple[int, BitMap64]] = field(default_factory=deque)
+    later: BitMap64 = field(default_factory=BitMap64)
+    #: The time of the oldest that came by a record, and the first message of the others: the bookmark before which all are gone.
+    oldest_later_ms: StepSeries = field(default_factory=StepSeries)
+    first_row: StepSeries = field(default_factory=StepSeries)
+    #: Whatever was ever in it, and what of that has not left and did not come by a record; known while records are followed.
+    members: BitMap64 = field(default_factory=BitMap64)
+    rest: BitMap64 = field(default_factory=BitMap64)
+
+    def leave(self, at_ms: int, rows: BitMap64, *, dies: bool) -> None:
+        """Let messages leave; what was a dead letter already leaves only these."""
+        leaving, ending = rows - self.gone, (rows & self.dead) if not dies else BitMap64()
+        self.gone |= rows
+        if leaving:
+            self.outgoing.add(at_ms, len(leaving))
+        if dies:
+            self.dead |= leaving
+        self.dead -= ending
+        if dies or ending:
+            self.letters.add(at_ms, (len(leaving) if dies else 0) - len(ending))
+        self._follow(at_ms, rows)
+
+    def come(self, at_ms: int, rows: BitMap64) -> None:
+        """Let messages come by a record: redriven ones, or dead letters in their queue."""
+        ending = rows & self.dead
+        self.dead -= ending
+        self.gone -= rows
+        if ending:
+            self.letters.add(at_ms, -len(ending))
+        self.incoming.add(at_ms, len(rows))
+        self.begun.append((at_ms, rows))
+        self.later |= rows
+        self._follow(at_ms, BitMap64())
+
+    def _follow(self, at_ms: int, gone: BitMap64) -> None:
+        """Note which message is the oldest now."""
+        self.later -= gone
+        while self.begun and not self.begun[0][1].intersect(self.later):
+            self.begun.popleft()
+        self.oldest_later_ms.put(at_ms, self.begun[0][0] if self.begun else -1)
+        self.rest -= gone
+        if self.members:
+            self.first_row.put(at_ms, self.rest.min() if self.rest else self.members.max() + 1)
+
+    def prepare(self, entered: BitMap64, records: Iterable[Record]) -> None:
+        """Know which messages the next records may be about; `entered` are those that the queue has, or had, by the state."""
+        self.left |= BitMap64.union(BitMap64(), *(to_bitmap(each.ranges) for each in records if each.kind in _ENDS))
+        self.members = entered | self.left
+        self.rest = self.members - self.gone - self.later
+
+    def follow(self, record: Record) -> None:
+        """Take the next record about the queue."""
+        rows = to_bitmap(record.ranges)
+        if record.kind == Kind.REMOVED:
+            self.leave(record.at_ms, rows, dies=record.reason in DEAD_LETTER_REASONS)
+        elif record.kind == Kind.BARRIER_RELEASED:
+            self.leave(record.at_ms, rows, dies=False)
+        elif record.kind == Kind.DEAD_LETTERED:
+            self.come(record.at_ms, rows)
+        elif record.kind == Kind.REDRIVEN:
+            letters = rows & self.dead
+            if letters:
+                self.come(record.at_ms, letters)
+            if rows - letters:
+                self.leave(record.at_ms, rows - letters, dies=False)
+        elif value_of(record).stage != Stage.PRESENT:
+            self.leave(record.at_ms, rows, dies=value_of(record).stage == Stage.DEAD)
+
 
 #: A time that never comes.
 _NEVER_MS = np.iinfo(np.int64).max

@@ -1,9 +1,15 @@
-"""The data files of the control log: which there are, what they hold, and how records come out of them and go in (DESIGN 4)."""
+"""The data files of the control log: which there are, what they hold, and how records come out of them and go in (DESIGN 4).
+
+Records as rows of the control log (DESIGN 4): one Arrow schema, one way there and one way back.
+Merging the control log's small files (DESIGN 4): one file for many commits, so that a start reads few of them.
+"""
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +17,140 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from numpy.typing import NDArray
 
-from spark_queue.core.records import Record
+from spark_queue.core.bitmaps.ranges import RangeArray
+from spark_queue.core.records import DETAIL_VERSION, ORIGIN_DETAIL_VERSION, REPLICATION_KINDS, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import CONTROL, Store
-from spark_queue.journal.record_table import CONTROL_SCHEMA, SEPARATE_KINDS, NewerDetailError, stats, to_records, to_table
+from spark_queue.journal.schema import INSTANT, schema_of
+
+_RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
+
+CONTROL_SCHEMA = schema_of(
+    pa.field("record", pa.int64(), nullable=False),
+    pa.field("epoch", pa.int64(), nullable=False),
+    pa.field("at", INSTANT, nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("message_type", pa.string()),
+    pa.field("queue", pa.string()),
+    pa.field("subscription", pa.string()),
+    pa.field("lease", pa.int64()),
+    pa.field("ranges", pa.list_(pa.field("element", _RANGE))),
+    pa.field("reason", pa.string()),
+    pa.field("due_at", INSTANT),
+    pa.field("detail", pa.string(), nullable=False),
+)
+
+#: Columns that a record has under the same name, as they are.
+_PLAIN = ("record", "epoch", "kind", "message_type", "queue", "subscription", "lease", "reason")
+
+#: Kinds whose records stand in files of their own, so that statistics alone find them.
+SEPARATE_KINDS = frozenset({Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED})
+
+_MICROSECONDS = 1_000
+
+
+class NewerDetailError(Exception):
+    """A record's detail has a version that this software does not know; the control log names it to the caller."""
+
+    def __init__(self, kind: str, record: int) -> None:
+        super().__init__(f"record {record} of kind '{kind}'")
+
+
+def to_table(records: Sequence[Record]) -> pa.Table:
+    """Make the rows of records."""
+    columns: dict[str, Any] = {name: [getattr(record, name) for record in records] for name in _PLAIN}
+    columns["at"] = _instants([record.at_ms for record in records])
+    columns["ranges"] = _ranges([record.ranges for record in records])
+    columns["due_at"] = _instants([record.due_at_ms for record in records])
+    columns["detail"] = [_detail(record) for record in records]
+    return pa.table(columns, schema=CONTROL_SCHEMA)
+
+
+def _detail(record: Record) -> str:
+    # Software without replication must refuse what would make it take every message for its own.
+    version = ORIGIN_DETAIL_VERSION if "origin" in record.detail else DETAIL_VERSION
+    critical = {"critical": True} if record.kind in REPLICATION_KINDS else {}
+    return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()
+
+
+def to_records(table: pa.Table) -> Iterator[Record]:
+    """Read the records of rows, in the rows' order."""
+    for batch in table.to_batches():
+        yield from _batch_records(batch)
+
+
+def stats(rows: pa.Table) -> dict[str, Any]:
+    """Return Delta's statistics of a file of these rows: what finding one's way among files needs."""
+    columns: dict[str, Any] = {name: pc.min_max(rows.column(name)).as_py() for name in ("record", "kind")}
+    return {
+        "numRecords": rows.num_rows,
+        "minValues": {name: found["min"] for name, found in columns.items()},
+        "maxValues": {name: found["max"] for name, found in columns.items()},
+        "nullCount": dict.fromkeys(columns, 0),
+    }
+
+
+def _instants(times_ms: Sequence[int | None]) -> pa.Array[Any]:
+    return pa.array([None if time_ms is None else time_ms * _MICROSECONDS for time_ms in times_ms], INSTANT)
+
+
+def _ranges(lists: Sequence[Sequence[tuple[int, int]]]) -> pa.Array[Any]:
+    edges = np.concatenate([_edges(ranges) for ranges in lists]) if lists else np.empty(0, dtype=np.int64)
+    offsets = np.cumsum([0, *(len(ranges) for ranges in lists)], dtype=np.int32)
+    pairs = pa.StructArray.from_arrays([pa.array(edges[0::2]), pa.array(edges[1::2])], fields=list(_RANGE))
+    kind: Any = CONTROL_SCHEMA.field("ranges").type
+    found: pa.Array[Any] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=kind)
+    return found
+
+
+def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
+    columns: dict[str, Any] = {name: batch.column(name) for name in CONTROL_SCHEMA.names}
+    at, due_at = (columns[name].cast(pa.int64()).to_pylist() for name in ("at", "due_at"))
+    ranges = _range_arrays(columns["ranges"])
+    details = columns["detail"].to_pylist()
+    plain = [columns[name].to_pylist() for name in _PLAIN]
+    # Not by name: a start reads a hundred thousand of them.
+    for i, (record, epoch, kind, message_type, queue, subscription, lease, reason) in enumerate(zip(*plain, strict=True)):
+        detail = msgspec.json.decode(details[i])
+        if detail.pop("v") > (ORIGIN_DETAIL_VERSION if kind == Kind.ENTERED else DETAIL_VERSION):
+            raise NewerDetailError(kind, record)
+        if kind in REPLICATION_KINDS:
+            detail.pop("critical")
+        yield Record(
+            kind=kind,
+            record=record,
+            epoch=epoch,
+            at_ms=at[i] // _MICROSECONDS,
+            message_type=message_type,
+            queue=queue,
+            subscription=subscription,
+            lease=lease,
+            ranges=ranges[i],
+            reason=reason,
+            due_at_ms=None if due_at[i] is None else due_at[i] // _MICROSECONDS,
+            detail=detail,
+        )
+
+
+def _edges(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    return ranges.edges if isinstance(ranges, RangeArray) else np.array(ranges, dtype=np.int64).reshape(-1)
+
+
+def _range_arrays(lists: Any) -> list[RangeArray]:
+    flat = lists.flatten()
+    edges = np.empty(2 * len(flat), dtype=np.int64)
+    edges[::2], edges[1::2] = np.from_dlpack(flat.field("first")), np.from_dlpack(flat.field("until"))
+    lengths = lists.value_lengths()
+    lengths = np.from_dlpack(lengths.fill_null(0) if lengths.null_count else lengths)
+    ends = 2 * np.cumsum(lengths)
+    return [RangeArray(edges[end - 2 * length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
+
 
 #: Readers at once of the control log's files: they wait for the store, not for a processor.
 _READERS = 8
@@ -214,3 +346,119 @@ def stage_rows(store: Store, rows: pa.Table, *, at_ms: int, data_change: bool = 
     path = f"{found['minValues']['record']:020d}-{uuid.uuid4().hex}.parquet"
     store.write(f"{CONTROL}/{path}", data)
     return delta.NewFile(path=path, size_bytes=len(data), modified_ms=at_ms, stats=found, data_change=data_change)
+
+
+#: Records at which a file is large enough: reading it once more to merge it would save nothing.
+FULL_FILE_RECORDS = 100_000
+
+#: How long what nothing names any more stays, in milliseconds: whoever opened the table before may still be reading it.
+LEFTOVERS_KEPT_MS = 24 * 3600 * 1000
+
+#: A staged plan that is older than this is dropped, in milliseconds: a host that slept in between would begin the time
+#: that replaced files stay too early.
+PLAN_VALID_MS = 3600 * 1000
+
+_DATA_FILE = re.compile(r"control/(\d{20})-[0-9a-f]{32}\.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Staged files, and the paths of those whose records they hold together."""
+
+    files: Sequence[delta.NewFile]
+    removed: Sequence[str]
+    #: Of the reign that made the plan.
+    epoch: int
+    at_ms: int
+
+
+def plan(files: Sequence[ControlFile]) -> list[Sequence[ControlFile]]:
+    """Return the neighbours to merge, each group into one file.
+
+    In each stretch the newest files are merged, as far back as a file holds no more records than all newer ones together.
+    What is left shrinks at least by half from file to file, so there are few; and each merge at least doubles the file that
+    a record stands in, so a record is written again only as often as the log doubles.
+    """
+    groups: list[Sequence[ControlFile]] = []
+    for stretch in _stretches(files):
+        newer = np.cumsum([0, *(file.records for file in reversed(stretch))])[-2::-1]
+        first = next((at for at, file in enumerate(stretch) if file.records <= newer[at]), None)
+        if first is not None:
+            groups.append(stretch[first:])
+    return groups
+
+
+def _stretches(files: Sequence[ControlFile]) -> list[list[ControlFile]]:
+    """Cut the files where one must stay alone, and where a stretch is as long as a file may become."""
+    stretches: list[list[ControlFile]] = [[]]
+    records = 0
+    for file in files:
+        if file.is_separate or records >= FULL_FILE_RECORDS:
+            stretches.append([])
+            records = 0
+        if not file.is_separate:
+            stretches[-1].append(file)
+            records += file.records
+    return stretches
+
+
+def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int) -> Merge | None:
+    """Write the files that a listing should have instead, and give the plan; None when it is well as it is.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED, JOURNAL_DAMAGED.
+    """
+    groups = plan(files)
+    if not groups:
+        return None
+    staged = [stage_rows(store, _merged(store, group), at_ms=at_ms, data_change=False) for group in groups]
+    return Merge(files=staged, removed=[file.path for group in groups for file in group], epoch=epoch, at_ms=at_ms)
+
+
+def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:
+    # Whole, with columns that are unknown here: those of a newer version must survive a merge by an older one.
+    rows = pa.concat_tables([read_file(store, file.path) for file in group], promote_options="default")
+    if not np.array_equal(rows.column("record").to_numpy(), np.arange(group[0].first, group[-1].last + 1)):
+        raise delta.damaged(store, f"records are missing in control/{group[0].path} to {group[-1].path}", "They are not dense.")
+    return rows
+
+
+def data_files(store: Store) -> dict[str, int]:
+    """Return the keys of the data files in the store, and when each was written by the store's own time, in milliseconds.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    return {entry.key: entry.modified_ms for entry in store.list(CONTROL) if _DATA_FILE.fullmatch(entry.key)}
+
+
+def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[str]:
+    """Return the keys of data files that may go: no listing names them, and they and what holds their records stood long enough.
+
+    Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
+    are such. Times are the store's own, so no other clock matters.
+
+    Parameters
+    ----------
+    found : Mapping[str, int]
+        The `data_files` of the store, looked up before `files`: whatever is committed in between is named. What is committed
+        later was written within `PLAN_VALID_MS`, so its age keeps it, however long the caller sleeps.
+    files : Sequence[ControlFile]
+        The log's, of a reign that holds.
+    """
+    if not found:
+        return []
+    settled_ms = max(found.values()) - LEFTOVERS_KEPT_MS
+    named = {f"{CONTROL}/{file.path}" for file in files}
+    settled = [file for file in files if found.get(f"{CONTROL}/{file.path}", settled_ms) < settled_ms]
+    old = [key for key, written_ms in found.items() if written_ms < settled_ms and key not in named]
+    return [key for key in old if _holds(settled, int(key[len(CONTROL) + 1 :][:20]))]
+
+
+def _holds(files: Sequence[ControlFile], record: int) -> bool:
+    at = bisect_right(files, record, key=lambda file: file.first) - 1
+    return at >= 0 and record <= files[at].last

@@ -11,9 +11,16 @@ from typing import Protocol
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.relocation import foreign_record, moved_record
-from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
-from spark_queue.core.state.faults import FaultError, describe, is_doubt
+from spark_queue.core.message_files.segment import (
+    EntryTraits,
+    Letters,
+    Segment,
+    TraitRequest,
+    TraitSource,
+    foreign_record,
+    moved_record,
+)
+from spark_queue.core.state.alarm import FaultError, describe, is_doubt
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
 

@@ -1,21 +1,209 @@
-"""The log of one message type, read forward from `_delta_log/N.json` itself: the only source of order (DESIGN 4)."""
+"""The log of one message type, read forward from `_delta_log/N.json` itself: the only source of order (DESIGN 4).
+
+What an entry of a message log says, read strictly: whoever may write messages of a type may write anything into its log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
+import msgspec
 from deltalake import DeltaTable
+from msgspec import Meta, Struct
 
+from spark_queue.core.message_files.segment import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.delta import Mark, NewFile
+from spark_queue.journal.delta import Mark, NewFile, versions_after
 from spark_queue.journal.layout import Store, TooLargeError, log_key, messages_key
-from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, OddEntryError, TornEntryError, create_entry, read_entry
-from spark_queue.journal.log_listing import versions_after
-from spark_queue.journal.message_entry import NotExplainedError, understand
-from spark_queue.journal.recovery import repair_head
-from spark_queue.ports import MessageLogEntry, PulledFiles
+from spark_queue.journal.log_entry import (
+    PUBLISHER_TXN,
+    LogEntry,
+    OddEntryError,
+    TornEntryError,
+    create_entry,
+    read_entry,
+    repair_head,
+)
+from spark_queue.journal.message_file import PATH
+from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
+
+#: Rows of one file, far more than a commit of messages ever has, and numbers of 64 bits that records hold.
+_Rows = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Bookmark = Annotated[int, Meta(ge=0, le=2**62)]
+_Sequence = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+_Path = Annotated[str, Meta(pattern=rf"^{PATH.pattern}\Z")]
+
+
+class NotExplainedError(Exception):
+    """A commit removed or moved rows, and its mark does not say which."""
+
+
+class _Bounds(Struct):
+    topic: str
+    expires_at: str | None = None
+
+
+class _Nulls(Struct):
+    expires_at: _Rows
+
+
+class _Statistics(Struct):
+    """Delta's, of a message file of ours."""
+
+    numRecords: _Rows  # noqa: N815 - Delta's name
+    minValues: _Bounds  # noqa: N815 - Delta's name
+    maxValues: _Bounds  # noqa: N815 - Delta's name
+    nullCount: _Nulls  # noqa: N815 - Delta's name
+
+
+class _Add(Struct):
+    path: str
+    stats: str | None = None
+    dataChange: bool = True  # noqa: N815 - Delta's name
+
+
+class _Own(Struct):
+    """The path of a file of ours."""
+
+    path: _Path
+
+
+class _Counted(Struct):
+    """The statistics of a stranger's file, as far as they count; `UNSET` where there are none."""
+
+    numRecords: _Rows | msgspec.UnsetType = msgspec.UNSET  # noqa: N815 - Delta's name
+
+
+class _Moved(Struct, rename={"parts": "from"}):
+    path: _Path
+    parts: list[tuple[_Path, _Rows, _Rows, _Bookmark]]
+
+
+class _Mark(Struct):
+    """Our part of a commitInfo, as far as a message log is read by it (PROTOCOL.md, section 8)."""
+
+    token: str = ""
+    first_sequence: _Sequence | None = None
+    last_sequence: _Sequence | None = None
+    origin: list[tuple[tuple[_Rows, _Rows, str, _Bookmark], ...]] | None = None
+    instances: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    publishers: list[dict[str, tuple[_Sequence, _Sequence]]] | None = None
+    clashes: list[tuple[tuple[_Rows, _Rows, str, _Sequence], ...]] = []
+    moved: list[_Moved] = []
+    retired: list[_Path] = []
+
+
+def understand(entry: LogEntry) -> MessageLogEntry:
+    """Return what an entry says.
+
+    Raises
+    ------
+    NotExplainedError
+        When it is a stranger's that removed or moved rows.
+    Exception
+        When it is none that a writer of messages makes.
+    """
+    adds = [msgspec.convert(add, _Add) for add in entry.adds]
+    if entry.removes or any(not add.dataChange for add in adds):
+        return _understand_change(entry, adds)
+    mark = msgspec.convert(entry.mark, _Mark)
+    added: list[AddedFile] = []
+    foreign: list[str] = []
+    foreign_rows = 0
+    for number, add in enumerate(adds):
+        counted = _counted(add)
+        if mark.token and counted.numRecords is not msgspec.UNSET:
+            path = msgspec.convert({"path": add.path}, _Own).path
+            file = added_file(path, msgspec.json.decode(add.stats or ""))
+            added.append(_checked(replace(file, **_of_mark(entry, mark, number))))
+        else:
+            foreign.append(add.path)
+            foreign_rows += counted.numRecords or 0
+    return MessageLogEntry(
+        version=entry.version, token=mark.token, committed_at_ms=entry.committed_at_ms, added=tuple(added),
+        foreign_paths=tuple(foreign), foreign_rows=foreign_rows, instances=mark.instances, groups=mark.groups,
+    )  # fmt: skip
+
+
+def _understand_change(entry: LogEntry, adds: list[_Add]) -> MessageLogEntry:
+    """Read a commit that removes or moves rows: only the coordinator makes such, and says what it did."""
+    try:
+        mark = msgspec.convert(entry.mark, _Mark)
+    except msgspec.ValidationError:
+        raise NotExplainedError from None
+    merged = tuple(MergedFile(path=file.path, parts=tuple(map(_part, file.parts))) for file in mark.moved)
+    removed = {remove.get("path") for remove in entry.removes}
+    replaced = {part.path for file in merged for part in file.parts}
+    explained = bool(mark.token) and removed == replaced | set(mark.retired)
+    if not explained or [add.path for add in adds] != [file.path for file in merged]:
+        raise NotExplainedError
+    return MessageLogEntry(
+        version=entry.version, token=mark.token, committed_at_ms=entry.committed_at_ms, merged=merged,
+        retired_paths=tuple(mark.retired),
+    )  # fmt: skip
+
+
+def _part(stored: tuple[str, int, int, int]) -> MovedRows:
+    path, first_row, rows, bookmark = stored
+    return MovedRows(path=path, first_row=first_row, row_count=rows, bookmark=bookmark)
+
+
+def _of_mark(entry: LogEntry, mark: _Mark, number: int) -> dict[str, Any]:
+    """Return what the mark of a commit says of the rows of one of its files: where they come from, and whose numbers they have."""
+    if mark.origin is None:
+        # All rows of a commit are of one publisher. Its numbers are those of the whole, as they were given.
+        numbers = (mark.first_sequence, mark.last_sequence)
+        names = [name.removeprefix(PUBLISHER_TXN) for name in entry.transactions if name.startswith(PUBLISHER_TXN)]
+        return {"publishers": dict.fromkeys(names, numbers)} if None not in numbers else {}
+    found: dict[str, Any] = {"origins": mark.origin[number]}
+    if mark.publishers is not None:
+        found |= {"publishers": mark.publishers[number], "clashes": mark.clashes[number]}
+    return found
+
+
+def _counted(add: _Add) -> _Counted:
+    try:
+        return msgspec.json.decode(add.stats or "{}", type=_Counted)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return _Counted()
+
+
+def added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
+    """Return what an `add` action says of a message file, by its statistics."""
+    known = msgspec.convert(statistics, _Statistics)
+    return AddedFile(
+        path=path,
+        row_count=known.numRecords,
+        topic_min=known.minValues.topic,
+        topic_max=known.maxValues.topic,
+        expires_null_count=known.nullCount.expires_at,
+        expires_min_ms=_instant_ms(known.minValues.expires_at),
+        expires_max_ms=_instant_ms(known.maxValues.expires_at),
+    )
+
+
+def _checked(file: AddedFile) -> AddedFile:
+    """Refuse statistics that contradict each other, and parts of a file that it does not have."""
+    expires = (file.expires_min_ms, file.expires_max_ms)
+    if file.expires_null_count > file.row_count or (None in expires and file.expires_null_count != file.row_count):
+        raise ValueError(f"{file.expires_null_count} of {file.row_count} messages do not expire, and the others from {expires}")
+    for first, rows, *_ in (*file.origins, *file.clashes):
+        if first + rows > file.row_count:
+            raise ValueError(f"rows {first} to {first + rows} of {file.row_count}")
+    return file
+
+
+def _instant_ms(text: str | None) -> int | None:
+    return None if text is None else round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+
 
 #: Most bytes of an entry, far more than a commit of messages ever has.
 ENTRY_BYTES = 256 * 1024 * 1024

@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.recovery import open_repaired
+from spark_queue.journal.log_entry import open_repaired
 from spark_queue.journal.schema import Field, appended_columns, check_columns, stored_schema
 
 #: Changes of a table's columns race with publishers; each lost race is retried on the new head.

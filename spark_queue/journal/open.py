@@ -6,23 +6,21 @@ import uuid
 from pathlib import Path
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS, Definitions
+from spark_queue.core.engine import first_records
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
-from spark_queue.journal.control_files import stage_records
+from spark_queue.journal.control_files import CONTROL_SCHEMA, stage_records
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.expressions import check_expressions
 from spark_queue.journal.layout import CONTROL, CONTROL_LOG, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.reader import JournalReader, open_reader
-from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.schema import check_columns, stored_schema
-from spark_queue.journal.traits import FileTraits
+from spark_queue.journal.traits import FileTraits, check_expressions
 from spark_queue.journal.upkeep import Upkeep
 from spark_queue.ports import Clock, ControlLog, PulledFiles
 

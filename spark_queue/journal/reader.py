@@ -12,10 +12,17 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import FORMAT, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.control_files import ControlFile, listing, read_known, read_records, read_rows, to_records_of
+from spark_queue.journal.control_files import (
+    SEPARATE_KINDS,
+    ControlFile,
+    listing,
+    read_known,
+    read_records,
+    read_rows,
+    to_records_of,
+)
 from spark_queue.journal.layout import CONTROL, Store
-from spark_queue.journal.record_table import SEPARATE_KINDS
-from spark_queue.journal.recovery import open_repaired
+from spark_queue.journal.log_entry import open_repaired
 
 
 class JournalReader:

@@ -18,10 +18,8 @@ import pyarrow as pa
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError
-from spark_queue.journal.casting import cast
-from spark_queue.journal.conversion import sentence
-from spark_queue.journal.nested import Column, LossError
-from spark_queue.journal.python_values import decoded, line_text, to_column
+from spark_queue.journal.conversion import Column, LossError, sentence
+from spark_queue.journal.python_values import cast, decoded, line_text, to_column
 from spark_queue.journal.schema import INSTANT, user_schema
 from spark_queue.journal.stored_rows import JSON_TYPE, mismatch
 

@@ -34,7 +34,7 @@ def exposition(journals: Iterable[OfJournal], *, per_subscription: bool = False)
     ConfigError
         EXTRA_MISSING.
     """
-    from spark_queue.metrics.observing import observe
     from spark_queue.metrics.prometheus import render
+    from spark_queue.metrics.samples import observe
 
     return render(observe((journal.store for journal in journals), per_subscription=per_subscription))

@@ -12,7 +12,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.protocol import wire
-from spark_queue.protocol.discovery import Heard, seen_at_ms
+from spark_queue.protocol.connection import Heard, seen_at_ms
 
 _LOG = logging.getLogger(__name__)
 

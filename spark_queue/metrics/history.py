@@ -15,8 +15,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record, Removal
-from spark_queue.metrics.histogram import Histogram
-from spark_queue.metrics.table import DELAY_BOUNDS_S, LEASE_BOUNDS_S
+from spark_queue.metrics.table import DELAY_BOUNDS_S, LEASE_BOUNDS_S, Histogram
 
 
 @dataclass(slots=True)

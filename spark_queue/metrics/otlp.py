@@ -13,9 +13,8 @@ from typing import Any
 
 from spark_queue import tracing
 from spark_queue.clock import SystemClock
-from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.samples import Family, Sample
-from spark_queue.metrics.table import MetricKind
+from spark_queue.metrics.table import Histogram, MetricKind
 
 _LOG = logging.getLogger(__name__)
 

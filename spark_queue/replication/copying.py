@@ -1,4 +1,8 @@
-"""Taking a peer's messages over: rows are always written anew, as files of this journal (DESIGN 17.3)."""
+"""Taking a peer's messages over: rows are always written anew, as files of this journal (DESIGN 17.3).
+
+Which pulled messages their publishers have brought here already, by way of this instance or another one (DESIGN 17.3).
+Rows of a peer as they are taken over: where each was first published, and which their publishers had brought here already.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_array, to_bitmap
-from spark_queue.core.deciding.instances.naming import OtherNames
+from spark_queue.core.deciding.instances.transfers import OtherNames
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.definitions.keys import valid_name
-from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, is_named, joined, overlap
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.message_file import fitted
+from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.schema import Field
 from spark_queue.journal.staging import write_file
@@ -28,8 +34,184 @@ from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_messages import PART_ROWS, opened, refused_file
 from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
-from spark_queue.replication.repeats import Repeats
-from spark_queue.replication.taking import Taking, WantedRows
+
+#: What a message says of its publishing rather than of itself: two publishes of the same may differ in it.
+_OF_PUBLISHING = frozenset({"publisher", "sequence", "published_at", "expires_at"})
+
+#: Most rows of one publisher and number that are compared at once; an honest peer has one for each instance.
+_SAME_NUMBER_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What was found out about some pulled rows."""
+
+    #: The own bookmark of the same message; -1 where it is not here.
+    here: NDArray[np.int64]
+    #: Whether another message of the publisher has that number here.
+    clashing: NDArray[np.bool_]
+
+
+def numbers_of(rows: pa.Table) -> dict[str, SequenceRange]:
+    """Return the first and last sequence of each named publisher in stored rows."""
+    publishers: Any = rows.column("publisher").unique().to_pylist()
+    if not any(map(is_named, publishers)):
+        return {}
+    if len(publishers) == 1:
+        found: Any = pc.min_max(rows.column("sequence")).as_py()
+        return {publishers[0]: (found["min"], found["max"])}
+    ends: Any = rows.group_by("publisher").aggregate([("sequence", "min"), ("sequence", "max")])
+    columns = (ends.column(name).to_pylist() for name in ("publisher", "sequence_min", "sequence_max"))
+    return {name: (low, high) for name, low, high in zip(*columns, strict=True) if is_named(name)}
+
+
+class Repeats:
+    """Finds pulled rows in the own journal by publisher and number, and compares only where ranges of numbers overlap."""
+
+    def __init__(self, own: Store) -> None:
+        self._files = MessageFiles(own)
+
+    def compare(self, rows: pa.Table, numbers: Mapping[str, SequenceRange], standing: Standing) -> Compared:
+        """Look for rows, which have the own columns.
+
+        Parameters
+        ----------
+        numbers : Mapping of str to SequenceRange
+            The first and last number of each named publisher among the rows.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED, of the own journal.
+        """
+        found = Compared(here=np.full(len(rows), -1, dtype=np.int64), clashing=np.zeros(len(rows), dtype=np.bool_))
+        low = {name: ends for name, ends in numbers.items() if ends[0] <= standing.highest.get(name, -1)}
+        # What retention has let go can be compared with nothing, so such a message comes again.
+        near = [each for each in standing.segments if not each.retired and overlap(low, each.publishers)] if low else []
+        if near:
+            places = _places(rows, low)
+            for segment in near:
+                self._compare(rows, places, segment, found)
+            found.clashing[found.here >= 0] = False
+        return found
+
+    def _compare(self, rows: pa.Table, places: Mapping[tuple[str, int], list[int]], segment: Segment, found: Compared) -> None:
+        bookmark, sequences = segment.first, [sequence for _, sequence in places]
+        for piece in self._files.pieces(segment, rows.schema.names):
+            near = np.flatnonzero(np.isin(piece.column("sequence").to_numpy(), sequences))
+            keys = zip(near.tolist(), _keys(piece.take(near)), strict=True)
+            pairs = [(row, number) for number, key in keys for row in places.get(key, ())]
+            if pairs:
+                pulled, standing = np.array(pairs, dtype=np.int64).T
+                same = _same(rows.take(pulled), fitted(piece.take(standing), rows.schema))
+                found.here[pulled[same]] = bookmark + standing[same]
+                found.clashing[pulled[~same]] = True
+            bookmark += len(piece)
+
+
+def _places(rows: pa.Table, names: Mapping[str, SequenceRange]) -> dict[tuple[str, int], list[int]]:
+    places: dict[tuple[str, int], list[int]] = {}
+    for row, key in enumerate(_keys(rows)):
+        if key[0] in names and len(places.setdefault(key, [])) < _SAME_NUMBER_MAX:
+            places[key].append(row)
+    return places
+
+
+def _keys(rows: pa.Table) -> list[tuple[str, int]]:
+    publishers: Any = rows.column("publisher").to_pylist()
+    sequences: Any = rows.column("sequence").to_pylist()
+    return list(zip(publishers, sequences, strict=True))
+
+
+def _same(rows: pa.Table, others: pa.Table) -> NDArray[np.bool_]:
+    """Return which rows have the same content: all that their publisher gave, but for how long they live."""
+    same = np.ones(len(rows), dtype=np.bool_)
+    for name in rows.schema.names:
+        if name not in _OF_PUBLISHING and not rows.column(name).equals(others.column(name)):
+            # As texts: two NaN are the same content, and values may be nested.
+            pairs = zip(rows.column(name).to_pylist(), others.column(name).to_pylist(), strict=True)
+            same &= np.array([repr(one) == repr(other) for one, other in pairs], dtype=np.bool_)
+    return same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedRows:
+    """Rows of a segment that are taken over, and where each was first published."""
+
+    rows: NDArray[np.int64]
+    #: Number of the origin in `names`, and the bookmark there, of each.
+    origins: NDArray[np.int64]
+    bookmarks: NDArray[np.int64]
+    names: Sequence[str]
+
+    def among(self, kept: NDArray[np.bool_]) -> WantedRows:
+        """Return some of them."""
+        return WantedRows(rows=self.rows[kept], origins=self.origins[kept], bookmarks=self.bookmarks[kept], names=self.names)
+
+    def names_of(self, places: NDArray[np.int64]) -> list[OriginRows]:
+        """Return them by origin, where each has a place of its own: adjacent here, and adjacent there."""
+        if not len(self.rows):
+            return []
+        goes_on = (np.diff(self.origins) == 0) & (np.diff(self.bookmarks) == 1) & (np.diff(places) == 1)
+        breaks = np.flatnonzero(~goes_on) + 1
+        starts, ends = [0, *breaks.tolist()], [*breaks.tolist(), len(self.rows)]
+        return [
+            (int(places[start]), end - start, self.names[self.origins[start]], int(self.bookmarks[start]))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+
+class Taking:
+    """What is found out about the rows of one new file while they are written.
+
+    Attributes
+    ----------
+    origins : list of OriginRows
+        Where each row was first published, as they stand one after the other.
+    publishers : dict of str to SequenceRange
+        The first and last number of each named publisher.
+    clashes : list of ClashingRows
+        Rows with a number that another message of their publisher has here.
+    names : list of OriginRows
+        Own bookmark, origin and bookmark there of what is here already, and is not written.
+    """
+
+    def __init__(self, repeats: Repeats, standing: Standing) -> None:
+        self._repeats = repeats
+        self._standing = standing
+        self._written = 0
+        self.origins: list[OriginRows] = []
+        self.publishers: dict[str, SequenceRange] = {}
+        self.clashes: list[ClashingRows] = []
+        self.names: list[OriginRows] = []
+
+    @property
+    def publishers_bytes(self) -> int:
+        """How much its record will say of publishers."""
+        return len(msgspec.json.encode(self.publishers)) if self.publishers else 0
+
+    def take(self, rows: pa.Table, wanted: WantedRows) -> pa.Table:
+        """Return those of the next rows that no publisher has brought here, and note what they and the others are.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED, of the own journal.
+        """
+        numbers = numbers_of(rows)
+        if numbers:
+            found = self._repeats.compare(rows, numbers, self._standing)
+            is_here = found.here >= 0
+            if is_here.any():
+                self.names += wanted.among(is_here).names_of(found.here[is_here])
+                rows, wanted = rows.filter(pa.array(~is_here)), wanted.among(~is_here)
+            for row in np.flatnonzero(found.clashing[~is_here]).tolist():
+                clash = rows.slice(row, 1).select(["publisher", "sequence"]).to_pylist()[0]
+                self.clashes.append((self._written + row, 1, clash["publisher"], clash["sequence"]))
+            self.publishers = joined([self.publishers, numbers_of(rows)])
+        self.origins += wanted.names_of(np.arange(self._written, self._written + len(rows), dtype=np.int64))
+        self._written += len(rows)
+        return rows
 
 
 class CopyFailedError(Exception):

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap64
 
 from spark_queue.core.deciding.instances.replicating import Pulled
-from spark_queue.core.definitions.agreement import Disagreement
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.definition import Definitions, Disagreement
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.ports import PulledFiles

@@ -11,18 +11,17 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.message_files.relocation import Foresight
-from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.message_files.segment import Foresight, Segment
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
-from spark_queue.replication.checking import check_move
 from spark_queue.replication.copying import Copied, Copier, CopyFailedError
 from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_messages import refused_file
+from spark_queue.replication.validation import check_move
 
 _LOG = logging.getLogger(__name__)
 

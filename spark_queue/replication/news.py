@@ -15,12 +15,10 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
-from spark_queue.core.state.folds.peers import watermark_of
-from spark_queue.core.state.folds.replication import value_of
-from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
-from spark_queue.core.state.peer_changes import Restoration, renew_origins, restoration_of
-from spark_queue.replication.checking import check, refused
+from spark_queue.core.state.folds.journal import value_of, watermark_of
+from spark_queue.core.state.ownership import MessageValue, Restoration, Stage, Watermark, renew_origins, restoration_of
 from spark_queue.replication.record_forms import checked_detail, is_sound
+from spark_queue.replication.validation import check, refused
 
 #: Most journals that one log may name, and most owners; most message types that it may define, those of before included.
 JOURNALS_MOST = 1_000

@@ -12,9 +12,8 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_file import MessageFiles, decoding
 from spark_queue.journal.staging import ROW_GROUP_ROWS
-from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
-from spark_queue.replication.peer_records import DAMAGE
-from spark_queue.replication.places import check_place, refused
+from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError, check_place, refused
+from spark_queue.replication.peer_log import DAMAGE
 
 #: Rows of a peer's file that are in memory at once.
 PART_ROWS = ROW_GROUP_ROWS

@@ -17,15 +17,14 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
-from spark_queue.replication.checking import check_path
-from spark_queue.replication.chunks import Chunk, parts_of
 from spark_queue.replication.copying import Copied, CopyFailedError
 from spark_queue.replication.exchange import Pull, PullState
 from spark_queue.replication.fetching import Fetcher
-from spark_queue.replication.fitting import Fit
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
+from spark_queue.replication.record_forms import Chunk, parts_of
 from spark_queue.replication.restored import check_own, is_common, shared_until, told_ahead
+from spark_queue.replication.validation import Fit, check_path
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""The pullers of a coordinator: one thread for each peer that is defined, as long as it is (DESIGN 17.3)."""
+"""The pullers of a coordinator: one thread for each peer that is defined, as long as it is (DESIGN 17.3).
+
+How far this journal is behind a peer: what of the peer's log is still to be taken over.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,39 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
 from spark_queue.replication.exchange import HEARS_MS, EndedError, Look, Pull, PullReport, PullState
-from spark_queue.replication.peer_log import LogReplacedError
+from spark_queue.replication.peer_log import LogReplacedError, scan
 from spark_queue.replication.peer_stores import peer_store
+from spark_queue.replication.puller import SILENT_KINDS
 
 if TYPE_CHECKING:
     from spark_queue.replication.puller import Puller
+
+
+def lag_of(store: Store, peer: PeerDefinition, watermark: Watermark | None, *, now_ms: int) -> tuple[int, float]:
+    """Return how many records of a peer are to be taken over, and how long the first of them has waited, in seconds.
+
+    Parameters
+    ----------
+    store : Store
+        The own journal's place.
+
+    Raises
+    ------
+    SparkQueueError
+        What keeps the peer's log from being read.
+    """
+    count, since_ms = 0, now_ms
+    for record in scan(peer_store(store, peer), peer.name, None, first=0 if watermark is None else watermark.record + 1):
+        if record.kind not in SILENT_KINDS:
+            count, since_ms = count + 1, since_ms if count else record.at_ms
+    return count, max(0, now_ms - since_ms) / 1_000
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -144,8 +170,8 @@ class Pullers:
                 time.sleep(_MEETING_S)
 
         # A journal without peers starts without all that reads those of others.
-        from spark_queue.replication.fitting import Fit  # noqa: PLC0415 - as said above.
         from spark_queue.replication.puller import Puller  # noqa: PLC0415 - as said above.
+        from spark_queue.replication.validation import Fit  # noqa: PLC0415 - as said above.
 
         def make(store: Store) -> Puller:
             fit = Fit(definitions, peer, self._read)

@@ -70,15 +70,15 @@ class SparkQueueDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
         """Return what publishes each micro-batch."""
-        from spark_queue.source import stream_writer, writing
+        from spark_queue.source import committing, stream_writer
 
-        return stream_writer.StreamWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=True))
+        return stream_writer.StreamWriter(committing.plan_write(self._options, schema, overwrite=overwrite, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature.
         """Return what publishes a DataFrame."""
-        from spark_queue.source import stream_writer, writing
+        from spark_queue.source import committing, stream_writer
 
-        return stream_writer.BatchWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
+        return stream_writer.BatchWriter(committing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
 
     def _found(self, schema: StructType) -> Target:
         """Return what the read is of; a schema that the user named keeps Spark from asking for ours before."""

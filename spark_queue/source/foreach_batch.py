@@ -1,25 +1,181 @@
-"""The wrapper around a user's batch function: it says when fn starts and what came of it, before Spark gets control back."""
+"""The wrapper around a user's batch function: it says when fn starts and what came of it, before Spark gets control back.
+
+What a running batch function says to the coordinator: it starts, it ended with these outcomes, it failed, it is proven.
+Hearing from Spark that a micro-batch is committed, sooner than the planner's next call would tell.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent, StreamingQueryListener
 
 from spark_queue import tracing
-from spark_queue.client.outcome_table import evaluated, outcome_columns, read_outcomes
+from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.client.outcomes import evaluated, outcome_columns, read_outcomes
+from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, LeaseError, SparkQueueError
 from spark_queue.journal.layout import Store
+from spark_queue.journal.reader import open_reader
 from spark_queue.protocol.connection import Endpoint
-from spark_queue.source.proof_listener import ProofListener
-from spark_queue.source.run_reporter import RunReporter
+from spark_queue.settings.types import EXPLICIT
+from spark_queue.source.partitions import QueueOffset
+
+_log = logging.getLogger(__name__)
+
+#: A proof that takes longer is left to the planner.
+_PROOF_TIMEOUT_S = 5.0
+
+
+class RunReporter:
+    """Speaks for the batches of one subscription, one run at a time; holds a connection.
+
+    Parameters
+    ----------
+    store, endpoint
+        The journal, and how its coordinator is reached.
+    queue, subscription
+        What the batches come from.
+    """
+
+    def __init__(self, store: Store, *, endpoint: Endpoint, queue: str, subscription: str) -> None:
+        journal_id = open_reader(store).journal_id
+        self._client = CoordinatorClient(store, journal_id, endpoint=endpoint)
+        # A proof is worth no start of a coordinator: the planner's next one brings it too.
+        self._prover = CoordinatorClient(store, journal_id, endpoint=endpoint, start=False)
+        self._who: dict[str, Any] = {"queue": queue, "subscription": subscription}
+        self._offset = QueueOffset(journal=journal_id, queue=queue, subscription=subscription)
+        #: The run that ended last and is not known to be proven.
+        self._unproven: replies.Run | None = None
+
+    def start(self) -> replies.RunStarted:
+        """Say that fn is about to run; returns the run that it speaks for, and whether its batch is a barrier.
+
+        Raises
+        ------
+        CallerError
+            ACK_MODE_MISMATCH for a query whose rows are settled by hand, UNKNOWN_SUBSCRIPTION for one that has no stream.
+        """
+        self._unproven = None
+        started = cast(replies.RunStarted, self._client.call(commands.StartRun(**self._who)))
+        if started.ack_mode == EXPLICIT:
+            raise CallerError(
+                "ACK_MODE_MISMATCH",
+                **self._who,
+                ack_mode=EXPLICIT,
+                what="foreach_batch",
+                needed="auto",
+                next_step="Leave option ackMode out, or pass fn to foreachBatch itself and settle rows with queue.settle.",
+            )
+        return started
+
+    def end(
+        self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...] = (), *, settle: bool = False, error: str | None = None
+    ) -> None:
+        """Say what fn said of its rows, or with what error it failed, for which its whole batch goes back to the queue.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_BOOKMARK; nothing was staged.
+        LeaseError
+            STALE_RUN when a newer reader has taken the subscription over.
+        """
+        gives_back = error is not None
+        command = commands.EndRun(**self._who, run=run, outcomes=outcomes, settle=settle, error=error, cancel=gives_back)
+        self._client.call(command)
+        self._unproven = run
+
+    def fail(self, run: replies.Run, error: str) -> None:
+        """Say that fn raised. Where nobody hears it, what fn raised is still what the user must see."""
+        try:
+            self._client.call(commands.EndRun(**self._who, run=run, error=error))
+        except SparkQueueError as reason:
+            _log.warning("the failure of a batch was not reported, so its lease ends by itself: %s", reason)
+
+    def prove(self, offset: Mapping[str, Any]) -> None:
+        """Say that Spark has committed the batch of an offset, if it is the one that ended last.
+
+        A newer run has the older one proven: its lease was granted for the proof.
+        """
+        run = self._unproven
+        if run is None or not run.lease or not self._is_of(run, offset):
+            return
+        subscription = self._who["subscription"]
+        with tracing.span("settle", self._who["queue"], destination__subscription__name=subscription, spark_queue__lease=run.lease):
+            self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
+        # Asked from the listener's thread: meanwhile a newer run may have ended, whose proof is still to come.
+        if self._unproven is run:
+            self._unproven = None
+
+    def _is_of(self, run: replies.Run, offset: Mapping[str, Any]) -> bool:
+        try:
+            return self._offset.check(offset).lease == run.lease
+        except LeaseError:
+            # Another source of the same query.
+            return False
+
+
+class ProofListener(StreamingQueryListener):
+    """Hands on the end offsets of one query's batches, until it ends.
+
+    Parameters
+    ----------
+    session
+        Where the query was started: events reach no listener of another.
+    committed
+        Takes an offset whose batch Spark has committed. What it raises is logged only: the planner proves the batch too.
+    """
+
+    def __init__(self, session: SparkSession, committed: Callable[[dict[str, Any]], None]) -> None:
+        self._session = session
+        self._committed = committed
+        #: Whose events are listened to; None while none are.
+        self._query_id: UUID | None = None
+
+    def listen(self, query_id: UUID) -> None:
+        """Begin to listen to a query, unless it is heard already."""
+        is_heard, self._query_id = self._query_id is not None, query_id
+        if not is_heard:
+            self._session.streams.addListener(self)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing: a start proves nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Hand the end offsets on: Spark tells of progress after the commit."""
+        if event.progress.id != self._query_id:
+            return
+        for offset in map(_to_offset, event.progress.sources):
+            try:
+                self._committed(offset)
+            except Exception as reason:  # noqa: BLE001 - whatever it is, the query goes on, and the planner proves the batch.
+                _log.warning("the proof of a batch was not reported: %s", reason)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Stop listening; the next batch of a restarted query begins again."""
+        if event.id == self._query_id:
+            self._query_id = None
+            self._session.streams.removeListener(self)
+
+
+def _to_offset(source: Any) -> dict[str, Any]:
+    try:
+        offset = json.loads(source.endOffset)
+    except (TypeError, ValueError):
+        # Another source's offset need not be JSON.
+        return {}
+    return offset if isinstance(offset, dict) else {}
+
 
 #: What a user writes: it sees a micro-batch, and may return a table that names the exceptions among its rows; pandas's frames, too.
 BatchFunction = Callable[[DataFrame, int], Any]
@@ -28,8 +184,6 @@ FAIL = "fail"
 CANCEL = "cancel"
 
 _QUERY_ID = "sql.streaming.queryId"
-
-_log = logging.getLogger(__name__)
 
 
 class BatchWrapper:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from spark_queue.source.offsets import QueueOffset
-from spark_queue.source.partitions import MessageReader, PlanningReader
-from spark_queue.source.planning import cut
+from spark_queue.source.partitions import MessageReader, PlanningReader, QueueOffset, cut
 
 if TYPE_CHECKING:
     from spark_queue.settings.types import QueueStreamOptions

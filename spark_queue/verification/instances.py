@@ -1,16 +1,231 @@
-"""Two instances of replicated queues against each other: who has heard of a value knows it, or a greater one (DESIGN 17.4)."""
+"""Two instances of replicated queues against each other: who has heard of a value knows it, or a greater one (DESIGN 17.4).
+
+A second, simpler model of a control log: what its records alone say of the lives of messages.
+A journal's state as plain values: two states are the same exactly when their digests are equal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.expirations import Expirations
+from spark_queue.core.bitmaps.numbers import Counts
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.lifecycle import IN_QUEUE, State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
+
+
+@dataclass(slots=True)
+class _Life:
+    """What a queue's records have said of its messages so far."""
+
+    leased: BitMap64 = field(default_factory=BitMap64)
+    removed: BitMap64 = field(default_factory=BitMap64)
+    dead: BitMap64 = field(default_factory=BitMap64)
+    last_lease: int = 0
+    proven: set[int] = field(default_factory=set)
+
+
+class MessageLives:
+    """The second model: it knows no rule of delivery, only that a life has one end, and that an end is an end."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._until: dict[str, int] = {}
+        self._lives: dict[str, _Life] = {}
+
+    def follow(self, record: Record) -> Iterator[str]:
+        """Take the next record and give what it contradicts."""
+        if record.kind == Kind.EPOCH_CLAIMED:
+            if record.epoch <= self._epoch:
+                yield f"epoch {record.epoch} is claimed after epoch {self._epoch}"
+            self._epoch = record.epoch
+        elif record.kind == Kind.ENTERED:
+            yield from self._entered(record)
+        elif record.kind == Kind.DEFINITIONS_APPLIED:
+            self._applied(record)
+        elif record.queue is not None:
+            yield from self._of_queue(record, self._lives.setdefault(record.queue, _Life()), to_bitmap(record.ranges))
+
+    def _entered(self, record: Record) -> Iterator[str]:
+        ((first, until),) = record.ranges
+        expected = self._until.get(str(record.message_type), 0)
+        if first != expected:
+            yield f"bookmarks begin at {first}, but {expected} is next"
+        self._until[str(record.message_type)] = until
+
+    def _applied(self, record: Record) -> None:
+        dropped = [name for name in self._lives if name not in record.detail["definitions"].get("queues", {})]
+        for name in [*dropped, *record.detail["resets"]]:
+            # Lease numbers are never reused, whatever becomes of the queue.
+            life = self._lives.get(name, _Life())
+            self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven)
+
+    def _of_queue(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        if rows and rows.max() >= max(self._until.values(), default=0):
+            yield f"message {rows.max()} never entered"
+        match record.kind:
+            case Kind.GRANTED:
+                yield from self._granted(record, life, rows)
+            case Kind.RESUMED:
+                yield from _ended_before(rows, life.removed | life.dead)
+                life.leased |= _leased_by(record, rows)
+            case Kind.RETURNED:
+                yield from _ended_before(rows, life.removed | life.dead)
+                life.leased -= rows
+            case Kind.REMOVED:
+                yield from self._removed(record, life, rows)
+            case Kind.DEAD_LETTERED:
+                strangers = rows - self._lives[record.detail["source"]].dead
+                if strangers:
+                    yield f"{len(strangers)} message(s), first {strangers.min()}, that '{record.detail['source']}' still has"
+                life.removed -= rows
+            case Kind.REDRIVEN:
+                yield from _ended_before(rows - life.dead, life.removed)
+                life.dead, life.removed = life.dead - rows, life.removed | (rows - life.dead)
+            case Kind.REPLICATED:
+                _elsewhere(Stage(record.detail["stage"]), life, rows)
+            case Kind.PROVEN:
+                if record.lease in life.proven or (record.lease or 0) > life.last_lease:
+                    yield f"lease {record.lease} was proven before, or never granted"
+                life.proven.add(record.lease or 0)
+
+    def _granted(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        if record.lease != life.last_lease + 1:
+            yield f"lease {record.lease} follows lease {life.last_lease}"
+        yield from _ended_before(rows, life.removed | life.dead)
+        if rows.intersect(life.leased):
+            yield f"message {(rows & life.leased).min()} is granted while it is leased"
+        life.last_lease = record.lease or 0
+        life.leased |= _leased_by(record, rows)
+
+    def _removed(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        dead = record.reason in DEAD_LETTER_REASONS
+        # A dead letter may end once more: taken back by a late proof, or purged. Nothing else ends twice.
+        yield from _ended_before(rows, life.removed | life.dead if dead else life.removed)
+        life.leased -= rows
+        if dead:
+            life.dead |= rows
+        else:
+            life.dead -= rows
+            life.removed |= rows
+
+
+def _leased_by(record: Record, rows: BitMap64) -> BitMap64:
+    """Return what a grant or resume leases: a barrier is given to many, and leased to nobody."""
+    return BitMap64() if record.detail.get("barrier") else rows
+
+
+def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:
+    again = rows & ended
+    if again:
+        yield f"{len(again)} message(s), first {again.min()}, had already left the queue"
+
+
+def _elsewhere(stage: Stage, life: _Life, rows: BitMap64) -> None:
+    """Take over what another instance did with messages: it may have ended them, or given them another life."""
+    life.leased, life.dead, life.removed = life.leased - rows, life.dead - rows, life.removed - rows
+    if stage == Stage.DEAD:
+        life.dead |= rows
+    elif stage == Stage.GONE:
+        life.removed |= rows
+
+
+def digest(state: JournalState) -> dict[str, Any]:
+    """Return everything that a state knows, in values that share nothing with it."""
+    return {
+        "journal": state.journal_id,
+        "epoch": state.epoch,
+        "next_record": state.next_record,
+        "last_at_ms": state.last_at_ms,
+        "pulled": dict(state.pulled),
+        "peer_changes": _copied(state.peer_changes),
+        "instances": dict(state.instances),
+        "disagreements": repr(state.disagreements),
+        "definitions": repr(state.definitions),
+        "message_types": {
+            name: {key: _copied(value) for key, value in vars(message_type).items()}
+            for name, message_type in state.message_types.items()
+        },
+        "queues": {name: of_ledger(ledger) for name, ledger in state.queues.items()},
+    }
+
+
+def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
+    """Return everything that one queue's ledger knows."""
+    return {
+        "definition": ledger.definition,
+        "start": ledger.start,
+        "entered": to_ranges(ledger.entered),
+        "rows": {state: to_ranges(rows) for state, rows in ledger.rows.items()},
+        "delayed": {due_at_ms: to_ranges(rows) for due_at_ms, rows in ledger.delayed.items()},
+        "deferred": {until_ms: to_ranges(rows) for until_ms, rows in ledger.deferred.items()},
+        "reached": to_ranges(ledger.reached),
+        "expires": _times(ledger, ledger.expires),
+        "begun": _times(ledger, ledger.begun),
+        "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
+        "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},
+        "next_lease": ledger.next_lease,
+        "failed_expressions": ledger.failed_expressions,
+        "barriers": to_ranges(ledger.barriers),
+        "barriers_given_up": ledger.barriers_given_up,
+        "delivered": _counts(ledger.delivered, ledger.entered),
+        "cancelled": _counts(ledger.cancelled, ledger.entered),
+        "selection": _selection(ledger),
+        "lone_failures": _counts(ledger.lone_failures, ledger.entered),
+        "stuck": _copied(ledger.stuck),
+        "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
+        "paused": ledger.paused,
+        "ownership": _copied(ledger.ownership),
+        "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
+        "returned_counts": dict(ledger.returned_counts),
+    }
+
+
+def _times(ledger: QueueLedger, times: Expirations) -> dict[int, Any]:
+    """Return the times of what is in the queue; the others are forgotten when time passes, not when a record says so."""
+    in_queue = BitMap64.union(*(ledger.rows[state] for state in IN_QUEUE))
+    return {at_ms: to_ranges(rows & in_queue) for at_ms, rows in times.items() if rows.intersect(in_queue)}
+
+
+def _selection(ledger: QueueLedger) -> dict[str, Any]:
+    """Return the traits of what is in the queue or may come back; the others are forgotten some time or other."""
+    selection, standing = ledger.selection, ledger.standing
+    return {
+        "matches": {text: to_ranges(rows & standing) for text, rows in selection.matches.items()},
+        "priorities": [each.tolist() for each in selection.priorities.of(standing)],
+        "order_keys": [each.tolist() for each in selection.order_keys.keys_of(standing)],
+        "behind": to_ranges(selection.order_keys.behind),
+    }
+
+
+def _counts(counts: Counts, rows: BitMap64) -> dict[int, Any]:
+    return {count: to_ranges(part) for count, part in counts.split(rows) if count}
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {field.name: _copied(getattr(value, field.name)) for field in fields(value)}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, BitMap64):
+        return to_ranges(value)
+    if isinstance(value, dict):
+        return {key: _copied(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_copied(entry) for entry in value]
+    if is_dataclass(value):
+        return _plain(value)
+    return value
+
 
 #: Messages that are named of those that differ.
 _EXAMPLES = 3

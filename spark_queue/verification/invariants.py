@@ -3,28 +3,167 @@
 Three views of the same promises: of the folded state, of the control log as records (a second, simpler model, so that an
 error in the fold cannot hide itself), and of the control log against the message logs. Each function gives what is broken
 as sentences; an empty list is what everybody wants to see.
+
+What must always hold of a queue with a target depth (R79 to R84).
+What must hold of barriers (R68 to R73): in a queue's state, and in the records, whatever the fold thinks of them.
+What must hold of order keys in a queue's state (DESIGN 8).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import below, from_array, to_bitmap
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.message_files.relocation import merged_files
-from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.message_files.segment import Segment, from_record, merged_files
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import IN_QUEUE, State
+from spark_queue.core.state.lifecycle import ACTIVE, IN_QUEUE, State
+from spark_queue.core.state.ownership import Stage
 from spark_queue.ports import AddedFile, MessageLogEntry
-from spark_queue.verification.active_part import of_active_part
-from spark_queue.verification.barrier_order import BarrierOrder, of_barriers
-from spark_queue.verification.key_order import of_order_keys
-from spark_queue.verification.lives import MessageLives
+from spark_queue.verification.instances import MessageLives
+
+
+def of_active_part(ledger: QueueLedger) -> Iterator[str]:
+    """Yield what is broken: the active part is full as long as anything waits, and what comes up acknowledged is gone."""
+    inactive, target = ledger.rows[State.INACTIVE], ledger.definition.target_queue_depth
+    if inactive and sum(len(ledger.rows[state]) for state in ACTIVE) < max(target, 1):
+        yield f"{len(inactive)} message(s) are inactive, and the active part is not full"
+    deferred = BitMap64.union(BitMap64(), *ledger.deferred.values())
+    if not deferred.issubset(inactive) or sum(map(len, ledger.deferred.values())) != len(deferred):
+        yield "messages whose acknowledgement is deferred are not inactive, or are deferred twice"
+    if ledger.reached:
+        yield f"{len(ledger.reached)} message(s) were acknowledged before, came up, and are still there"
+
+
+@dataclass(slots=True)
+class _Line:
+    """One queue as a line of messages with barriers across it."""
+
+    #: Barriers that an `entered` record named, until their release; those of past messages in a new queue are in no record.
+    held: BitMap64 = field(default_factory=BitMap64)
+    released: BitMap64 = field(default_factory=BitMap64)
+    #: Messages that were granted, and have not left the queue.
+    present: BitMap64 = field(default_factory=BitMap64)
+    #: Dead letters, and those that came back from there: these may stand before a barrier that is long gone.
+    dead: BitMap64 = field(default_factory=BitMap64)
+    #: What each subscription was promised and has not received.
+    promised: dict[str, BitMap64] = field(default_factory=dict)
+
+
+def of_barriers(ledger: QueueLedger) -> Iterator[str]:
+    """Yield what is broken in a queue: what is held waits for something, nothing behind it is leased, what was released is gone."""
+    held = ledger.rows[State.HELD]
+    if not held.issubset(ledger.barriers):
+        yield f"message {(held - ledger.barriers).min()} is held and no barrier"
+    for rows in (ledger.rows[State.LEASED], ledger.rows[State.DELAYED]):
+        if held and rows and rows.max() > held.min():
+            yield f"message {rows.max()} was granted behind barrier {held.min()}, which is held"
+    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if (rows := ledger.rows[state])]
+    if held and ledger.subscriptions and not ledger.paused and min(waiting, default=held.max()) >= held.min():
+        yield f"barrier {held.min()} is held, though nothing stands before it and somebody subscribes"
+    gone = ledger.barriers & ledger.rows[State.REMOVED]
+    for name, subscription in ledger.subscriptions.items():
+        if not subscription.barriers.issubset(gone):
+            yield f"subscription '{name}' waits for a barrier that was not released"
+
+
+class BarrierOrder:
+    """Follows a control log and says what contradicts the order that barriers promise."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+
+    def follow(self, record: Record) -> Iterator[str]:
+        """Take the next record and give what it contradicts."""
+        for queue, ranges in record.detail.get("barriers", {}).items() if record.kind == Kind.ENTERED else ():
+            self._line(queue).held |= to_bitmap(ranges)
+        if record.kind == Kind.DEFINITIONS_APPLIED:
+            kept = record.detail["definitions"].get("queues", {})
+            resets = record.detail["resets"]
+            self._lines = {name: line for name, line in self._lines.items() if name in kept and name not in resets}
+        elif record.queue is not None:
+            yield from _follow(record, self._line(record.queue), to_bitmap(record.ranges))
+
+    def _line(self, queue: str) -> _Line:
+        return self._lines.setdefault(queue, _Line())
+
+
+def _follow(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
+    name = str(record.subscription)
+    match record.kind:
+        case Kind.BARRIER_RELEASED:
+            yield from _released(record, line, rows)
+        case Kind.BARRIER_RECEIVED:
+            yield from _not_promised(rows, line.promised.get(name, BitMap64()), f"received by '{name}'")
+            line.promised[name] = line.promised.get(name, BitMap64()) - rows
+        case Kind.UNSUBSCRIBED:
+            line.promised.pop(name, None)
+        case Kind.GRANTED | Kind.RESUMED if record.detail.get("barrier"):
+            yield from _not_promised(rows, line.promised.get(name, BitMap64())[:1], f"granted to '{name}'")
+        case Kind.GRANTED | Kind.RESUMED | Kind.RETURNED:
+            yield from _out_of_place(line, rows)
+            line.present |= rows
+        case Kind.REMOVED:
+            # What nobody holds may leave from behind a barrier: by hand, or by its age.
+            yield from _out_of_place(line, rows - line.dead, behind=record.lease is not None)
+            line.present -= rows
+            line.held -= rows
+            if record.reason in DEAD_LETTER_REASONS:
+                line.dead |= rows
+        case Kind.REPLICATED if record.detail["stage"] or record.detail["life"]:
+            # What another instance ended stands before no barrier any more; what it gave another life may stand before a gone one.
+            line.present -= rows
+            if record.detail["stage"] == Stage.DEAD or record.detail["life"]:
+                line.dead |= rows
+
+
+def _released(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
+    before = below(line.present | (line.held - rows), rows.max())
+    if before:
+        yield f"barrier {rows.max()} is released while message {before.min()} stands before it"
+    if rows.intersect(line.released):
+        yield f"barrier {(rows & line.released).min()} is released again"
+    line.held -= rows
+    line.released |= rows
+    for name in record.detail["subscriptions"]:
+        line.promised[name] = line.promised.get(name, BitMap64()) | rows
+
+
+def _not_promised(rows: BitMap64, promised: BitMap64, what: str) -> Iterator[str]:
+    if not rows.issubset(promised):
+        yield f"barrier {(rows - promised).min()} is {what}, which does not wait for it now"
+
+
+def _out_of_place(line: _Line, rows: BitMap64, *, behind: bool = True) -> Iterator[str]:
+    """Refuse messages before a barrier that is gone, and those `behind` one that is held."""
+    rows = rows - line.held
+    if behind and rows and line.held and rows.max() > line.held.min():
+        yield f"message {rows.max()} stands behind barrier {line.held.min()}, which is held"
+    late = below(rows, line.released.max()) - line.dead if line.released else BitMap64()
+    if late:
+        yield f"message {late.min()} was in the queue when barrier {line.released.max()} was released"
+
+
+def of_order_keys(ledger: QueueLedger) -> Iterator[str]:
+    """Yield what is broken in a queue: a key is held by one lease at most, and by what that lease has under way."""
+    order_keys = ledger.selection.order_keys
+    under_way = [order_keys.keys_of(ledger.outstanding(lease)) for lease in ledger.leases.values()]
+    if sum(len(rows) for rows, _ in under_way) != len(order_keys.under_lease) or any(
+        not from_array(rows).issubset(order_keys.under_lease) for rows, _ in under_way
+    ):
+        yield "the messages that hold their order keys are not exactly those that are under way"
+    holders = Counter(key for _, keys in under_way for key in set(keys.tolist()))
+    shared = [key for key, leases in holders.items() if leases > 1]
+    if shared:
+        yield f"{len(shared)} order key(s), first {shared[0]:016x}, are held by two leases at once"
 
 
 def of_state(state: JournalState) -> list[str]:

@@ -7,10 +7,8 @@ only for the rows and columns that are shown.
 from __future__ import annotations
 
 from spark_queue.core.replies import QueueStatus
-from spark_queue.views.explain import explain
-from spark_queue.views.explanation import MessageEvent, MessageHistory
-from spark_queue.views.point_in_time import PointInTime, point_in_time, queue_status
-from spark_queue.views.state_at import state_at
+from spark_queue.views.explain import MessageEvent, MessageHistory, explain
+from spark_queue.views.journal_view import PointInTime, point_in_time, queue_status, state_at
 from spark_queue.views.tables import read_view, view_schema
 
 __all__ = [

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.expression import Program, Wanted
-from spark_queue.expression.purposes import PURPOSES
+from spark_queue.expression.program import PURPOSES
 from tests.acceptance.expression_table import AGREED, COLUMNS, SCHEMA
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from spark_queue.core import commands
-from spark_queue.core.caller import Caller
+from spark_queue.core.commands import Caller
 from tests.acceptance.served_page import Served, visitor
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.dashboard_world import DashboardWorld

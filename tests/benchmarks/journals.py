@@ -19,15 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_queue import Journal
-from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.client.launcher import environment
+from spark_queue.client.coordinator_client import CoordinatorClient, environment
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.protocol import wire
-from spark_queue.protocol.start_options import Report, StartOptions
+from spark_queue.protocol.host import Report, StartOptions
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.planner import QueuePlanner
 

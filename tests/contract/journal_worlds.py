@@ -12,8 +12,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.journal.layout import Store
-from spark_queue.journal.message_compaction import MergeLimits, merge
-from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.message_upkeep import MergeLimits, MessageTableWork, merge
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import INSTANT

@@ -10,13 +10,12 @@ import pytest
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.relocation import moved_record
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, moved_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import ControlLog, JournalPort, MessageLogEntry
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest
 from tests import deciding
 from tests.contract.journal_worlds import DeltaWorld, MemoryWorld, World
 from tests.scenario.traits import PublishedMessage

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from spark_queue.cli.options import expressions_to_markdown, to_markdown
+from spark_queue.cli.arguments import expressions_to_markdown, to_markdown
 from spark_queue.expression import accepted
-from spark_queue.settings.tables import key_rows, option_rows
+from spark_queue.settings.registry import key_rows, option_rows
 from tests import ways_in
 from tests.docs import reference
 

@@ -26,7 +26,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.protocol import wire
-from spark_queue.protocol.start_options import Report, StartOptions
+from spark_queue.protocol.host import Report, StartOptions
 from tests.integration.faulty_coordinator import Faults
 from tests.source_tree import ROOT
 

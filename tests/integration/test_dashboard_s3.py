@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from spark_queue.dashboard.shown import machine_time
+from spark_queue.dashboard.formatting import machine_time
 from spark_queue.following.follower import JournalFollower
 from tests.integration.s3_server import BUCKET, SECRET, s3_server
 from tests.unit.dashboard.asking import Asker, asker_of, following

@@ -23,7 +23,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.protocol import wire
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.verification import invariants
-from spark_queue.views.state_at import state_at
+from spark_queue.views.journal_view import state_at
 from tests.integration.coordinator_world import DEADLINE_S, TOPIC, MakeWorld, Planner, World, request_id, wait_until_stopped
 from tests.integration.faulty_coordinator import Faults
 

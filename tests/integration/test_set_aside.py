@@ -13,12 +13,12 @@ import pytest
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import Candidate, elect, election_ports
-from spark_queue.coordinator.recovery import take_over
+from spark_queue.coordinator.process import take_over
 from spark_queue.errors import JournalError
 from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import open_journal
-from spark_queue.metrics.observing import LogObserver, observe_point
+from spark_queue.metrics.samples import LogObserver, observe_point
 from spark_queue.views import state_at
 from tests.integration.coordinator_world import MakeWorld
 

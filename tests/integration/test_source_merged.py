@@ -8,8 +8,7 @@ import pytest
 
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.message_compaction import MergeLimits, merge
-from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.message_upkeep import MergeLimits, MessageTableWork, merge
 from spark_queue.journal.open import open_journal
 from tests.integration.source_journal import MakeHome, Seen, SourceJournal, definitions, running, wait_until
 

@@ -11,8 +11,8 @@ import pytest
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-from spark_queue import configure_spark, delta_jars
-from spark_queue.session import worker_python
+from spark_queue import configure_spark
+from spark_queue.session import coordinates, found, worker_python
 from tests.source_tree import ROOT
 
 #: Four starts side by side on a busy machine; reached only when something hangs.
@@ -37,13 +37,13 @@ def test_session_settings_are_those_of_the_submitted_jobs() -> None:
 
 def test_coordinates_are_those_that_delta_would_resolve() -> None:
     settings = configure_spark_with_delta_pip(SparkSession.Builder())._options
-    assert delta_jars.coordinates() == settings["spark.jars.packages"]
+    assert coordinates() == settings["spark.jars.packages"]
 
 
 def test_jars_and_packages_of_the_caller_stay() -> None:
     builder = SparkSession.Builder().config("spark.jars", "own.jar")
     settings = configure_spark(builder, packages=["a:b:1", "c:d:2"])._options
-    assert settings["spark.jars"].split(",") == ["own.jar", *map(str, delta_jars.found())]
+    assert settings["spark.jars"].split(",") == ["own.jar", *map(str, found())]
     assert settings["spark.jars.packages"] == "a:b:1,c:d:2"
 
 
@@ -97,13 +97,13 @@ def test_four_sessions_that_start_at_once_on_an_empty_cache_fetch_once_and_all_w
     assert [session.returncode for session in sessions] == [0] * 4, told
     assert sum(text.count("are fetched into") for text in told) == 1
     [jars, lock] = sorted((tmp_path / "an empty cache" / "spark_queue").iterdir())
-    assert (lock.name, {path.name for path in jars.iterdir()}) == (f"{jars.name}.lock", {path.name for path in delta_jars.found()})
+    assert (lock.name, {path.name for path in jars.iterdir()}) == (f"{jars.name}.lock", {path.name for path in found()})
 
 
 def repository(place: Path) -> Path:
     """Lay the jars out as a Maven repository, of which Delta's needs the others, and give the settings that name it to Ivy."""
     modules = []
-    for jar in delta_jars.found():
+    for jar in found():
         # The name that Spark gives a jar: group_artifact-version.jar, where a group has no underscore.
         group, _, rest = jar.stem.partition("_")
         artifact, _, version = rest.rpartition("-")

@@ -10,14 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from spark_queue.core import commands
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
-from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, moved_record
 from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.state_codec import decode, encode
-from spark_queue.verification.state_digest import digest
+from spark_queue.journal.snapshot import decode, encode
+from spark_queue.verification.instances import digest
 from tests.deciding import claim
 from tests.model.bodies import Body, Files
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES, rules_of, tables_of

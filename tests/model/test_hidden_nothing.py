@@ -12,7 +12,7 @@ import pytest
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
-from spark_queue.protocol import codec
+from spark_queue.protocol import wire
 from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import World
 from tests.unit.coordinator.test_hidden import definitions, few
@@ -72,7 +72,7 @@ class Twins:
         self.number += 1
         request = self.draw.choice([command.__name__, str(self.number)])
         answers = [self._answer(world, command, {"request": request, **fields}) for world in self.worlds.values()]
-        first, second = ((codec.encode(reply), pieces) for reply, pieces in answers)
+        first, second = ((wire.encode(reply), pieces) for reply, pieces in answers)
         assert first == second, (command, fields)
         self.pass_by(self.draw.choice([0, 0, 1_000, 12_000]))
         return answers[0][0]

@@ -60,9 +60,7 @@ def _copy(place: Path) -> Path:
 
 
 def _is_caught(copy: Path, mutant: Mutant) -> bool:
-    path = copy / mutant.path
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(mutant.was, mutant.becomes), encoding="utf-8")
+    path, text = mutant.plant(copy)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "jobs"))), "PYTHONDONTWRITEBYTECODE": "1"}
     # As many worlds as show it, and those that do; a test run has more.

@@ -4,70 +4,63 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_COORDINATOR = "spark_queue/coordinator"
-_CORE = "spark_queue/core"
-_STATE = f"{_CORE}/state"
-_DECIDING = f"{_CORE}/deciding"
 _RECOVERY = ("tests/unit/coordinator/test_recovery.py",)
 _FAIRNESS = ("tests/unit/coordinator/test_loop_fairness.py",)
 
 BEGINNING = (
     Mutant(
         "what entered last is not looked at",
-        "spark_queue/journal/entering.py", "if message_type not in self._unchecked:", "if message_type in self._unchecked:",
+        "if message_type not in self._unchecked:", "if message_type in self._unchecked:",
         _RECOVERY,
     ),
     Mutant(
         "a reign reads files where they stood as it began",
-        f"{_COORDINATOR}/recovery.py", "    state.foresee(())\n", "",
-        _RECOVERY,
+        "    state.foresee(())\n", "",
+        _RECOVERY, within="_fold",
     ),
     Mutant(
         "a state from a snapshot asks somebody else for traits",
-        f"{_COORDINATOR}/recovery.py", "    state.traits = traits\n", "",
-        _RECOVERY,
+        "    state.traits = traits\n", "",
+        _RECOVERY, within="_fold",
     ),
     Mutant(
         "the newest claim is that of the snapshot",
-        f"{_STATE}/log_tail.py", "        if found is None and self.state is not None", "        if self.state is not None",
+        "        if found is None and self.state is not None", "        if self.state is not None",
         ("tests/unit/core/test_log_tail.py",),
     ),
     Mutant(
         "a trouble in a log is told for ever",
-        "spark_queue/journal/entering.py", "            self.trouble.pop(message_type, None)\n", "            pass\n",
+        "            self.trouble.pop(message_type, None)\n", "            pass\n",
         ("tests/unit/coordinator/test_loop_troubles.py",),
     ),
     Mutant(
         "the first of a group takes everything",
-        f"{_COORDINATOR}/loop.py", "        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)\n", "",
+        "        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)\n", "",
         _FAIRNESS,
     ),
     Mutant(
         "who hung up has a share",
-        f"{_COORDINATOR}/loop.py", "(call.request, commands.Next) and not call.abandoned()", "(call.request, commands.Next)",
+        "(call.request, commands.Next) and not call.abandoned()", "(call.request, commands.Next)",
         _FAIRNESS,
     ),
     Mutant(
         "what fell due during a commit waits for the next round",
-        f"{_COORDINATOR}/loop.py",
         "[] if due_ms is None else [due_ms]",
         "[] if due_ms is None or due_ms <= self._clock.now_ms() else [due_ms]",
         ("tests/unit/coordinator/test_loop_polls.py",),
     ),
     Mutant(
         "a process that slept ends leases before their holders are heard",
-        f"{_COORDINATOR}/loop.py", "- wait_ms > SLEPT_MS", "- wait_ms > 10**9", ("tests/unit/coordinator/test_loop_asleep.py",),
+        "- wait_ms > SLEPT_MS", "- wait_ms > 10**9", ("tests/unit/coordinator/test_loop_asleep.py",),
     ),
     Mutant(
         "a filter of which nothing is known sets its queue aside",
-        f"{_STATE}/journal_state.py",
         "        self._prepared.clear()\n        for text in texts:",
         "        self._prepared.clear()\n        for text in ():",
         ("tests/unit/core/test_troubles.py",),
     ),
     Mutant(
         "an overtaken planner makes the coordinator forget the newer one",
-        f"{_DECIDING}/delivery.py",
         "    if command.incarnation != subscription.incarnation:\n",
         "    work.sessions.keep(subscription.name, work.sessions.of(subscription.name, command.incarnation))\n"
         "    if command.incarnation != subscription.incarnation:\n",
@@ -75,23 +68,22 @@ BEGINNING = (
     ),
     Mutant(
         "a deposed reign folds the log of another and goes on (P7)",
-        f"{_COORDINATOR}/loop.py",
         "        control.check(epoch=self._epoch)\n        self._engine.begin_again", "        self._engine.begin_again",
         ("tests/unit/coordinator/test_loop_faults.py",),
     ),
     Mutant(
         "a poll whose caller hung up holds its thread for ever",
-        f"{_COORDINATOR}/loop.py", "                poll.call.answer(None)\n", "",
+        "                poll.call.answer(None)\n", "",
         ("tests/unit/coordinator/test_loop_polls.py",),
     ),
     Mutant(
         "a queue stays set aside although its message file is back",
-        f"{_COORDINATOR}/loop.py", "if self._entrance.is_file_back():", "if self._entrance.is_file_back() is None:",
+        "if self._entrance.is_file_back():", "if self._entrance.is_file_back() is None:",
         ("tests/unit/coordinator/test_loop_troubles.py",),
     ),
     Mutant(
         "callers of a coordinator that cannot recover are not told why",
-        f"{_COORDINATOR}/server.py", "        self._refusal = trouble\n", "        pass\n",
+        "        self._refusal = trouble\n", "        pass\n",
         ("tests/unit/coordinator/test_server.py",),
     ),
 )  # fmt: skip

@@ -27,9 +27,6 @@ from tests.mutants.strangers import STRANGERS
 from tests.mutants.times import TIMES
 from tests.mutants.values import VALUES
 
-_CORE = "spark_queue/core"
-_DECIDING = f"{_CORE}/deciding"
-_JOURNAL = "spark_queue/journal"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 _LOOP = ("tests/unit/coordinator",)
 _LOOP_WORLDS = ("tests/simulation/test_loop.py",)
@@ -62,43 +59,41 @@ MUTANTS: tuple[Mutant, ...] = (
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",
-        f"{_JOURNAL}/control_log.py", "        self._check(base + 1, known=base, epoch=epoch)\n", "",
+        "        self._check(base + 1, known=base, epoch=epoch)\n", "",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "the check overlooks what follows the own last commit",
-        f"{_JOURNAL}/control_log.py", "log_key(CONTROL, head + 1)) is not None:", "log_key(CONTROL, head + 2)) is not None:",
+        "log_key(CONTROL, head + 1)) is not None:", "log_key(CONTROL, head + 2)) is not None:",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "the check overlooks that the own commit was cleaned away",
-        f"{_JOURNAL}/control_log.py", "if standing is None or self._token.encode() not in standing:", "if standing == b'':",
+        "if standing is None or self._token.encode() not in standing:", "if standing == b'':",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "a refused swap passes for a commit",
-        f"{_JOURNAL}/control_log.py", "        if not created:\n", "        if created is None:\n",
+        "        if not created:\n", "        if created is None:\n",
         ("tests/contract/test_journal.py",),
     ),
     Mutant(
         "a reign writes after one whose outcome is unknown",
-        f"{_JOURNAL}/control_log.py", "        self._is_in_doubt = True\n", "        self._is_in_doubt = False\n",
+        "        self._is_in_doubt = True\n", "        self._is_in_doubt = False\n",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "a clean-up that slept trusts the log that it read before",
-        f"{_JOURNAL}/upkeep.py",
         "            named = listing(self._store, self._control.open_own(epoch=epoch))\n", "            named = files\n",
         ("tests/unit/journal/test_control_leftovers.py",),
     ),
     Mutant(
         "clean-up takes a young file for a leftover",
-        f"{_JOURNAL}/control_compaction.py", "if written_ms < settled_ms and key not in named", "if key not in named",
+        "if written_ms < settled_ms and key not in named", "if key not in named",
         ("tests/unit/journal/test_control_leftovers.py",),
     ),
     Mutant(
         "a zombie's stale merge is committed",
-        f"{_JOURNAL}/message_work.py",
         "            self.refresh()\n            if not set(removed) <= self.sizes().keys():\n"
         "                return False\n",
         "            delta.refresh(self.store, self.key, self._table)\n",
@@ -106,101 +101,97 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "two reigns have one epoch",
-        "spark_queue/coordinator/election.py", "epoch=1 if last is None else last.epoch + 1,",
+        "epoch=1 if last is None else last.epoch + 1,",
         "epoch=1 if last is None else last.epoch,",
         ("tests/unit/coordinator/test_election.py",),
     ),
     Mutant(
         "a deposed reign answers from memory (P7)",
-        "spark_queue/coordinator/loop.py",
         "        elif ready:\n            self._journal.control.check(epoch=self._epoch)\n", "",
         (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(
         "an answer leaves before its commit",
-        "spark_queue/coordinator/loop.py",
         "        self._ready.append((call, answer))\n", "        call.answer(answer.reply, answer.pieces)\n",
         (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(
         "a repeated request takes effect again",
-        "spark_queue/core/engine.py", "self.state.has_done(command.request):", "False:",
+        "self.state.has_done(command.request):", "False:",
         (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(
         "a new reign gives living holders no time to renew",
-        f"{_DECIDING}/timers.py", "work.now_ms + work.ledger.definition.lease_period_ms // 3", "work.now_ms",
+        "work.now_ms + work.ledger.definition.lease_period_ms // 3", "work.now_ms",
         _LOOP,
     ),
     Mutant(
         "what was published enters twice",
-        "spark_queue/journal/entering.py",
         "max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))",
         "self._read_until.get(message_type, -1)",
         _LOOP,
     ),
     Mutant(
         "a snapshot is applied to another record than its own",
-        f"{_JOURNAL}/snapshot.py", "if not records or header.last != _said(records[0]):", "if not records:",
+        "if not records or header.last != _said(records[0]):", "if not records:",
         ("tests/unit/journal/test_snapshot.py",),
     ),
     # Files and publishers.
     Mutant(
         "merging the control log leaves a file beside its copy",
-        f"{_JOURNAL}/control_compaction.py", "for group in groups for file in group]", "for group in groups for file in group[1:]]",
+        "for group in groups for file in group]", "for group in groups for file in group[1:]]",
         ("tests/unit/journal/test_control_compaction.py",),
     ),
     Mutant(
         "a merged file gives a message another's row",
-        f"{_CORE}/message_files/message_type.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
-        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
+        "first_row=row + segment.first - part.bookmark,", "first_row=row,",
+        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"), within="_move",
     ),
     Mutant(
         "traits of merged messages are read in another's row",
-        f"{_CORE}/message_files/relocation.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
-        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
+        "first_row=row + segment.first - part.bookmark,", "first_row=row,",
+        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"), within="of",
     ),
     Mutant(
         "retention lets go of what is leased or dead",
-        f"{_CORE}/retention.py", "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
-        (*_SCENARIOS, "tests/unit/journal/test_retention.py"),
+        "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
+        (*_SCENARIOS, "tests/unit/journal/test_retention.py"), within="_needed",
     ),
     Mutant(
         "a publisher's last message is taken twice",
-        f"{_JOURNAL}/commit.py", "        if last <= persisted:\n", "        if last < persisted:\n",
+        "        if last <= persisted:\n", "        if last < persisted:\n",
         ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
     ),
     Mutant(
         "a publisher's sequences are not looked up",
-        f"{_JOURNAL}/commit.py",
         "            if persisted is not None:\n", "            if persisted is not None and persisted < 0:\n",
         ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
     ),
     Mutant(
         "a stream's batch is not looked up",
-        f"{_JOURNAL}/commit.py", "files if seen is None or seen < identity.transaction[1] else ()", "files",
+        "files if seen is None or seen < identity.transaction[1] else ()", "files",
         ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
     ),
     Mutant(
         "a commit whose file was merged is made again",
-        f"{_JOURNAL}/commit.py", ".to_pylist()) | self._taken_away_after(base)\n", ".to_pylist())\n",
+        ".to_pylist()) | self._taken_away_after(base)\n", ".to_pylist())\n",
         ("tests/unit/journal/test_commit.py",),
     ),
     Mutant(
         "of a straddling batch one message is taken twice",
-        f"{_JOURNAL}/commit.py", "self._rewrite(new[0], after_sequence=persisted)",
+        "self._rewrite(new[0], after_sequence=persisted)",
         "self._rewrite(new[0], after_sequence=persisted - 1)",
         ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
     ),
     Mutant(
         "what an older holder of a publisher name commits last is not known to the newer one",
-        f"{_JOURNAL}/publisher.py", "            messages_key(message_type),\n            table,\n",
+        "            messages_key(message_type),\n            table,\n",
         "            messages_key(message_type),\n            open_messages(store, journal_id, message_type),\n",
         ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
     ),
     Mutant(
         "the older holder of a publisher name goes on",
-        f"{_JOURNAL}/commit.py", "        if newest != own:\n", "        if newest < own:\n",
+        "        if newest != own:\n", "        if newest < own:\n",
         ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
     ),
 )  # fmt: skip

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CORE = "spark_queue/core"
-_DECIDING = f"{_CORE}/deciding"
-_STATE = f"{_CORE}/state"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 CORE = (
     Mutant(
         "a run of what is there ends where what another has kept fills the queue's backlog (R31)",
-        f"{_DECIDING}/granting.py",
         "(len(kept) >= left or kept.intersect(rows))",
         "kept.intersect(rows)",
         ("tests/unit/coordinator/test_loop_fairness.py",),
     ),
     Mutant(
         "messages are claimed before it is known whether a filter can be asked of all",
-        f"{_DECIDING}/manual_settlement.py",
         "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n",
         "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n"
         "    claim(work, work.matching(command.where, lost))\n",
@@ -27,7 +22,6 @@ CORE = (
     ),
     Mutant(
         "a subscription ends before it is known what its new owner may see",
-        f"{_DECIDING}/delivery.py",
         "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n"
         "    known = hand_to_caller(work, known)\n",
         "    known = hand_to_caller(work, known)\n"
@@ -36,42 +30,36 @@ CORE = (
     ),
     Mutant(
         "a repeat is forgotten after as many calls of planners as are remembered",
-        f"{_STATE}/done_requests.py",
         " and record.at_ms >= self._newest_since_ms + _KEPT_MS:",
         ":",
         ("tests/unit/core/test_engine.py",),
     ),
     Mutant(
         "a stream without a subscription is taken for a view until it starts",
-        "spark_queue/source/loading.py",
         "names_of(Purpose.QUEUE_STREAM) - names_of(Purpose.VIEW_BATCH)",
         'frozenset({"subscription"})',
         ("tests/unit/source/test_reads.py",),
     ),
     Mutant(
         "who cannot fold a log claims it all the same",
-        "spark_queue/coordinator/election.py",
         "    past.refuse_newer(candidate.path)\n",
         "",
         ("tests/unit/coordinator/test_election.py",),
     ),
     Mutant(
         "what another queue is due for is forgotten where a queue ends",
-        f"{_CORE}/engine.py",
         "                self._agenda.note(self.state.queues_changed_by(record))\n                self.begun += 1\n",
         "                self.begun += 1\n",
         _SCENARIOS,
     ),
     Mutant(
         "every poll asks every queue when something is due",
-        "spark_queue/core/deciding/agenda.py",
         "self._changed[follower] = self._changed[follower], {}",
         "self._changed[follower] = self._changed[follower], self._changed[follower]",
         ("tests/unit/coordinator/test_many_queues.py",),
     ),
     Mutant(
         "a count is kept in one bitmap for each delivery",
-        f"{_CORE}/bitmaps/counts.py",
         "            rows = carried\n",
         "            rows = carried or rows\n",
         ("tests/unit/core/test_counts.py",),

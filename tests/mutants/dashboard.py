@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_DASHBOARD = "spark_queue/dashboard"
-_GUARD = f"{_DASHBOARD}/guard.py"
 _FUZZED = ("tests/unit/dashboard/test_fuzzed_pages.py",)
 _CHANGES = ("tests/unit/dashboard/test_changes.py", "tests/unit/dashboard/test_change_rights.py")
 _GUARDED = ("tests/unit/dashboard/test_guard.py",)
@@ -15,116 +13,112 @@ _SCRAPING = ("tests/unit/metrics/test_scraping.py",)
 DASHBOARD: tuple[Mutant, ...] = (
     Mutant(
         "a form changes something without the token of its session",
-        f"{_DASHBOARD}/change_site.py", "        await self._pages.refuse_strange_form(request)\n", "",
-        (*_CHANGES, *_FUZZED),
+        "        await self._pages.refuse_strange_form(request)\n", "",
+        (*_CHANGES, *_FUZZED), within="_admitted",
     ),
     Mutant(
         "one form token holds for all sessions",
-        _GUARD, "hmac.new(self._secret, session.encode(), hashlib.sha256)", "hmac.new(self._secret, b'form', hashlib.sha256)",
+        "hmac.new(self._secret, session.encode(), hashlib.sha256)", "hmac.new(self._secret, b'form', hashlib.sha256)",
         (*_SESSIONS, *_FUZZED),
     ),
     Mutant(
         "any token logs in",
-        _GUARD, "lambda: hmac.compare_digest(given.encode(), self.token.encode())", "lambda: bool(given)",
+        "lambda: hmac.compare_digest(given.encode(), self.token.encode())", "lambda: bool(given)",
         _FUZZED,
     ),
     Mutant(
         "any cookie of the name is a session",
-        _GUARD, "return key if self.sessions.holds(key) else None", "return key or None",
+        "return key if self.sessions.holds(key) else None", "return key or None",
         _FUZZED,
     ),
     Mutant(
         "what somebody searched for stands on the page as it came",
-        f"{_DASHBOARD}/templates/messages.html",
         'id="where" name="where" value="{{ where }}"', 'id="where" name="where" value="{{ where | safe }}"',
         _FUZZED,
     ),
     Mutant(
         "the error of dead letters stands on the page as it came",
-        f"{_DASHBOARD}/templates/dead_letters.html", '<pre>{{ group.error or', '<pre>{{ group.error | safe or',
+        '<pre>{{ group.error or', '<pre>{{ group.error | safe or',
         ("tests/unit/dashboard/test_pages.py",),
     ),
     Mutant(
         "the page answers under every name",
-        _GUARD, 'request.headers.get("host", "").lower() not in access.hosts:', 'request.headers.get("host", "") == "":',
+        'request.headers.get("host", "").lower() not in access.hosts:', 'request.headers.get("host", "") == "":',
         _GUARDED,
     ),
     Mutant(
         "forms of other sites are taken",
-        _GUARD, "if not _is_own(request.headers, access):", "if request.headers is None:",
+        "if not _is_own(request.headers, access):", "if request.headers is None:",
         _GUARDED,
     ),
     Mutant(
         "answers carry no policy",
-        _GUARD, '    "Content-Security-Policy": POLICY,\n', "",
+        '    "Content-Security-Policy": POLICY,\n', "",
         _GUARDED,
     ),
     Mutant(
         "forms with files are read, in any encoding that they name",
-        _GUARD, '.partition(";")[0].strip().lower() != _FORM:', '== "":',
+        '.partition(";")[0].strip().lower() != _FORM:', '== "":',
         _FUZZED,
     ),
     Mutant(
         "what is only asked of a redrive is done",
-        f"{_DASHBOARD}/changes.py", "bookmarks=self.rows, dry_run=True)", "bookmarks=self.rows, dry_run=False)",
+        "bookmarks=self.rows, dry_run=True)", "bookmarks=self.rows, dry_run=False)",
         _CHANGES,
     ),
     Mutant(
         "another number than was shown is confirmed",
-        f"{_DASHBOARD}/change_site.py", 'if form.get("confirmed") == str(count) and count:', 'if "confirmed" in form and count:',
+        'if form.get("confirmed") == str(count) and count:', 'if "confirmed" in form and count:',
         _CHANGES,
     ),
     Mutant(
         "hidden bodies are shown in a list",
-        f"{_DASHBOARD}/journal_site.py",
         "values, trouble = ([], None) if self._pages.hides_bodies else", "values, trouble = ([], None) if not chosen.rows else",
         _FUZZED,
     ),
     Mutant(
         "a path leads to files beside those of pages",
-        f"{_DASHBOARD}/app.py", "if name not in _STATIC:", 'if name == "":',
+        "if name not in _STATIC:", 'if name == "":',
         _FUZZED,
     ),
     Mutant(
         "logging out leaves the session",
-        f"{_DASHBOARD}/app.py", '        self._pages.access.sessions.end(self._pages.access.session_of(request) or "")\n', "",
+        '        self._pages.access.sessions.end(self._pages.access.session_of(request) or "")\n', "",
         _SESSIONS,
     ),
     Mutant(
         "a session lasts for ever",
-        f"{_DASHBOARD}/sessions.py",
         "return begun_ms is not None and self._clock.monotonic_ms() - begun_ms < LENGTH_MS", "return begun_ms is not None",
         _SESSIONS,
     ),
     Mutant(
         "the cookie is sent without TLS, too",
-        f"{_DASHBOARD}/app.py",
         'samesite="strict", secure=access.is_secure, path="/")', 'samesite="strict", secure=False, path="/")',
         ("tests/integration/test_dashboard_tls.py",),
     ),
     Mutant(
         "metrics are told under every name",
-        "spark_queue/metrics/prometheus.py", "None if reaches_others(host) else host_headers(host, server.port)", "None",
+        "None if reaches_others(host) else host_headers(host, server.port)", "None",
         _SCRAPING,
     ),
     Mutant(
         "metrics are told beyond this host without a token",
-        "spark_queue/coordinator/metrics.py", "lambda: logins.is_own(header)", "lambda: True",
+        "lambda: logins.is_own(header)", "lambda: True",
         _SCRAPING,
     ),
     Mutant(
         "metrics leave this host without TLS",
-        "spark_queue/coordinator/metrics.py", "tls_context(cert, key) if reaches_others", "tls_context(cert, key) if False",
+        "tls_context(cert, key) if reaches_others", "tls_context(cert, key) if False",
         _SCRAPING,
     ),
     Mutant(
         "a certificate that was replaced is never used",
-        "spark_queue/protocol/http_ports.py", "if self._versions() != self._known:", "if self._versions() is None:",
+        "if self._versions() != self._known:", "if self._versions() is None:",
         ("tests/unit/protocol/test_http_ports.py",),
     ),
     Mutant(
         "who says a byte at a time keeps a place for ever",
-        "spark_queue/metrics/scraping.py", "if until_s <= now_s]", "if until_s <= 0]",
+        "if until_s <= now_s]", "if until_s <= 0]",
         _SCRAPING,
     ),
 )  # fmt: skip

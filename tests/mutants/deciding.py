@@ -4,253 +4,240 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CORE = "spark_queue/core"
-_STATE = f"{_CORE}/state"
-_FOLDS = f"{_STATE}/folds"
-_DECIDING = f"{_CORE}/deciding"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 DECIDING = (
     # The delivery protocol (P1 to P6).
     Mutant(
         "an older planner start takes the subscription back (P1)",
-        f"{_DECIDING}/delivery.py", "known is not None and incarnation < known.incarnation:",
+        "known is not None and incarnation < known.incarnation:",
         "known is not None and incarnation < (0, 0):",
         _SCENARIOS,
     ),
     Mutant(
         "a call that was overtaken acts (P1)",
-        f"{_DECIDING}/delivery.py", "    if call < newest:\n", "    if call < 0:\n",
+        "    if call < newest:\n", "    if call < 0:\n",
         _SCENARIOS,
     ),
     Mutant(
         "a lease goes on claiming what another has been granted (P2)",
-        f"{_FOLDS}/leases.py", "    ledger.drop_recoverable(held, but=None)\n", "",
+        "    ledger.drop_recoverable(held, but=None)\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "a resume brings back what others have taken (P2)",
-        f"{_DECIDING}/delivery.py", "    came_back = in_queue(work, lease.recoverable) - lease.leased - later\n",
+        "    came_back = in_queue(work, lease.recoverable) - lease.leased - later\n",
         "    came_back = lease.rows - lease.leased\n",
         _SCENARIOS,
     ),
     Mutant(
         "every resume counts as a delivery (P3)",
-        f"{_FOLDS}/leases.py", '    if record.detail["counted"]:\n', "    if True:\n",
+        '    if record.detail["counted"]:\n', "    if True:\n",
         _SCENARIOS,
     ),
     Mutant(
         "what an older run staged outlives the take-over (P4)",
-        f"{_FOLDS}/leases.py", "        lease.staged.clear()\n    lease.rows", "        pass\n    lease.rows",
+        "        lease.staged.clear()\n    lease.rows", "        pass\n    lease.rows",
         _SCENARIOS,
     ),
     Mutant(
         "a late proof does not take its dead letter back (P5)",
-        f"{_FOLDS}/endings.py", "but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)", "but=None)",
+        "but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)", "but=None)",
         _SCENARIOS,
     ),
     Mutant(
         "a late proof takes back a letter that somebody has taken (P5)",
-        f"{_DECIDING}/settlement.py", "dead -= letters.entered - letters.rows[State.AVAILABLE] -",
+        "dead -= letters.entered - letters.rows[State.AVAILABLE] -",
         "dead -= letters.entered - letters.entered -",
         _SCENARIOS,
     ),
     Mutant(
         "a goodbye gives back what Spark may have committed (P6)",
-        f"{_DECIDING}/session.py", "self.started == lease.number != self.returned", "self.started == lease.number",
+        "self.started == lease.number != self.returned", "self.started == lease.number",
         _SCENARIOS,
     ),
     Mutant(
         "a goodbye gives back what an older planner start may have committed (P6)",
-        f"{_DECIDING}/session.py", "and not lease.resumed and", "and",
+        "and not lease.resumed and", "and",
         _SCENARIOS,
     ),
     Mutant(
         "a repeated next grants another lease",
-        f"{_DECIDING}/delivery.py", "lease is not None and lease.number > command.finished:",
+        "lease is not None and lease.number > command.finished:",
         "lease is not None and lease.number > command.finished + 1:",
         _SCENARIOS,
     ),
     Mutant(
         "a proof acknowledges in explicit mode",
-        f"{_DECIDING}/delivery.py", "acknowledges=subscription.ack_mode == AUTO", "acknowledges=True",
-        _SCENARIOS,
+        "acknowledges=subscription.ack_mode == AUTO", "acknowledges=True",
+        _SCENARIOS, within="next_lease",
     ),
     Mutant(
         "two planner starts read an at-most-once lease",
-        f"{_DECIDING}/delivery.py",
         "return lease.rows if lease.handed_to == session.incarnation else BitMap64()", "return lease.rows",
         _SCENARIOS,
     ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",
-        f"{_DECIDING}/timers.py", "each.due_at_ms <= work.now_ms]", "each.due_at_ms < work.now_ms]",
+        "each.due_at_ms <= work.now_ms]", "each.due_at_ms < work.now_ms]",
         _SCENARIOS,
     ),
     Mutant(
         "a dead at-most-once consumer keeps its keys (R31)",
-        f"{_FOLDS}/leases.py",
         "    ledger.selection.order_keys.leave(rows)\n    ledger.returned_counts",
         "    ledger.returned_counts",
         _SCENARIOS,
     ),
     Mutant(
         "what lapsed at most once is read behind its key's younger messages",
-        f"{_DECIDING}/delivery.py", " and not (lease.lapsed and queue.order_key is not None)", "",
+        " and not (lease.lapsed and queue.order_key is not None)", "",
         _SCENARIOS,
     ),
     Mutant(
         "renewals have no limit",
-        f"{_DECIDING}/delivery.py",
         "lease.begun_at_ms + queue.lease_renewal_limit_ms", "work.now_ms + queue.lease_renewal_limit_ms",
         _SCENARIOS,
     ),
     Mutant(
         "a message expires while it is leased",
-        f"{_DECIDING}/timers.py",
         "_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)",
         "_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.LEASED)",
         _SCENARIOS,
     ),
     Mutant(
         "a count is taken back from messages that had none",
-        f"{_CORE}/bitmaps/counts.py", "        rows = self.at_least(1, rows)\n        for", "        for",
+        "        rows = self.at_least(1, rows)\n        for", "        for",
         ("tests/unit/core/test_counts.py",),
     ),
     Mutant(
         "a message is delivered once too often",
-        f"{_DECIDING}/settlement.py", "delivered.at_least(maximum + undelivered,", "delivered.at_least(maximum + 1 + undelivered,",
+        "delivered.at_least(maximum + undelivered,", "delivered.at_least(maximum + 1 + undelivered,",
         _SCENARIOS,
     ),
     Mutant(
         "a message is cancelled once too often",
-        f"{_DECIDING}/settlement.py",
         "work.ledger.cancelled.at_least(limit, rows)", "work.ledger.cancelled.at_least(limit + 1, rows)",
         _SCENARIOS,
     ),
     Mutant(
         "a redrive takes what is leased in the dead-letter queue",
-        f"{_DECIDING}/redriving.py",
         " & free_letters(work.state, command.queue)\n    if free:", " & work.ledger.rows[State.DEAD]\n    if free:",
         (*_SCENARIOS, "tests/unit/client/test_redrive.py"),
     ),
     # Who is given what.
     Mutant(
         "the queue's backlog counts nothing",
-        f"{_DECIDING}/shares.py", "ledger.definition.max_backlog - backlogs.total() if", "ledger.definition.max_backlog if",
+        "ledger.definition.max_backlog - backlogs.total() if", "ledger.definition.max_backlog if",
         _SCENARIOS,
     ),
     Mutant(
         "a subscription's backlog counts nothing",
-        f"{_DECIDING}/shares.py", "backlog_limit(ledger, subscription) - backlogs[subscription.name]",
+        "backlog_limit(ledger, subscription) - backlogs[subscription.name]",
         "_backlog_limit(ledger, subscription)",
         _SCENARIOS,
     ),
     Mutant(
         "the lowest priority comes first",
-        f"{_CORE}/bitmaps/priority.py", "sorted(self._levels.items(), reverse=True)", "sorted(self._levels.items())",
+        "sorted(self._levels.items(), reverse=True)", "sorted(self._levels.items())",
         ("tests/unit/core/test_priority.py",),
     ),
     Mutant(
         "what has no priority comes first",
-        f"{_CORE}/bitmaps/priority.py",
         "        if len(taken) < count:\n", "        if taken := oldest(rows - self.ranked, count):\n",
         ("tests/unit/core/test_priority.py",),
     ),
     Mutant(
         "under another order key a dead letter keeps its key",
-        f"{_FOLDS}/definitions.py", "order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])",
+        "order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])",
         "order_keys.leave(ledger.rows[State.REMOVED])",
         _SCENARIOS,
     ),
     Mutant(
         "at most once, what waits and expires or is purged keeps its key",
-        f"{_STATE}/ledger.py", "not (self.definition.at_most_once and state is State.LEASED)", "not self.definition.at_most_once",
+        "not (self.definition.at_most_once and state is State.LEASED)", "not self.definition.at_most_once",
         _SCENARIOS,
     ),
     Mutant(
         "a subscription's filter selects nothing",
-        f"{_STATE}/selection.py", "return rows if text is None else rows & self.matches[text]", "return rows",
+        "return rows if text is None else rows & self.matches[text]", "return rows",
         _SCENARIOS,
     ),
     Mutant(
         "messages pass a barrier",
-        f"{_DECIDING}/barrier.py", "    return below(rows, held.min()) if held else rows\n", "    return rows\n",
+        "    return below(rows, held.min()) if held else rows\n", "    return rows\n",
         _SCENARIOS,
     ),
     Mutant(
         "a barrier waits for available messages only",
-        f"{_DECIDING}/barrier.py", "for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if",
+        "for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if",
         "for state in (State.AVAILABLE, State.INACTIVE) if",
-        _SCENARIOS,
+        _SCENARIOS, within="release",
     ),
     Mutant(
         "a barrier is received again and again",
-        f"{_DECIDING}/barrier.py", "        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n",
+        "        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n",
         _SCENARIOS,
     ),
     Mutant(
         "round-robin begins with who was served last",
-        f"{_DECIDING}/fairness.py", "each.position <= self.last,", "each.position < self.last,",
+        "each.position <= self.last,", "each.position < self.last,",
         ("tests/unit/core/test_fairness.py",),
     ),
     Mutant(
         "a share is kept for ever",
-        f"{_DECIDING}/shares.py", "            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:\n",
+        "            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:\n",
         "            if now_ms:\n",
         _SCENARIOS,
     ),
     Mutant(
         "strict leasing lets everybody settle",
-        f"{_DECIDING}/manual_settlement.py",
         '    if ledger.definition.leasing == "strict":\n', '    if ledger.definition.leasing == "none":\n',
         _SCENARIOS,
     ),
     Mutant(
         "the active part is refilled without regard to what is in it",
-        f"{_STATE}/depth.py", "    room = target - _active(ledger) if target", "    room = target if target",
+        "    room = target - _active(ledger) if target", "    room = target if target",
         _SCENARIOS,
     ),
     Mutant(
         "an acknowledgement before activation is forgotten",
-        f"{_STATE}/depth.py", "    deferred = ledger.deferred_after(now_ms)\n", "    deferred = BitMap64()\n",
+        "    deferred = ledger.deferred_after(now_ms)\n", "    deferred = BitMap64()\n",
         _SCENARIOS,
     ),
     Mutant(
         "an acknowledgement before activation counts where what waits before it just fills the active part",
-        f"{_STATE}/depth.py", "len(waiting) < room", "len(waiting) <= room",
+        "len(waiting) < room", "len(waiting) <= room",
         _SCENARIOS,
     ),
     Mutant(
         "an acknowledgement before activation never lapses",
-        f"{_STATE}/ledger.py", "in self.deferred.items() if until_ms > now_ms))", "in self.deferred.items() if until_ms > 0))",
+        "in self.deferred.items() if until_ms > now_ms))", "in self.deferred.items() if until_ms > 0))",
         _SCENARIOS,
     ),
     Mutant(
         "a barrier is received twice",
-        f"{_DECIDING}/barrier.py", "    if not lease.rows & subscription.barriers:\n        return\n", "",
+        "    if not lease.rows & subscription.barriers:\n        return\n", "",
         ("tests/unit/core/test_isolation.py",),
     ),
     Mutant(
         "of two that come next in line, one that is further back gets the message",
-        f"{_DECIDING}/fairness.py", "enumerate(_below(low + 1, slots))", "enumerate(_below(low + 2, slots))",
+        "enumerate(_below(low + 1, slots))", "enumerate(_below(low + 2, slots))",
         ("tests/unit/core/test_fairness.py",),
     ),
     Mutant(
         "when old matches are forgotten, a filter lets in what it had kept out",
-        f"{_STATE}/selection.py", "            members &= rows\n", "            members |= rows\n",
-        ("tests/unit/core/test_selection.py",),
+        "            members &= rows\n", "            members |= rows\n",
+        ("tests/unit/core/test_selection.py",), within="Selection",
     ),
     Mutant(
         "asking how many dead letters there are loses those that were settled",
-        f"{_STATE}/letters.py",
         "ledger.rows[State.DEAD].copy(), ledger.definition", "ledger.rows[State.DEAD], ledger.definition",
         ("tests/unit/core/test_status.py",),
     ),
     Mutant(
         "each start of a coordinator records leases that hold nothing",
-        f"{_DECIDING}/timers.py", " if work.ledger.outstanding(lease)]:", "]:",
+        " if work.ledger.outstanding(lease)]:", "]:",
         ("tests/unit/core/test_engine.py",),
     ),
 )  # fmt: skip

@@ -4,99 +4,95 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CORE = "spark_queue/core"
-_STATE = f"{_CORE}/state"
-_FOLDS = f"{_STATE}/folds"
-_DECIDING = f"{_CORE}/deciding"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 FAILING = (
     Mutant(
         "the alarm comes one message late",
-        f"{_STATE}/alarm.py", "SUSPECTS_LIMIT = 3", "SUSPECTS_LIMIT = 4",
+        "SUSPECTS_LIMIT = 3", "SUSPECTS_LIMIT = 4",
         _SCENARIOS,
     ),
     Mutant(
         "a failing batch is not halved",
-        f"{_DECIDING}/delivery.py", "oldest(rows, (len(rows) + 1) // 2)", "oldest(rows, len(rows) - 1)",
+        "oldest(rows, (len(rows) + 1) // 2)", "oldest(rows, len(rows) - 1)",
         _SCENARIOS,
     ),
     Mutant(
         "the grant after a failed batch is as large",
-        f"{_DECIDING}/trying.py", "oldest(piece, max(1, len(piece) // 2))", "oldest(piece, len(piece))",
+        "oldest(piece, max(1, len(piece) // 2))", "oldest(piece, len(piece))",
         _SCENARIOS,
     ),
     Mutant(
         "what succeeded is searched again for what fails",
-        f"{_FOLDS}/leases.py", "        subscription.failed -= lease.rows\n", "",
+        "        subscription.failed -= lease.rows\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "what failed alone is granted with others",
-        f"{_DECIDING}/granting.py", "    rows = without_lone(ledger, rows)\n", "",
+        "    rows = without_lone(ledger, rows)\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "what failed alone comes before all others",
-        f"{_DECIDING}/trying.py", "if lone and not (others and subscription.tried_lone):", "if lone:",
+        "if lone and not (others and subscription.tried_lone):", "if lone:",
         _SCENARIOS,
     ),
     Mutant(
         "what failed alone comes back after a second, whenever it failed last",
-        f"{_DECIDING}/isolation.py", "backoff.delay_ms(work.ledger.lone_failures.of(rows.min()))", "backoff.delay_ms(0)",
+        "backoff.delay_ms(work.ledger.lone_failures.of(rows.min()))", "backoff.delay_ms(0)",
         _SCENARIOS,
     ),
     Mutant(
         "what is redriven is tried alone",
-        f"{_STATE}/ledger.py", "        self.lone_failures.forget(part)\n", "",
+        "        self.lone_failures.forget(part)\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "what is suspected is tried again while there are others",
-        f"{_DECIDING}/trying.py", "    rows = (rows - BitMap64(subscription.suspects)) or rows\n", "",
+        "    rows = (rows - BitMap64(subscription.suspects)) or rows\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "what failed alone before speaks against the sink",
-        f"{_STATE}/lease.py", "sum(not each.lone_failures for each in self.suspects.values())", "len(self.suspects)",
+        "sum(not each.lone_failures for each in self.suspects.values())", "len(self.suspects)",
         _SCENARIOS,
     ),
     Mutant(
         "one subscription's success speaks for another's sink",
-        f"{_FOLDS}/leases.py", "        subscription.suspects.clear()\n",
+        "        subscription.suspects.clear()\n",
         "        for each in ledger.subscriptions.values():\n            each.suspects.clear()\n",
         _SCENARIOS,
     ),
     Mutant(
         "an alarm stops every subscription",
-        f"{_DECIDING}/granting.py", "    alarm = subscription.alarm\n",
+        "    alarm = subscription.alarm\n",
         "    alarm = next((each.alarm for each in ledger.subscriptions.values() if each.is_stopped), None)\n",
-        _SCENARIOS,
+        _SCENARIOS, within="_is_paused",
     ),
     Mutant(
         "after an alarm its suspects are tried alone",
-        f"{_STATE}/ledger.py", "        self.lone_failures.set(rows, known.lone_failures)\n", "",
+        "        self.lone_failures.set(rows, known.lone_failures)\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "a dead letter is part of the batch that failed",
-        f"{_FOLDS}/endings.py", "rows | (lease.recoverable - ledger.rows[State.DEAD])", "rows | lease.recoverable",
+        "rows | (lease.recoverable - ledger.rows[State.DEAD])", "rows | lease.recoverable",
         _SCENARIOS,
     ),
     Mutant(
         "batches that had to get smaller stay small",
-        f"{_FOLDS}/leases.py", "doubled = subscription.isolation_limit * 2", "doubled = subscription.isolation_limit",
+        "doubled = subscription.isolation_limit * 2", "doubled = subscription.isolation_limit",
         _SCENARIOS,
     ),
     Mutant(
         "a message that fails alone six times is no alarm",
-        f"{_STATE}/status.py", "at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)",
+        "at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)",
         "at_least(LONE_FAILURES_LIMIT + 2, ledger.entered)",
-        ("tests/unit/coordinator/test_alarm_bell.py",),
+        ("tests/unit/coordinator/test_alarm_bell.py",), within="alarms",
     ),
     Mutant(
         "where it is tried who is to blame, a message goes beyond the backlogs",
-        f"{_DECIDING}/granting.py", "if min(room, left) <= 0 or not rows:", "if not rows:",
+        "if min(room, left) <= 0 or not rows:", "if not rows:",
         _SCENARIOS,
     ),
 )  # fmt: skip

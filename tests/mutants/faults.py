@@ -4,85 +4,76 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_STATE = "spark_queue/core/state"
-_DECIDING = "spark_queue/core/deciding"
-_ENGINE = "spark_queue/core/engine.py"
 _TESTS = ("tests/unit/coordinator/test_loop_faults.py",)
 
 FAULTS = (
     Mutant(
         "a reign goes on with what a fault left half done",
-        f"{_STATE}/faults.py", "        if self._state.raises_faults:\n", "        if not self._state:\n",
+        "        if self._state.raises_faults:\n", "        if not self._state:\n",
         _TESTS,
     ),
     Mutant(
         "a command that raises before it records sets its queue aside",
-        _ENGINE, "            if self.begun != begun:\n", "            if self.begun >= begun:\n",
+        "            if self.begun != begun:\n", "            if self.begun >= begun:\n",
         _TESTS,
     ),
     Mutant(
         "what was set aside stays so when it is revived",
-        "spark_queue/core/message_files/relocation.py", "self._revived.get(queue, -1) > after", "False",
+        "self._revived.get(queue, -1) > after", "False",
         _TESTS,
     ),
     Mutant(
         "a start that meets a fault does not record it",
-        _ENGINE, "            self.set_aside(queue, fault, now_ms=now_ms)\n", "            pass\n",
+        "            self.set_aside(queue, fault, now_ms=now_ms)\n", "            pass\n",
         _TESTS,
     ),
     Mutant(
         "a place in the order of planners is given twice (P1)",
-        f"{_DECIDING}/session.py",
         "        self.heard_at_ms.clear()\n", "        self.heard_at_ms.clear()\n        self._drawn = 0\n",
         _TESTS,
     ),
     Mutant(
         "what entered beside a fault is never read again",
-        "spark_queue/journal/entering.py", "        self._read_until.clear()\n", "",
+        "        self._read_until.clear()\n", "",
         _TESTS,
     ),
     Mutant(
         "other definitions reset a queue that is set aside",
-        f"{_DECIDING}/alteration.py",
         " if name not in state.queues and name not in state.troubles}", " if name not in state.queues}",
         _TESTS,
     ),
     Mutant(
         "a queue is altered while it is set aside",
-        f"{_DECIDING}/alteration.py", " or name in resets or then != now:", ":",
+        " or name in resets or then != now:", ":",
         _TESTS,
     ),
     Mutant(
         "a letter dies with the queue that it goes to",
-        f"{_DECIDING}/removal.py", "            if home is not None:\n", "            if work.dead_letters is not None:\n",
+        "            if home is not None:\n", "            if work.dead_letters is not None:\n",
         _TESTS,
     ),
     Mutant(
         "a late proof takes back letters that somebody may have",
-        f"{_DECIDING}/settlement.py", "BitMap64() if work.are_letters_unknown else ", "",
+        "BitMap64() if work.are_letters_unknown else ", "",
         _TESTS,
     ),
     Mutant(
         "a lone message that is claimed has no time at which it was due",
-        f"{_DECIDING}/trying.py",
         "rows if since_ms is None else rows & ledger.delayed[since_ms]", "rows & ledger.delayed[since_ms]",
         ("tests/unit/core/test_proxied_transfer.py",),
     ),
     Mutant(
         "a call that was refused before another fault is never answered",
-        "spark_queue/coordinator/loop.py",
         "                self._ready += [each for each in refused if not each[0].is_answered]\n", "                continue\n",
         _TESTS,
     ),
     Mutant(
         "a filter is set where none is evaluated",
-        f"{_DECIDING}/subscribing.py",
         "    if work.ledger.definition.underlying_topic is None:\n", "    if work.ledger.definition.message_type is None:\n",
         ("tests/unit/coordinator/test_hidden.py",),
     ),
     Mutant(
         "a column is appended for definitions that are refused",
-        "spark_queue/coordinator/commands.py",
         "                self._journal.check_message_table", "                self._journal.create_message_table",
         ("tests/unit/coordinator/test_commands.py",),
     ),

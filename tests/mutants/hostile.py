@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_EXPRESSION = "spark_queue/expression"
-_JOURNAL = "spark_queue/journal"
 _LIMITS = ("tests/unit/expression/test_limits.py",)
 _ODD = ("tests/unit/journal/test_odd_entries.py",)
 _REFUSED = ("tests/unit/journal/test_traits_refused.py",)
@@ -13,119 +11,104 @@ _REFUSED = ("tests/unit/journal/test_traits_refused.py",)
 HOSTILE = (
     Mutant(
         "what a library raises for an expression is no refusal",
-        f"{_EXPRESSION}/syntax.py",
         "    except SparkQueueError:\n        raise\n",
         "    except (SparkQueueError, ValueError, RecursionError):\n        raise\n",
         _LIMITS,
+        within="refusals",
     ),
     Mutant(
         "how deep an expression may nest depends on who asks",
-        f"{_EXPRESSION}/program.py",
         "alone.submit(Program, wanted, usable).result()",
         "Program(wanted, usable)",
         _LIMITS,
     ),
     Mutant(
         "brackets are not counted before they are parsed",
-        f"{_EXPRESSION}/syntax.py",
         "if _nested(tokens) > _BRACKETS_MAX:",
         "if _nested(tokens) > 10_000:",
         _LIMITS,
     ),
     Mutant(
         "conditions side by side are a level each",
-        f"{_EXPRESSION}/translation.py",
         "for each in node.flatten(unnest=False)",
         "for each in (node.this, node.expression)",
         _LIMITS,
     ),
     Mutant(
         "every level of an expression hands on what came before",
-        f"{_EXPRESSION}/steps.py",
         "            needed = needed.union(*(level[name][1] for name in made))\n",
         "            needed = {step for step, at in self._level_of.items() if at < self._level_of[next(iter(level))]}\n",
         _LIMITS,
     ),
     Mutant(
         "what is evaluated after a condition is decided by the last one",
-        f"{_EXPRESSION}/steps.py",
         'f"{{0}} >= {number}", value.fails, last',
         'f"{{0}} > {number}", value.fails, last',
         ("tests/unit/expression/test_expressions.py",),
     ),
     Mutant(
         "the loop translates what a call carries",
-        "spark_queue/coordinator/server.py",
         "        self._prepare(who, request)\n",
         "",
         ("tests/unit/coordinator/test_translating_ahead.py",),
     ),
     Mutant(
         "a refused text is translated again by the loop",
-        f"{_EXPRESSION}/program.py",
         "            if refusal.__cause__ is not None:\n",
         "            if refusal:\n",
         ("tests/unit/coordinator/test_translating_ahead.py",),
     ),
     Mutant(
         "filters that are too long together are refused",
-        f"{_JOURNAL}/traits.py",
         "            if len(wanted) > 1:\n",
         "            if len(wanted) > 9:\n",
         _REFUSED,
     ),
     Mutant(
         "a file with other columns ends the coordinator",
-        f"{_JOURNAL}/message_file.py",
         "    except Exception as raised:\n",
         "    except SparkQueueError as raised:\n",
         _REFUSED,
     ),
     Mutant(
         "a path in a log entry leads anywhere",
-        f"{_JOURNAL}/message_entry.py",
         'path = msgspec.convert({"path": add.path}, _Own).path',
         "path = add.path",
         _ODD,
     ),
     Mutant(
         "a link to a file elsewhere is read",
-        f"{_JOURNAL}/message_file.py",
         " or not is_in_place(store, key):",
         ":",
         _ODD,
     ),
     Mutant(
         "an odd entry passes for one that a power loss has torn",
-        f"{_JOURNAL}/log_entry.py",
         "    except OddEntryError:\n        return False\n",
         "",
         _ODD,
     ),
     Mutant(
         "whatever an odd entry makes libraries raise is raised",
-        f"{_JOURNAL}/message_log.py",
         "        except Exception as reason:",
         "        except KeyError as reason:",
         _ODD,
+        within="_understood",
     ),
     Mutant(
         "a file has as many messages as its log entry says",
-        f"{_JOURNAL}/traits.py",
         "        if segment.record < 0:\n            self._check_size(segment)\n",
         "",
         _ODD,
     ),
     Mutant(
         "a log that cannot be kept short keeps the others long",
-        f"{_JOURNAL}/upkeep.py",
         "                troubles.append(trouble)\n",
         "                raise\n",
         ("tests/unit/journal/test_upkeep.py",),
     ),
     Mutant(
         "the log of one type tells that a reign is over",
-        f"{_JOURNAL}/upkeep.py",
         "            if self._is_over(epoch):\n",
         "            if epoch:\n",
         ("tests/unit/journal/test_upkeep.py",),

@@ -4,107 +4,89 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_CORE = "spark_queue/core"
-_STATE = f"{_CORE}/state"
-_FOLDS = f"{_STATE}/folds"
-_DECIDING = f"{_CORE}/deciding"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 ORDERING = (
     Mutant(
         "a key's younger messages do not wait",
-        f"{_STATE}/selection.py",
         "return rows - self.order_keys.behind if self.order_keys.behind else rows",
         "return rows",
         _SCENARIOS,
     ),
     Mutant(
         "a key's older message that came back passes those that are under way",
-        f"{_CORE}/bitmaps/order_key.py",
         "        is_held = self._holding[keys] > 0\n",
         "        is_held = self._holding[keys] < 0\n",
         _SCENARIOS,
     ),
     Mutant(
         "what is sent at most once holds its key no longer than its grant",
-        f"{_STATE}/ledger.py",
         "        elif state not in LEFT and not (self.definition.at_most_once and state is State.LEASED):",
         "        elif state not in LEFT:",
         _SCENARIOS,
     ),
     Mutant(
         "a run goes on behind a gap",
-        f"{_CORE}/bitmaps/order_key.py",
         "self._older[slots] != NONE, ~follows)",
         "self._older[slots] != NONE, 0)",
         _SCENARIOS,
     ),
     Mutant(
         "a lease takes more of a key than order_key_run",
-        f"{_CORE}/bitmaps/order_key.py",
         "unbroken & (rank < longest)",
         "unbroken & (rank <= longest)",
         _SCENARIOS,
     ),
     Mutant(
         "a run is looked for in the first window only",
-        f"{_CORE}/bitmaps/order_key.py",
         "            width *= 4\n",
         "            return oldest(found, count)\n",
         ("tests/unit/core/test_order_key.py",),
     ),
     Mutant(
         "what failed alone goes with the others of its key",
-        f"{_DECIDING}/granting.py",
         "    free = without_lone(ledger, _free(work, subscription))\n",
         "    free = _free(work, subscription)\n",
         _SCENARIOS,
     ),
     Mutant(
         "a cancelled message leaves those behind it where they are",
-        f"{_DECIDING}/settlement.py",
         "    within = within - give_back_followers(work, cancelled, within, lease=lease)\n",
         "",
         _SCENARIOS,
     ),
     Mutant(
         "by hand, a cancelled message leaves those behind it where they are",
-        f"{_DECIDING}/manual_settlement.py",
         "        if part.said[0] == Outcome.CANCEL:\n            behind |=",
         "        if not part:\n            behind |=",
         _SCENARIOS,
     ),
     Mutant(
         "what a cancel ends takes those behind it back",
-        f"{_DECIDING}/settlement.py",
         "followers(in_queue(work, cancelled) - ending, in_queue(work, among))",
         "followers(in_queue(work, cancelled), in_queue(work, among))",
         _SCENARIOS,
     ),
     Mutant(
         "what goes back behind a cancelled message counts as delivered",
-        f"{_FOLDS}/endings.py",
         "undelivered or record.reason == Return.ORDER_KEY or",
         "undelivered or",
         _SCENARIOS,
     ),
     Mutant(
         "a late proof acknowledges what stands behind a message that its batch cancelled",
-        f"{_DECIDING}/settlement.py",
         "    ending = BitMap64.union(*_ended_by_cancel(work, cancelled & among))\n",
         "    cancelled = cancelled & among\n    ending = BitMap64.union(*_ended_by_cancel(work, cancelled))\n",
         _SCENARIOS,
     ),
     Mutant(
         "a resume takes up what stands behind a message that somebody else has",
-        f"{_CORE}/bitmaps/order_key.py",
         "slots[~(unbroken & is_free)]",
         "slots[~unbroken]",
         ("tests/unit/core/test_order_key.py",),
     ),
     Mutant(
         "the rows of a key lie in several partitions",
-        "spark_queue/source/planning.py",
         'keyed = count > 1 and "keys" in pieces.column_names',
         "keyed = False",
         ("tests/unit/source/test_partitions.py",),

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_PLACES = "spark_queue/replication/places.py"
-_MESSAGE_FILE = "spark_queue/journal/message_file.py"
-_BOUNDED = "spark_queue/replication/bounded_files.py"
-_LOG = "spark_queue/replication/peer_log.py"
 _TESTS = "tests/unit/replication"
 _STORES = f"{_TESTS}/test_hostile_stores.py"
 _NO_FILE = f"{_STORES}::test_what_is_no_file_of_a_peer_is_refused"
@@ -25,139 +21,138 @@ _ATTACK = f"{_VERIFY}::test_a_peer_is_read_within_the_bounds_of_pulling"
 PEER_FILES = (
     Mutant(
         "what is no file of a peer is opened",
-        _MESSAGE_FILE, "os.path.isfile(found) and os.path.dirname(found) == folder", "os.path.dirname(found) == folder",
+        "os.path.isfile(found) and os.path.dirname(found) == folder", "os.path.dirname(found) == folder",
         (f"{_NO_FILE}[messages in a loop]",),
     ),
     Mutant(
         "a link of a peer may lead anywhere",
-        _MESSAGE_FILE, " and os.path.dirname(found) == folder", "",
+        " and os.path.dirname(found) == folder", "",
         (f"{_NO_FILE}[messages elsewhere]", f"{_NO_FILE}[records elsewhere]"),
     ),
     Mutant(
         "a next entry may be a link to anywhere",
-        _LOG, "        check_place(self._store, self._peer, log_key(CONTROL, version))\n", "",
+        "        check_place(self._store, self._peer, log_key(CONTROL, version))\n", "",
         (f"{_LATER}[_link_to_nothing_of_ours]",),
     ),
     Mutant(
         "an entry of a peer's log may have any size",
-        _PLACES, 'else ENTRY_BYTES if numbered[2] == "json"', 'else 2**60 if numbered[2] == "json"',
+        'else ENTRY_BYTES if numbered[2] == "json"', 'else 2**60 if numbered[2] == "json"',
         (f"{_SIZE}[ENTRY_BYTES]",),
     ),
     Mutant(
         "a checkpoint of a peer's log may have any size",
-        _PLACES, "else CHECKPOINT_BYTES\n", "else 2**60\n",
+        "else CHECKPOINT_BYTES\n", "else 2**60\n",
         (f"{_SIZE}[CHECKPOINT_BYTES]",),
     ),
     Mutant(
         "a hint of a peer's log may have any size",
-        _PLACES, "most = _HINT_BYTES if numbered is None", "most = 2**60 if numbered is None",
+        "most = _HINT_BYTES if numbered is None", "most = 2**60 if numbered is None",
         (f"{_SIZE}[_HINT_BYTES]",),
     ),
     Mutant(
         "a checkpoint of a peer may name further files",
-        _PLACES, "if numbered is None and _COMPOUND.fullmatch(name) is not None:", "if False:",
+        "if numbered is None and _COMPOUND.fullmatch(name) is not None:", "if False:",
         (f"{_KEEPS}[a checkpoint that names further files]",),
     ),
     Mutant(
         "a checkpoint of a peer is measured in the store alone",
-        _PLACES, "            _check_checkpoint(store, peer, entry.key)\n", "            pass\n",
+        "            _check_checkpoint(store, peer, entry.key)\n", "            pass\n",
         (f"{_STORES}::test_a_checkpoint_is_measured_part_by_part",),
     ),
     Mutant(
         "of a checkpoint each part may be as large as all of it",
-        _PLACES, "decoded_bytes += part.nbytes", "decoded_bytes = part.nbytes",
+        "decoded_bytes += part.nbytes", "decoded_bytes = part.nbytes",
         (f"{_STORES}::test_a_checkpoint_is_measured_part_by_part",),
     ),
     Mutant(
         "a footer may have any size",
-        _BOUNDED, "if file.metadata.serialized_size > FOOTER_BYTES:", "if False:",
+        "if file.metadata.serialized_size > FOOTER_BYTES:", "if False:",
         (f"{_SAYS}[a footer of 20 MB]",),
     ),
     Mutant(
         "two columns of a peer's file may have one name",
-        _BOUNDED, "if len(set(there)) != len(there):", "if False:",
+        "if len(set(there)) != len(there):", "if False:",
         (f"{_TESTS}/test_hostile_journals.py::test_a_file_that_no_peer_may_write_is_refused[two columns of one name]",),
     ),
     Mutant(
         "what row groups have together is not compared with their file",
-        _BOUNDED, "if sum(group.num_rows for group in groups) != self.row_count:", "if False:",
+        "if sum(group.num_rows for group in groups) != self.row_count:", "if False:",
         (f"{_SAYS}[thousands of row groups]",),
     ),
     Mutant(
         "a row group may have any number of rows",
-        _BOUNDED, '("rows", group.num_rows, GROUP_ROWS), ', "",
+        '("rows", group.num_rows, GROUP_ROWS), ', "",
         (f"{_SAYS}[a group of 2^31 rows]", f"{_SAYS}[a group of rows below 0]"),
     ),
     Mutant(
         "a row group may have any number of bytes",
-        _BOUNDED, ', ("bytes", group.total_byte_size, GROUP_BYTES)', ",",
+        ', ("bytes", group.total_byte_size, GROUP_BYTES)', ",",
         (f"{_SAYS}[a group of 2^62 bytes]",),
     ),
     Mutant(
         "a row group may have fewer than no bytes",
-        _BOUNDED, "if not 0 <= found <= most:", "if found > most:",
+        "if not 0 <= found <= most:", "if found > most:",
         (f"{_SAYS}[a group of bytes below 0]",),
     ),
     Mutant(
         "a footer is asked for its columns",
-        _BOUNDED, "    for what, found, most in (", "    group.column(0)\n    for what, found, most in (",
+        "    for what, found, most in (", "    group.column(0)\n    for what, found, most in (",
         (f"{_FOOTERS}::test_no_footer_ends_the_process",),
     ),
     Mutant(
         "a row of a peer's file may have a list of any length",
-        _BOUNDED, "if most > GROUP_VALUES:", "if False:",
+        "if most > GROUP_VALUES:", "if False:",
         (f"{_PARTS}::test_one_row_with_many_values_is_refused",),
     ),
     Mutant(
         "a file of a peer may have fewer rows than are wanted",
-        _BOUNDED, "        if left:\n            raise", "        if False:\n            raise",
+        "        if left:\n            raise", "        if False:\n            raise",
         (f"{_PARTS}::test_fewer_rows_than_are_wanted_are_refused",),
     ),
     Mutant(
         "a part of a peer's file may be of any size in memory",
-        _BOUNDED, "if size_bytes > GROUP_BYTES:", "if False:",
+        "if size_bytes > GROUP_BYTES:", "if False:",
         (f"{_PARTS}::test_one_long_text_in_many_rows_is_refused",),
     ),
     Mutant(
         "one long text in many structs counts once",
-        _BOUNDED, "return sum(map(_decoded_bytes, values.flatten()))", "return int(array.nbytes)",
+        "return sum(map(_decoded_bytes, values.flatten()))", "return int(array.nbytes)",
         (f"{_PARTS}::test_one_long_text_in_many_rows_is_refused",),
     ),
     Mutant(
         "texts of a peer may be none",
-        _BOUNDED, "            part.validate(full=True)\n", "",
+        "            part.validate(full=True)\n", "",
         (f"{_PARTS}::test_a_part_that_is_no_utf_8_is_refused",),
     ),
     Mutant(
         "what is required in structs that are null is read by its dictionary",
-        _BOUNDED, "file if any(map(_is_hollow, self.schema)) else None", "None",
+        "file if any(map(_is_hollow, self.schema)) else None", "None",
         (f"{_PARTS}::test_what_is_null_comes_back_as_null",),
     ),
     Mutant(
         "a file of records may have other records than its log says",
-        "spark_queue/replication/peer_records.py", " or found.row_count != file.records:", ":",
+        " or found.row_count != file.records:", ":",
         (f"{_DEFINITIONS}[more records than its log says]",),
     ),
     Mutant(
         "definitions of a peer may stand in a record of any kind",
-        "spark_queue/replication/comparing.py", "RecordReader(store, peer, file.last, (kind,))",
+        "RecordReader(store, peer, file.last, (kind,))",
         "RecordReader(store, peer, file.last)",
         (f"{_DEFINITIONS}[a record of another kind]",),
     ),
     Mutant(
         "who compares journals believes each record of a peer",
-        "spark_queue/replication/comparing.py", "        check_path(record, fold)\n", "",
+        "        check_path(record, fold)\n", "",
         (f"{_ATTACK}[a path out of its folder]",),
     ),
     Mutant(
         "who compares journals evaluates whatever file a peer has",
-        "spark_queue/replication/peer_messages.py",
         """        check_place(store, peer, f"{messages_key(segment.message_type)}/{segment.path}")\n""", "",
         (f"{_NO_FILE}[messages elsewhere]",),
     ),
     Mutant(
         "what a peer's messages are not ends the comparison of all peers",
-        "spark_queue/cli/verify_peers.py", "except DAMAGE as reason:", "except MemoryError as reason:",
-        (f"{_ATTACK}[messages of another type]",),
+        "except DAMAGE as reason:", "except MemoryError as reason:",
+        (f"{_ATTACK}[messages of another type]",), within="peer_state",
     ),
 )  # fmt: skip

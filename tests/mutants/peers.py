@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_NEWS = "spark_queue/replication/news.py"
-_CHECKING = "spark_queue/replication/checking.py"
-_PULLER = "spark_queue/replication/puller.py"
 _HOSTILE = "tests/unit/replication/test_hostile_peers.py"
 _JOURNALS = "tests/unit/replication/test_hostile_journals.py"
 _REFUSED = f"{_HOSTILE}::test_a_record_that_no_peer_may_write_is_refused"
@@ -17,7 +14,6 @@ _TESTS = (
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 _TOPOLOGIES = "tests/integration/test_replication_topologies.py"
-_FITTING = "spark_queue/replication/fitting.py"
 _FITTING_TESTS = (
     "tests/unit/replication/test_fitting.py", "tests/unit/replication/test_validation.py",
     "tests/unit/coordinator/test_loop_pulls.py",
@@ -26,268 +22,264 @@ _FITTING_TESTS = (
 PEERS = (
     Mutant(
         "news about a queue that is another one there are taken",
-        "spark_queue/replication/puller.py", " if not self._fit.withholds(news.queue)]", "]",
+        " if not self._fit.withholds(news.queue)]", "]",
         _FITTING_TESTS,
     ),
     Mutant(
         "a queue that is another one there counts as broken",
-        "spark_queue/cli/verify_peers.py", " for queue in queues if queue not in withheld)", " for queue in queues)",
+        " for queue in queues if queue not in withheld)", " for queue in queues)",
         ("tests/unit/cli/test_verify_peers.py",),
     ),
     Mutant(
         "a log may name messages without end",
-        _NEWS, "            if count > most:\n", "            if False:\n",
+        "            if count > most:\n", "            if False:\n",
         (_HOSTILE,),
     ),
     Mutant(
         "a log may name owners without end",
-        _NEWS, "        self.owners |= owners\n", "",
+        "        self.owners |= owners\n", "",
         (_HOSTILE,),
     ),
     Mutant(
         "what nobody checked of a record is told on",
-        _NEWS, "        record = replace(record, detail=checked_detail(record))\n", "",
+        "        record = replace(record, detail=checked_detail(record))\n", "",
         ("tests/unit/replication/test_news.py",),
     ),
     Mutant(
         "what a log has named before is not counted",
-        _NEWS, "                self.stretch_count += known.origins.stretch_count - before\n", "",
+        "                self.stretch_count += known.origins.stretch_count - before\n", "",
         (_HOSTILE,),
     ),
     Mutant(
         "what was asked for long ago counts as open at the end of each chunk",
-        _PULLER, "record.at_ms < self._newest_ms - OPEN_MS", "record.at_ms < records[-1].at_ms - OPEN_MS",
+        "record.at_ms < self._newest_ms - OPEN_MS", "record.at_ms < records[-1].at_ms - OPEN_MS",
         ("tests/unit/replication/test_late_requests.py",),
     ),
     Mutant(
         "news that waited are not read again",
-        _FITTING, "return bool(self._waiting - _withheld(self._now))", "return False",
+        "return bool(self._waiting - _withheld(self._now))", "return False",
         _FITTING_TESTS,
     ),
     Mutant(
         "a coordinator that begins does not know which news waited",
-        _FITTING, "else _withheld(told)", "else frozenset()",
+        "else _withheld(told)", "else frozenset()",
         _FITTING_TESTS,
     ),
     Mutant(
         "what may not pass through reaches everybody",
-        "spark_queue/replication/validation.py", "peer.passes(origin, known[origin]", "True or (origin, known[origin]",
+        "peer.passes(origin, known[origin]", "True or (origin, known[origin]",
         _FITTING_TESTS,
     ),
     Mutant(
         "the queue of another domain counts as the same",
-        "spark_queue/replication/validation.py", "return queue.group_local_domain or of.journal.group or of.journal.instance",
+        "return queue.group_local_domain or of.journal.group or of.journal.instance",
         "return queue.group_local_domain",
         _FITTING_TESTS,
     ),
     Mutant(
         "a coordinator with peers ends when nobody calls",
-        "spark_queue/coordinator/loop.py", "self._ends_idle and not definitions.peers", "self._ends_idle",
+        "self._ends_idle and not definitions.peers", "self._ends_idle",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
         "whoever was never heard of is reachable for ever",
-        "spark_queue/coordinator/peers.py",
         "        self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)\n", "",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
         "a copy of a peer's journal is a second peer",
-        "spark_queue/coordinator/peers.py", "            self._refuse_twin(request)\n", "",
+        "            self._refuse_twin(request)\n", "",
         _FITTING_TESTS,
     ),
     Mutant(
         "a redrive belongs to nobody",
-        _NEWS, "return MessageValue(life, Stage.PRESENT, 0, initial or self.instance)", "return None",
+        "return MessageValue(life, Stage.PRESENT, 0, initial or self.instance)", "return None",
         _TESTS,
     ),
     Mutant(
         "an acknowledgement is not told",
-        _NEWS, "                return MessageValue(life, Stage.GONE)\n            case Kind.REDRIVEN if",
+        "                return MessageValue(life, Stage.GONE)\n            case Kind.REDRIVEN if",
         "                return None\n            case Kind.REDRIVEN if",
         _TESTS,
     ),
     Mutant(
         "ranges of a peer are expanded as they are",
-        _NEWS, "[(first, min(until, known.entered_until)) for first", "[(first, until) for first",
+        "[(first, min(until, known.entered_until)) for first", "[(first, until) for first",
         ("tests/unit/replication",),
     ),
     Mutant(
         "a piece goes on where another origin begins",
-        "spark_queue/journal/segments.py", "        ends = np.minimum(ends, published.until_of(starts))\n", "        pass\n",
+        "        ends = np.minimum(ends, published.until_of(starts))\n", "        pass\n",
         ("tests/unit/journal/test_segments.py",),
     ),
     Mutant(
         "a partition that begins within a piece tells the origin of its first row",
-        "spark_queue/source/planning.py", '"bookmark", "origin_bookmark")\n\n_Columns', '"bookmark")\n\n_Columns',
+        '"bookmark", "origin_bookmark")\n\n_Columns', '"bookmark")\n\n_Columns',
         ("tests/unit/source/test_origins.py",),
     ),
     Mutant(
         "what an instance does not know of its peer is not looked for",
-        "spark_queue/verification/instances.py", "    return missing | ownership.lesser(", "    return missing & ownership.lesser(",
+        "    return missing | ownership.lesser(", "    return missing & ownership.lesser(",
         ("tests/unit/cli/test_verify_peers.py",),
     ),
     Mutant(
         "a publish is told as replicated as soon as it has entered",
-        "spark_queue/client/replicated.py", "any(found >= record for", "any(True for",
+        "any(found >= record for", "any(True for",
         ("tests/unit/client/test_replicated.py",),
     ),
     Mutant(
         "what was pulled before a backup was restored counts as new",
-        "spark_queue/client/replicated.py", "for each, found in self.pulled.items() if origin in (None, each))",
+        "for each, found in self.pulled.items() if origin in (None, each))",
         "for each, found in self.pulled.items())",
         ("tests/unit/client/test_replicated.py",),
     ),
     Mutant(
         "a view says of every message that it is owned here",
-        "spark_queue/views/messages.py", 'columns.put("owner", members, owner)',
+        'columns.put("owner", members, owner)',
         'columns.put("owner", members, ledger.ownership.instance)',
         ("tests/unit/views/test_instances.py",),
     ),
     Mutant(
         "a watermark of another journal is gone on from",
-        "spark_queue/replication/puller.py", "        if created != watermark.journal:", "        if False:",
+        "        if created != watermark.journal:", "        if False:",
         ("tests/unit/replication",),
     ),
     Mutant(
         "who skips what is lost skips only the first part of it",
-        "spark_queue/core/state/folds/peers.py", 'gaps_after = detail.get("gaps_after", before.gaps_after)',
+        'gaps_after = detail.get("gaps_after", before.gaps_after)',
         'gaps_after = detail.get("gaps_after", -1)',
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
         "what waits is noted as told before the log says so",
-        "spark_queue/replication/puller.py", "        try:\n            taken = False\n",
+        "        try:\n            taken = False\n",
         "        self._note_told()\n        try:\n            taken = False\n",
         ("tests/unit/replication/test_changed_definitions.py",),
     ),
     Mutant(
         "what was lost before it was pulled is passed over in silence",
-        "spark_queue/replication/fetching.py", "if lost and segment.record > gaps_after:", "if False:",
+        "if lost and segment.record > gaps_after:", "if False:",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
         "a log that went back is read on",
-        "spark_queue/replication/peer_log.py", "                self.check_last()\n", "",
+        "                self.check_last()\n", "",
         ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(
         "a peer that was restored is read on before anybody says so",
-        "spark_queue/replication/restored.py",
         "    if restored <= common:\n", "    if False:\n",
         ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(
         "a journal that was restored goes on as if nothing were lost",
-        "spark_queue/replication/restored.py", "    if newest is None:\n", "    if True:\n",
-        ("tests/unit/replication/test_restored.py",),
+        "    if newest is None:\n", "    if True:\n",
+        ("tests/unit/replication/test_restored.py",), within="check_own",
     ),
     Mutant(
         "a peer may have any name",
-        "spark_queue/replication/puller.py", "            self._check_name()\n", "",
+        "            self._check_name()\n", "",
         ("tests/unit/replication",),
     ),
     Mutant(
         "an old request is answered",
-        "spark_queue/replication/puller.py", "and not is_over:", "and True:",
+        "and not is_over:", "and True:",
         ("tests/unit/replication",),
     ),
     Mutant(
         "a peer in another store is read with the own credentials",
-        "spark_queue/replication/peer_stores.py", "max(names, key=len)] if names else", "max(names, key=len)] if not path else",
+        "max(names, key=len)] if names else", "max(names, key=len)] if not path else",
         ("tests/unit/replication",),
     ),
     Mutant(
         "a store goes by a name that another one's only begins with",
-        "spark_queue/replication/peer_stores.py", "{name.rstrip('/')}/\")", "{name.rstrip('/')}\")",
+        "{name.rstrip('/')}/\")", "{name.rstrip('/')}\")",
         ("tests/unit/replication",),
     ),
     Mutant(
         "what an instance has heard of others goes no further",
-        _NEWS, "            case Kind.TRANSFERRED | Kind.REPLICATED:\n", "            case Kind.TRANSFERRED:\n",
+        "            case Kind.TRANSFERRED | Kind.REPLICATED:\n", "            case Kind.TRANSFERRED:\n",
         (_TOPOLOGIES,),
     ),
     Mutant(
         "messages pass through where they may not",
-        "spark_queue/replication/copying.py", "if not self._passes(segment, origin):", "if False:",
+        "if not self._passes(segment, origin):", "if False:",
         ("tests/unit/replication",),
     ),
     Mutant(
         "messages of a group pass through for the next instance only",
-        "spark_queue/journal/message_entry.py", "groups=mark.groups,", "groups={},",
+        "groups=mark.groups,", "groups={},",
         ("tests/unit/replication/test_passthrough.py",),
     ),
     Mutant(
         "an archive hears of outcomes",
-        "spark_queue/replication/puller.py", "found is not None and found.queue in self._definition.queues and not is_over:",
+        "found is not None and found.queue in self._definition.queues and not is_over:",
         "found is not None and not is_over:",
         (_TOPOLOGIES,),
     ),
     Mutant(
         "a file of a peer may have any number of publishers",
-        "spark_queue/replication/copying.py", "if taking.publishers_bytes > PUBLISHERS_BYTES:", "if False:",
+        "if taking.publishers_bytes > PUBLISHERS_BYTES:", "if False:",
         (f"{_JOURNALS}::test_a_file_of_ever_more_publishers_is_refused",),
     ),
     Mutant(
         "a peer makes another instance seem silent by a number that it never had",
-        "spark_queue/replication/beacon.py", "self._said.get((peer, instance), -1), ", "self._newest.get(instance, -1), ",
+        "self._said.get((peer, instance), -1), ", "self._newest.get(instance, -1), ",
         ("tests/unit/replication/test_pullers.py",),
     ),
     Mutant(
         "a file of a peer may have any path",
-        _CHECKING, "        if _PATH.fullmatch(path) is None:", "        if False:",
+        "        if _PATH.fullmatch(path) is None:", "        if False:",
         (f"{_REFUSED}[path leaves its folder]",),
     ),
     Mutant(
         "a peer may give a journal another name",
-        _CHECKING, "        if before != name:", "        if False:",
+        "        if before != name:", "        if False:",
         (f"{_REFUSED}[an origin under two names]",),
     ),
     Mutant(
         "a peer asks in the name of another",
-        _CHECKING, "if detail.requester != known.instance and not detail.passed:", "if False:",
+        "if detail.requester != known.instance and not detail.passed:", "if False:",
         (f"{_REFUSED}[a request in the name of another]",),
     ),
     Mutant(
         "a peer lets a message in twice",
-        _CHECKING, '"messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None', "None",
+        '"messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None', "None",
         (f"{_REFUSED}[a message that enters twice]",),
     ),
     Mutant(
         "a record of a peer may be of any size",
-        "spark_queue/replication/peer_records.py", "            if found > most:", "            if False:",
+        "            if found > most:", "            if False:",
         (f"{_REFUSED}[a record of 100 MB]",),
     ),
     Mutant(
         "a peer publishes in the name of this journal",
-        "spark_queue/replication/fetching.py", "            if origin == own_origin and ", "            if False and ",
+        "            if origin == own_origin and ", "            if False and ",
         ("tests/unit/replication/test_hostile_names.py::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
     ),
     Mutant(
         "what came before a refusal is not taken",
-        _PULLER, "if refusal is None or self._fold.definitions.journal.instance is not None:", "if refusal is None:",
+        "if refusal is None or self._fold.definitions.journal.instance is not None:", "if refusal is None:",
         (f"{_REFUSED}[a transfer to nobody]",),
     ),
     Mutant(
         "one message type that differs stops all others",
-        "spark_queue/replication/fetching.py",
         '                    if differs.code != "MESSAGE_TYPE_DIFFERS":', "                    if True:",
         (f"{_JOURNALS}::test_another_type_of_a_column_stops_that_message_type_alone",),
     ),
     Mutant(
         "a file that was merged since it entered is lost",
-        "spark_queue/replication/fetching.py",
         '            if failed.reason.code != "MESSAGE_FILE_MISSING":', "            if True:",
         ("tests/unit/replication/test_peer_log.py",),
     ),
     Mutant(
         "each look at a peer's log lists it",
-        "spark_queue/replication/peer_log.py", "if not is_broken and self._idle_looks < LISTING_LOOKS:", "if False:",
+        "if not is_broken and self._idle_looks < LISTING_LOOKS:", "if False:",
         ("tests/unit/replication/test_peer_log.py",),
     ),
     Mutant(
         "news are gone that were not taken at once",
-        "spark_queue/replication/puller.py", "            while not taken:\n", "            for _ in range(1):\n",
+        "            while not taken:\n", "            for _ in range(1):\n",
         ("tests/unit/replication/test_puller.py",),
     ),
 )  # fmt: skip

@@ -12,61 +12,59 @@ _LOOP = ("tests/unit/coordinator/test_loop_pulls.py",)
 RESTORED = (
     Mutant(
         "nobody remembers how far a journal was pulled before it was restored",
-        "spark_queue/replication/restored.py",
         "    return (mark for mark in marks if mark.journal == journal and mark.record >= 0)\n", "    return iter(())\n",
         _WORLDS,
     ),
     Mutant(
         "a restored peer is read on behind where it was read before",
-        "spark_queue/replication/puller.py", "            until = shared_until(", "            shared_until(",
+        "            until = shared_until(", "            shared_until(",
         _WORLDS,
     ),
     Mutant(
         "what is published after a restore keeps the origin of what was lost",
-        "spark_queue/core/state/folds/peers.py",
         "restorations)], instance)\n    renew_origins(state.message_types, state.peer_changes.restorations)\n",
         "restorations)], instance)\n",
         _WORLDS,
     ),
     Mutant(
         "messages enter before the peers were searched for what is lost",
-        "spark_queue/coordinator/peers.py", "return are_compared or not", "return True or not",
+        "return are_compared or not", "return True or not",
         _LOOP,
     ),
     Mutant(
         "messages are taken over before all peers were searched for what is lost",
-        "spark_queue/replication/pullers.py", "while not self.are_compared() and", "while False and",
+        "while not self.are_compared() and", "while False and",
         _PULLERS,
     ),
     Mutant(
         "who fixes a place in the log does not wait until messages may enter",
-        "spark_queue/coordinator/peers.py", "return fixes_place(command) and not", "return False and not",
+        "return fixes_place(command) and not", "return False and not",
         _LOOP,
     ),
     Mutant(
         "a peer that answers nothing keeps others from being pulled for ever",
-        "spark_queue/replication/pullers.py", " and time.monotonic() < until_s:", ":",
+        " and time.monotonic() < until_s:", ":",
         _MEETING,
     ),
     Mutant(
         "what a peer has shown of a restore stays, though it shows it no more",
-        "spark_queue/replication/pullers.py", "thread.is_compared, thread.restored = True, None", "thread.is_compared = True",
+        "thread.is_compared, thread.restored = True, None", "thread.is_compared = True",
         _MEETING,
     ),
     Mutant(
         "what was in line when somebody said that the journal was restored is taken over",
-        "spark_queue/coordinator/peers.py", " or request.is_over():", ":",
+        " or request.is_over():", ":",
         _LOOP,
     ),
     Mutant(
         "a store that fails takes back that the journal was restored",
-        "spark_queue/replication/pullers.py", "                    self.restored = trouble\n",
+        "                    self.restored = trouble\n",
         "                    self.restored = None\n",
         _PULLERS,
     ),
     Mutant(
         "a log that is put back while it is read is refused",
-        "spark_queue/replication/puller.py", "                self._log.check_last()\n", "                pass\n",
+        "                self._log.check_last()\n", "                pass\n",
         ("tests/unit/replication/test_restored.py",),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Removal

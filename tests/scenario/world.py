@@ -9,13 +9,11 @@ from typing import Any
 
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.message_files.publishers import ClashingRows, joined
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
-from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.core.message_files.origins import ClashingRows, OriginRows, joined
+from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, moved_record, stretches
 from spark_queue.core.records import Incarnation, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal import state_codec
+from spark_queue.journal.snapshot import decode, encode
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
 from tests.scenario.traits import MemoryTraits, PublishedMessage
@@ -84,12 +82,12 @@ class World:
         state, records = JournalState(self.traits), self.committed
         if self.snapshot is not None:
             data, number = self.snapshot
-            state, records = state_codec.decode(data), records[number:]
+            state, records = decode(data), records[number:]
             state.traits = self.traits
         state.fold_all(records)
         # Another distance from line to line, and the same for the same scenario; a state with a gap is never kept.
         if len(self.committed) % 4 == 0 and not state.troubles:
-            self.snapshot = state_codec.encode(state), len(self.committed)
+            self.snapshot = encode(state), len(self.committed)
         return state
 
     def commit(self) -> None:

@@ -11,7 +11,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal import state_codec
+from spark_queue.journal import snapshot
 from tests.deciding import claim
 from tests.simulation.traits import WholeSegments
 
@@ -45,7 +45,7 @@ class Coordinator:
         # A snapshot of half the log, or of none of it, and the rest.
         state, cut = JournalState(WholeSegments()), len(self.log) // 2 * (self.epoch % 2)
         state.fold_all(self.log[:cut])
-        state = state_codec.decode(state_codec.encode(state))
+        state = snapshot.decode(snapshot.encode(state))
         state.traits = WholeSegments()
         state.fold_all(self.log[cut:])
         self.engine = Engine(state)

@@ -22,15 +22,14 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.journal import control_files, delta, reader, upkeep
 from spark_queue.journal import open as opening
+from spark_queue.journal.delta import first_unbroken
 from spark_queue.journal.layout import CONTROL, messages_key
-from spark_queue.journal.log_listing import first_unbroken
-from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_log import DeltaMessageLog
-from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLogEntry
 from spark_queue.protocol import wire
-from spark_queue.replication import peer_log, peer_records
+from spark_queue.replication import peer_log
 from tests.fake_clock import FakeClock
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore
@@ -245,7 +244,7 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
             patch.setattr(module, "ThreadPoolExecutor", InlineReaders)
         for module in (control_files, reader):
             patch.setattr(module, "read_known", simulated_table.known_files(control_files.read_known, known))
-        patch.setattr(peer_log, "parts_of", simulated_table.known_parts(peer_records.parts_of, known))
+        patch.setattr(peer_log, "parts_of", simulated_table.known_parts(peer_log.parts_of, known))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world_random(128), version=4))
         patch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 4)
         patch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 2)

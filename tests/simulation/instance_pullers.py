@@ -11,13 +11,13 @@ import msgspec
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.protocol import codec
+from spark_queue.protocol import wire
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, Hearing, read_beacon
 from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
-from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.pullers import is_unreadable
+from spark_queue.replication.validation import Fit
 from tests.simulation.loop_node import KilledError, Node
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class PullThread:
             if not self._node.alive:
                 raise KilledError
             self._node.step()
-        codec.raise_failed(call.reply)
+        wire.raise_failed(call.reply)
         if call.pulled is None:
             raise EndedError
         return call.pulled

@@ -14,7 +14,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Incarnation, Outcome
 from spark_queue.errors import SparkQueueError
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE, QueryFailedError
 
@@ -67,7 +67,7 @@ class Client:
                 continue
             if isinstance(call.reply, wire.Failed) and call.reply.code in _PASSING:
                 continue
-            codec.raise_failed(call.reply)
+            wire.raise_failed(call.reply)
             return call
 
     def tell(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.log_tail import LogTail
-from spark_queue.journal import state_codec
+from spark_queue.core.state.status import LogTail
+from spark_queue.journal.snapshot import decode, encode
 from tests.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
 
 
@@ -45,7 +45,7 @@ class SnapshotControlLog(MemoryControlLog):
         if snapshot is None:
             return past
         past = LogTail(past[snapshot.next_record :])
-        past.state = state_codec.decode(snapshot.state)
+        past.state = decode(snapshot.state)
         return past
 
 
@@ -62,4 +62,4 @@ class SimulatedJournal(MemoryJournal):
         super().upkeep(epoch=epoch, state=state, now_ms=now_ms)
         every, last = self._storage.snapshot_records, self._storage.snapshot
         if every is not None and not state.troubles and state.next_record >= every + (0 if last is None else last.next_record):
-            self._storage.snapshot = Snapshot(state.next_record, state_codec.encode(state))
+            self._storage.snapshot = Snapshot(state.next_record, encode(state))

@@ -15,7 +15,7 @@ from unittest import mock
 from spark_queue.core import deciding, engine, state
 from spark_queue.core.deciding import handlers
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.state import faults, folds
+from spark_queue.core.state import alarm, folds
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.journal import entering
 from spark_queue.journal.entering import Entrance, PreparedTraits
@@ -33,7 +33,7 @@ def _modules() -> Iterator[str]:
 
 
 #: Where the functions stand that may raise: all but those that say what was raised.
-_MODULES = frozenset({*_modules(), entering.__name__} - {faults.__name__})
+_MODULES = frozenset({*_modules(), entering.__name__} - {alarm.__name__})
 
 
 def about(value: Any) -> str | None:

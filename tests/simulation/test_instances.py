@@ -9,8 +9,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification import invariants
-from spark_queue.verification.instances import of_origins, of_what_was_pulled
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
 from tests.simulation.application import Application, number_of

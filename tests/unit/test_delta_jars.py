@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spark_queue import delta_jars
+from spark_queue import session
 from spark_queue.errors import ConfigError
 from tests.source_tree import ROOT
 
@@ -45,7 +45,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "a spark"))
     monkeypatch.setenv("FAKE", str(tmp_path))
-    monkeypatch.setattr(delta_jars, "SHA256", KNOWN)
+    monkeypatch.setattr(session, "SHA256", KNOWN)
 
     def make(script: str) -> Path:
         submit = tmp_path / "a spark" / "bin" / "spark-submit"
@@ -59,10 +59,10 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 def test_jars_are_fetched_once_and_found_from_then_on(fake: Fake) -> None:
     place = fake('printf "a whole" >"$ivy/jars/delta.jar"')
-    assert delta_jars.found() == []
-    [jar] = delta_jars.jars()
-    assert (jar.parent, jar.read_text()) == (delta_jars.directory(), "a whole")
-    assert delta_jars.jars() == delta_jars.found() == [jar]
+    assert session.found() == []
+    [jar] = session.jars()
+    assert (jar.parent, jar.read_text()) == (session.directory(), "a whole")
+    assert session.jars() == session.found() == [jar]
     assert (place / "asked").read_text() == "asked\n"
     assert {path.name for path in jar.parent.parent.iterdir()} == {jar.parent.name, f"{jar.parent.name}.lock"}
 
@@ -80,17 +80,17 @@ def test_jars_that_are_not_the_known_ones_are_never_found(fake: Fake, script: st
     """What a Maven repository gives runs as the user: whoever can change it must not."""
     fake(script)
     with pytest.raises(ConfigError, match=rf"DELTA_JARS_MISSING.*not what its authors published, in {named} \("):
-        delta_jars.jars()
-    assert delta_jars.found() == []
+        session.jars()
+    assert session.found() == []
     fake('printf "a whole" >"$ivy/jars/delta.jar"')
-    assert [jar.name for jar in delta_jars.jars()] == ["delta.jar"]
+    assert [jar.name for jar in session.jars()] == ["delta.jar"]
 
 
 def test_the_known_jars_are_of_the_version_that_is_asked_for() -> None:
     """Also those that this machine has, which somebody fetched once."""
-    group, artifact, version = delta_jars.coordinates().split(":")
-    assert f"{group}_{artifact}-{version}.jar" in delta_jars.SHA256
-    assert {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in delta_jars.found()} in ({}, delta_jars.SHA256)
+    group, artifact, version = session.coordinates().split(":")
+    assert f"{group}_{artifact}-{version}.jar" in session.SHA256
+    assert {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in session.found()} in ({}, session.SHA256)
 
 
 def test_processes_that_start_at_once_fetch_once_and_all_find_the_jars(fake: Fake) -> None:
@@ -98,7 +98,7 @@ def test_processes_that_start_at_once_fetch_once_and_all_find_the_jars(fake: Fak
     os.mkfifo(place / "nothing")
     started = [subprocess.Popen(FETCH, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     told = {process.communicate(timeout=WAIT_S)[0] for process in started}
-    assert told == {f"{delta_jars.directory() / 'delta.jar'}\n"}
+    assert told == {f"{session.directory() / 'delta.jar'}\n"}
     assert (place / "asked").read_text() == "asked\n"
 
 
@@ -110,15 +110,15 @@ def test_a_killed_fetch_leaves_nothing_that_is_found_and_the_next_begins_anew(fa
     downloader = psutil.Process(int((place / "ready").read_text()))
     killed.send_signal(signal.SIGKILL)
     killed.wait(WAIT_S)
-    assert delta_jars.found() == []
+    assert session.found() == []
     fake('printf "a whole" >"$ivy/jars/delta.jar"')
     waiting = subprocess.Popen(FETCH, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     # What downloads for the dead process still writes, so nobody else may begin.
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(2)
     downloader.kill()
-    assert waiting.communicate(timeout=WAIT_S)[0].strip() == str(delta_jars.directory() / "delta.jar")
-    assert delta_jars.found()[0].read_text() == "a whole"
+    assert waiting.communicate(timeout=WAIT_S)[0].strip() == str(session.directory() / "delta.jar")
+    assert session.found()[0].read_text() == "a whole"
 
 
 def test_a_fetch_that_fails_tells_the_reason_where_the_rest_stands_and_what_to_do(fake: Fake) -> None:
@@ -126,9 +126,9 @@ def test_a_fetch_that_fails_tells_the_reason_where_the_rest_stands_and_what_to_d
     with pytest.raises(
         ConfigError, match=r"DELTA_JARS_MISSING.*'no network: delta not found'.*draft/log.*doctor --fetch"
     ) as refusal:
-        delta_jars.jars()
+        session.jars()
     assert "Maven.java" not in str(refusal.value)
-    assert delta_jars.found() == []
+    assert session.found() == []
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_variable_that_moves_it(
@@ -137,19 +137,19 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_variable_that_moves_it
     fake("")
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     with pytest.raises(ConfigError, match=r"DELTA_JARS_MISSING.*Not a directory.*/dev/null/nowhere.*XDG_CACHE_HOME"):
-        delta_jars.jars()
+        session.jars()
 
 
 def test_without_the_package_that_names_the_version_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(delta_jars, "version", version)
+    monkeypatch.setattr(session, "version", version)
     with pytest.raises(ConfigError, match=r"DELTA_JARS_MISSING.*'pyspark'.*Install spark-queue\[spark\]"):
-        delta_jars.jars()
+        session.jars()
 
 
 def test_the_cache_lies_in_the_home_directory_unless_it_was_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert delta_jars.directory().parent == tmp_path / ".cache" / "spark_queue"
+    assert session.directory().parent == tmp_path / ".cache" / "spark_queue"

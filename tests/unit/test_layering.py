@@ -14,15 +14,14 @@ from tests.source_tree import ROOT, SourceFile, product_files
 
 #: A module imports from its own line and the lines above it. A name stands for the module and all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("spark_queue.error_texts", "spark_queue.coordinator_error_texts"),
+    ("spark_queue.error_texts",),
     ("spark_queue.errors",),
     ("spark_queue.core.bitmaps", "spark_queue.core.definitions"),
     ("spark_queue.core.records",),
     ("spark_queue.core.replies",),
-    ("spark_queue.core.commands", "spark_queue.core.caller"),
+    ("spark_queue.core.commands",),
     ("spark_queue.core.message_files",),
     ("spark_queue.core.state",),
-    ("spark_queue.core.retention",),
     ("spark_queue.core.deciding",),
     ("spark_queue.core",),
     ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports"),
@@ -32,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.replication",),
     ("spark_queue.metrics",),
     ("spark_queue.coordinator",),
-    ("spark_queue.client", "spark_queue.delta_jars", "spark_queue.session"),
+    ("spark_queue.client", "spark_queue.session"),
     ("spark_queue.source",),
     # The two handles that wrap a function for Spark.
     ("spark_queue.client.journal", "spark_queue.client.queue"),
@@ -63,7 +62,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "rich": ("spark_queue.cli", "jobs"),
     "sqlglot": ("spark_queue.expression",),
     # A command works without what the page needs.
-    "spark_queue.dashboard": ("spark_queue.dashboard", "spark_queue.cli.dashboard"),
+    "spark_queue.dashboard": ("spark_queue.dashboard", "spark_queue.cli.serve"),
     "starlette": ("spark_queue.dashboard",),
     "typer": ("spark_queue.cli",),
     "uvicorn": ("spark_queue.dashboard",),

@@ -23,7 +23,7 @@ from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
 from spark_queue.settings.read import load_definitions
-from spark_queue.settings.tables import key_rows, option_rows
+from spark_queue.settings.registry import key_rows, option_rows
 from tests.docs import pages
 from tests.docs.generated import PARTS, generated, names_in
 from tests.docs.meanings import FIGURES

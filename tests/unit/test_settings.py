@@ -12,9 +12,16 @@ import pytest
 from spark_queue.core.definitions import keys
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.settings.read import load_definitions, read_options, read_purpose
-from spark_queue.settings.tables import key_rows, option_rows
-from spark_queue.settings.timestamps import parse_timestamp, to_ms
-from spark_queue.settings.types import Position, Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions
+from spark_queue.settings.registry import key_rows, option_rows
+from spark_queue.settings.types import (
+    Position,
+    Purpose,
+    QueueStreamOptions,
+    TopicBatchOptions,
+    TopicStreamOptions,
+    parse_timestamp,
+    to_ms,
+)
 
 QUEUE = {"path": "/j", "queue": "WORK", "subscription": "s"}
 TOPIC = {"path": "/j", "topic": "ORDERS"}

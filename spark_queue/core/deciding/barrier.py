@@ -13,7 +13,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal

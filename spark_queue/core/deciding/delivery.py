@@ -1,25 +1,106 @@
-"""What a planner asks: to attach, for the next lease, for a lease's rows, to renew, to leave (DESIGN 7, P1 to P6)."""
+"""What a planner asks: to attach, for the next lease, for a lease's rows, to renew, to leave (DESIGN 7, P1 to P6).
+
+Whose a subscription is, what its principal may read, and its end (R12, R47, R118).
+What a batch says: fn starts and ends, and the listener's proof (P4, P5, P6).
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import oldest
-from spark_queue.core.commands import Attach, DrawIncarnation, Leave, Next, PlannerCommand, Renew, Rows, Unsubscribe
+from spark_queue.core.commands import (
+    Attach,
+    DrawIncarnation,
+    EndRun,
+    Leave,
+    Next,
+    PlannerCommand,
+    Prove,
+    Renew,
+    Rows,
+    StartRun,
+    Unsubscribe,
+)
 from spark_queue.core.deciding.barrier import give_up, is_spent, release
 from spark_queue.core.deciding.granting import grant
 from spark_queue.core.deciding.isolation import isolate
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.session import Session
-from spark_queue.core.deciding.settlement import end_lease, give_back_failed, in_queue, prove
-from spark_queue.core.deciding.subscribing import belonging, end_subscription, hand_to_caller
-from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.deciding.settlement import (
+    ERROR_TEXT_LIMIT,
+    check_outcomes,
+    end_lease,
+    give_back_failed,
+    in_queue,
+    prove,
+    read_outcome,
+    refuse_barriers,
+    settle_early,
+    stage,
+)
+from spark_queue.core.deciding.unit_of_work import Session, UnitOfWork
 from spark_queue.core.definitions.keys import valid_name
-from spark_queue.core.records import Incarnation, Kind, Removal, Return
-from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf
+from spark_queue.core.records import HIDDEN, RUN_FAILED, Incarnation, Kind, Removal, Return
+from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf, Run, RunStarted
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, LeaseError
+
+
+def belonging(principal: str, entitlement: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a `subscribed` record says of whose the subscription is."""
+    return {"principal": principal, "entitlement": entitlement}
+
+
+def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription | None:
+    """Return a subscription as who attaches may have it.
+
+    One of before there were principals, or of one that is gone, may hold what is hidden from the new one: it ends, and begins
+    anew.
+    """
+    if known is None or work.caller is None or known.principal == work.caller.principal or not work.hiding():
+        return known
+    end_subscription(work, known, reason="principal")
+    work.sessions.forget(known.name)
+    return None
+
+
+def renew_entitlements(work: UnitOfWork) -> None:
+    """Let new definitions say what the principals of subscriptions may read from now on; what is leased stays leased."""
+    definitions, queue = work.state.definitions, work.ledger.definition.name
+    if work.ledger.definition.underlying_topic is None:
+        # No filter is evaluated in a dead-letter queue: whoever has one is given nothing there.
+        return
+    for each in list(work.ledger.subscriptions.values()):
+        entitlement = definitions.hiding(each.principal, queue)
+        if each.principal is not None and entitlement != each.entitlement:
+            asked = {"ack_mode": each.ack_mode, "max_backlog": each.max_backlog, "filter": each.filter}
+            work.emit(Kind.SUBSCRIBED, subscription=each.name, detail=asked | belonging(each.principal, entitlement))
+            if queue in work.state.troubles:
+                # A file that the filter would have to read is not whole.
+                return
+            _let_go_of_hidden_barriers(work, each)
+
+
+def _let_go_of_hidden_barriers(work: UnitOfWork, subscription: Subscription) -> None:
+    """Take released barriers from a subscription that its principal may not see any more, so that what is behind them goes on."""
+    lease = work.ledger.open_lease(subscription)
+    seen = waiting = subscription.barriers - (BitMap64() if lease is None else lease.rows)
+    for text in subscription.entitlement:
+        seen = work.matching(text, seen)
+    if hidden := waiting - seen:
+        detail = {"deliveries": subscription.barrier_deliveries}
+        work.emit(Kind.BARRIER_RECEIVED, hidden, subscription=subscription.name, reason=HIDDEN, detail=detail)
+
+
+def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
+    """End a subscription; what it holds returns."""
+    for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
+        end_lease(work, lease, Return.UNSUBSCRIBED)
+    work.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
+
 
 #: Runs in a row that end without a report before their batch is halved (DESIGN 8).
 VANISHED_RUNS_LIMIT = 3
@@ -293,3 +374,67 @@ def _taken(work: UnitOfWork, subscription: Subscription, own: Incarnation) -> Le
         newest=list(subscription.incarnation),
         own=list(own),
     )
+
+
+def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
+    """Note that fn begins, and tell which planner start and which lease it speaks for (P4)."""
+    subscription = work.subscription(command.subscription)
+    lease = work.ledger.open_lease(subscription)
+    session = work.sessions.of(subscription.name, subscription.incarnation)
+    session.started = 0 if lease is None else lease.number
+    work.sessions.keep(subscription.name, session)
+    return RunStarted(
+        run=Run(incarnation=subscription.incarnation, lease=session.started),
+        ack_mode=subscription.ack_mode,
+        is_barrier=lease is not None and lease.is_barrier and bool(lease.rows),
+    )
+
+
+def end_run(work: UnitOfWork, command: EndRun) -> Done:
+    """Note that fn ended: stage its outcomes, or its failure; with `settle` they take effect at once.
+
+    With `cancel` Spark takes the batch for done, and its proof gives its rows back.
+    """
+    given = [read_outcome(work, each) for each in command.outcomes]
+    subscription = work.subscription(command.subscription)
+    lease = _lease_of_run(work, subscription, command.run)
+    if lease is None:
+        return Done()
+    check_outcomes(work, given, lease.rows, "are not in the batch")
+    if not command.cancel:
+        refuse_barriers(work, given)
+    if command.error is not None:
+        detail = {"error": command.error[:ERROR_TEXT_LIMIT]} | ({"cancel": True} if command.cancel else {})
+        work.emit(Kind.OUTCOMES, of=lease, reason=RUN_FAILED, detail=detail)
+    stage(work, lease, given)
+    if command.error is None or command.cancel:
+        work.sessions.of(subscription.name, command.run.incarnation).returned = lease.number
+        if command.settle:
+            settle_early(work, lease)
+    return Done()
+
+
+def prove_run(work: UnitOfWork, command: Prove) -> Done:
+    """Take the listener's word that Spark committed a batch; said before, it changes nothing."""
+    subscription = work.subscription(command.subscription)
+    newest = work.ledger.leases.get(subscription.lease)
+    if command.run.lease >= subscription.lease and newest is not None and not newest.proven:
+        lease = _lease_of_run(work, subscription, command.run)
+        if lease is not None:
+            prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
+    return Done()
+
+
+def _lease_of_run(work: UnitOfWork, subscription: Subscription, run: Run) -> Lease | None:
+    """Return the open lease that a run speaks for; None for the batch without a lease."""
+    if run.incarnation != subscription.incarnation:
+        reason = f"a newer reader, incarnation {list(subscription.incarnation)}, took the subscription over"
+    elif run.lease == 0:
+        return None
+    else:
+        lease = work.ledger.open_lease(subscription)
+        if lease is not None and lease.number == run.lease:
+            return lease
+        reason = f"that lease is settled, and the newest is {subscription.lease}"
+    speaks = f"{list(run.incarnation)} of lease {run.lease}"
+    raise LeaseError("STALE_RUN", subscription=subscription.name, queue=work.ledger.definition.name, run=speaks, reason=reason)

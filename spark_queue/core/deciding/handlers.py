@@ -1,21 +1,176 @@
-"""Who decides about each command, what a repeat of it is answered, and what follows from each record: the engine's tables."""
+"""Who decides about each command, what a repeat of it is answered, and what follows from each record: the engine's tables.
+
+What a new set of definitions may change while messages and leases stand, and where its new queues start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.deciding import batch_runs, delivery, manual_settlement, pausing, redriving
-from spark_queue.core.deciding.expression_failures import count_failed_expressions
-from spark_queue.core.deciding.instances import peer_changes, transfers
-from spark_queue.core.deciding.instances.peer_changes import PeersWork
-from spark_queue.core.deciding.instances.replicating import end_letters_elsewhere
+from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
+from spark_queue.core.commands import Apply
+from spark_queue.core.deciding import delivery, manual_settlement
+from spark_queue.core.deciding.instances import replicating, transfers
+from spark_queue.core.deciding.instances.replicating import PeersWork, end_letters_elsewhere
+from spark_queue.core.deciding.isolation import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Emit, Record
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions, QueueDefinition
+from spark_queue.core.definitions.keys import parse_timestamp_ms
+from spark_queue.core.message_files.segment import TraitRequest
+from spark_queue.core.records import Emit, Ranges, Record
 from spark_queue.core.replies import CoreReply, Done, LeasedRows
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
+
+
+def apply(state: JournalState, command: Apply) -> dict[str, Any]:
+    """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs.
+
+    Raises
+    ------
+    ConfigError
+        Whatever `parsing.parse` refuses; MESSAGE_TYPE_CHANGED or DEFINITION_IN_USE where messages or leases forbid it.
+    """
+    wanted, resets = parsing.parse(command.definitions), set(command.reset)
+    recovery_points = starts(state, wanted, resets)
+    check(state, wanted, resets)
+    barriers = past_barriers(state, wanted, recovery_points)
+    detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
+    return detail | ({"request": command.request} if command.request else {})
+
+
+def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
+    """Refuse definitions that would pull the ground from under messages or leases.
+
+    Raises
+    ------
+    ConfigError
+        DEFINITION_IN_USE.
+    """
+    for name, message_type in state.message_types.items():
+        if name not in wanted.message_types and message_type.entered_until:
+            reason = f"it holds {message_type.entered_until} messages."
+            raise ConfigError(
+                "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
+            )
+    for name, trouble in state.troubles.items():
+        # What is not known of a queue cannot be checked; one that goes on as it is waits for its return.
+        then, now = ((each.queues.get(name), each.source_of(name)) for each in (state.definitions, wanted))
+        if trouble.code in MESSAGE_FILE_CODES or name in resets or then != now:
+            raise trouble
+    known, instance = state.definitions.journal.instance, wanted.journal.instance
+    if known is not None and instance != known:
+        reason = f"messages are owned by this name, and the new definitions say {instance!r}."
+        raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
+    for name, ledger in state.queues.items():
+        if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
+            # What is gone would be there again on this instance alone.
+            reason = "it is replicated, and what other instances know of its messages stands."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Redrive or purge it instead.")
+        if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
+            reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Settle them first.")
+        _check_queue(ledger, None if name in resets else wanted.queues.get(name))
+        _check_source(state, ledger, wanted)
+
+
+def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
+    """Check what becomes of a queue; None when it goes, or begins anew."""
+    known = ledger.definition
+    leased = sum(len(lease.leased) for lease in ledger.leases.values())
+    if leased and wanted is None:
+        raise _in_use(known, f"{leased} of its messages are leased.")
+    unsettled = _unsettled(ledger)
+    if unsettled and wanted is not None and wanted.semantics != known.semantics:
+        # A late proof by the old semantics would find messages that were given to somebody else by the new one.
+        raise _in_use(known, f"{unsettled} of its messages are leased, or in a batch that is not proven.")
+    # What an at-most-once queue has sent holds its key until the proof, or the end of its lease.
+    keyed = ledger.backlogs().total()
+    if keyed and wanted is not None and wanted.order_key != known.order_key:
+        raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key by the new one.")
+    if wanted is not None and _source(wanted) != _source(known):
+        # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
+        reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."
+        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Reset it with the change.")
+
+
+def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions) -> None:
+    """Check that a dead-letter queue keeps its source while it holds letters: they would be taken for the other's."""
+    name, held = letters.definition.name, sum(len(rows) for each, rows in letters.rows.items() if each is not State.REMOVED)
+    known, source = state.definitions.source_of(name), wanted.source_of(name)
+    if held and source is not None and source != known:
+        reason = f"it holds {held} dead letters of queue '{known}', and would take those of queue '{source}'."
+        raise ConfigError(
+            "DEFINITION_IN_USE", what="Dead-letter queue", name=name, reason=reason, next_step="Settle or redrive them first."
+        )
+
+
+def _unsettled(ledger: QueueLedger) -> int:
+    """Count what leases hold, and all that a batch without proof was ever given: by other semantics it would mean another thing."""
+    return sum(len(lease.leased if lease.proven else lease.rows) for lease in ledger.leases.values())
+
+
+def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:
+    next_step = "Stop its streams first, and unsubscribe those that do not come back to finish their batch."
+    return ConfigError("DEFINITION_IN_USE", what="Queue", name=queue.name, reason=reason, next_step=next_step)
+
+
+def _source(queue: QueueDefinition) -> str:
+    what = "dead letters" if queue.underlying_topic is None else "messages"
+    return f"{what} of message type '{queue.message_type}'"
+
+
+def starts(state: JournalState, wanted: Definitions, resets: Collection[str]) -> dict[str, int]:
+    """Return the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
+    fresh = {name: wanted.queue(name) for name in resets}
+    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues and name not in state.troubles}
+    return {name: recovery_point(state, queue) for name, queue in fresh.items()}
+
+
+def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str, int]) -> dict[str, Ranges]:
+    """Return the messages that are there already and are barriers of queues that begin, for the record that decides it once (R75).
+
+    A queue for which a missing file would have to be read is left out: it is set aside.
+    """
+    found: dict[str, Ranges] = {}
+    for name, start in starts.items():
+        queue = wanted.queues[name]
+        known = state.message_types.get(queue.message_type)
+        if queue.barrier is None or queue.underlying_topic is None or known is None:
+            continue
+        segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
+        try:
+            told = [state.find_barriers(segment, [TraitRequest(queue=queue)]).get(name, ()) for segment in segments]
+        except JournalError as trouble:
+            if trouble.code not in MESSAGE_FILE_CODES:
+                raise
+            continue
+        rows = to_bitmap(chain.from_iterable(told))
+        found[name] = tuple(to_ranges(rows - below(rows, start)))
+    return found
+
+
+def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
+    """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
+    message_type = state.message_types.get(queue.message_type)
+    entered_until = 0 if message_type is None else message_type.entered_until
+    if message_type is None:
+        return 0
+    if queue.recovery_point == "epoch":
+        return message_type.kept_from
+    if queue.recovery_point in ("now", "creation"):
+        return entered_until
+    if queue.recovery_point.isdecimal():
+        return min(int(queue.recovery_point), entered_until)
+    return message_type.published_by(parse_timestamp_ms(queue.recovery_point) - 1)
+
 
 #: Who decides about each command of a queue. A handler gives None where nothing is there yet.
 HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply | LeasedRows | None]] = {
@@ -26,26 +181,26 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
     commands.Renew: delivery.renew,
     commands.Leave: delivery.leave,
     commands.Unsubscribe: delivery.unsubscribe,
-    commands.StartRun: batch_runs.start_run,
-    commands.EndRun: batch_runs.end_run,
-    commands.Prove: batch_runs.prove_run,
+    commands.StartRun: delivery.start_run,
+    commands.EndRun: delivery.end_run,
+    commands.Prove: delivery.prove_run,
     commands.Settle: manual_settlement.settle,
     commands.SettleWhere: manual_settlement.settle_where,
     commands.Purge: manual_settlement.purge,
-    commands.FindDeadLetters: redriving.find_dead_letters,
-    commands.Redrive: redriving.redrive,
-    commands.Pause: pausing.pause,
-    commands.Unpause: pausing.unpause,
+    commands.FindDeadLetters: manual_settlement.find_dead_letters,
+    commands.Redrive: manual_settlement.redrive,
+    commands.Pause: manual_settlement.pause,
+    commands.Unpause: manual_settlement.unpause,
     commands.ProxiedTransfer: transfers.switch,
 }
 
 #: Who decides about each command about the instances of a journal.
 PEER_HANDLERS: Mapping[type[commands.Command], Callable[[PeersWork, Any], CoreReply]] = {
-    commands.SkipLost: peer_changes.skip_lost,
-    commands.ResetPeer: peer_changes.reset,
-    commands.ForgetPeer: peer_changes.forget,
-    commands.DrainTo: peer_changes.drain,
-    commands.Restored: peer_changes.restored,
+    commands.SkipLost: replicating.skip_lost,
+    commands.ResetPeer: replicating.reset,
+    commands.ForgetPeer: replicating.forget,
+    commands.DrainTo: replicating.drain,
+    commands.Restored: replicating.restored,
 }
 
 #: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
@@ -54,7 +209,7 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
     commands.Settle: manual_settlement.settled_before,
     commands.SettleWhere: manual_settlement.settled_where_before,
     commands.Purge: manual_settlement.purged_before,
-    commands.Redrive: redriving.redriven_before,
+    commands.Redrive: manual_settlement.redriven_before,
     **{
         command: lambda _state, _command: Done()
         for command in (

@@ -4,10 +4,13 @@ A message that fails alone is from then on tried only alone. The first time it i
 subscription succeeds, the suspect's failures count, and at its limits it becomes a dead letter. Where three different ones fail
 with no success between, the sink is to blame: the subscription pauses with an alarm, nothing was counted, and one lone message
 at a time is tried until one succeeds.
+
+Messages on which an expression fails: they are counted where somebody looks, since nothing else tells of them (DESIGN 8).
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from pyroaring import BitMap64
@@ -15,8 +18,9 @@ from pyroaring import BitMap64
 from spark_queue.core.deciding.granting import grantable, without_lone
 from spark_queue.core.deciding.removal import remove, remove_aged
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, PauseReason, Removal, Return, UnpauseReason
+from spark_queue.core.records import Emit, Kind, PauseReason, Record, Removal, Return, UnpauseReason
 from spark_queue.core.state.alarm import LONE_BACKOFF, SUSPECTS_LIMIT
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.lifecycle import State
 
@@ -82,3 +86,16 @@ def confirm(work: UnitOfWork, subscription: Subscription) -> None:
             remove(work, rows, Removal.MAX_DELIVERIES, error=known.error)
         elif queue.max_cancels and ledger.cancelled.at_least(queue.max_cancels + 1, rows):
             remove(work, rows, Removal.MAX_CANCELS, error=known.error)
+
+
+#: Bookmarks that a record names, for people to look at.
+_EXAMPLES = 5
+
+
+def count_failed_expressions(state: JournalState, record: Record, emit: Emit) -> None:
+    """Record how many messages of those that just came failed; their file may be retired before somebody folds the log."""
+    for name in list(state.queues_changed_by(record)):
+        ledger = state.queues.get(name)
+        if ledger is not None and ledger.failing:
+            detail = {"messages": len(ledger.failing), "examples": list(islice(ledger.failing, _EXAMPLES))}
+            emit(Kind.EXPRESSION_FAILED, queue=name, detail=detail)

@@ -1,15 +1,20 @@
-"""Reads definitions from their stored form, and checks every key and relation before anything is touched (DESIGN 15.7, 15.8)."""
+"""Reads definitions from their stored form, and checks every key and relation before anything is touched (DESIGN 15.7, 15.8).
+
+Reads who may call, and checks that somebody can still change who may (R12).
+Reads which instances a journal pulls from, and checks that its replicated queues can be (R102, R113, R115; DESIGN 17.2).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from spark_queue.core.definitions.definition import (
     BUILT_IN_COLUMNS,
     Definitions,
+    Entitlement,
     JournalDefinition,
     MessageTypeDefinition,
     PeerDefinition,
@@ -20,16 +25,153 @@ from spark_queue.core.definitions.definition import (
     topic_matches,
 )
 from spark_queue.core.definitions.keys import (
+    ADMINISTER,
     AT_MOST_ONCE,
+    DISTRIBUTED,
+    ENTITLEMENT_KEYS,
     GROUP_LOCAL,
     JOURNAL_KEYS,
+    LOCAL,
     MESSAGE_TYPE_KEYS,
+    PEER_KEYS,
+    PRINCIPAL_KEYS,
     QUEUE_KEYS,
+    READ,
     REPLICATION_KEYS,
     ROUND_ROBIN,
 )
 from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
-from spark_queue.errors import ConfigError, JournalError, nearest
+from spark_queue.errors import AccessError, ConfigError, JournalError, nearest
+
+#: What the pattern of an entry is that says nothing of queues.
+_EVERY_QUEUE = "^.*"
+
+
+def parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
+    """Return the principals of stored definitions, by name.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE, UNKNOWN_KEY, NAME_INVALID, CONTRADICTORY_SETTINGS: also of two with one token.
+    AccessError
+        NOBODY_ADMINISTERS: nobody could change them any more.
+    """
+    tables = read_tables(stored, "principals")
+    check_names("principal", tables)
+    principals = {
+        name: _parse_principal(name, read_keys(table, PRINCIPAL_KEYS, f"[principals.{name}]")) for name, table in tables.items()
+    }
+    _check_principals(principals)
+    return principals
+
+
+def _parse_principal(name: str, values: Mapping[str, Any]) -> PrincipalDefinition:
+    where = f"[principals.{name}]"
+    for key, expected in (("token_hash", "the hash that `sparkq token new` prints"), ("rights", "a list of tables of rights")):
+        if values[key] is None:
+            raise ConfigError("BAD_VALUE", key=key, where=where, value=None, expected=expected)
+    return PrincipalDefinition(name=name, **{**values, "rights": tuple(_entitlement(each, where) for each in values["rights"])})
+
+
+def _entitlement(table: Mapping[str, Any], where: str) -> Entitlement:
+    where = f"rights of {where}"
+    values = read_keys(table, ENTITLEMENT_KEYS, where)
+    check_topic_entry(values["queues"], "queues", where)
+    if values["rights"] is None:
+        raise ConfigError("BAD_VALUE", key="rights", where=where, value=None, expected="a list of rights")
+    found = Entitlement(**values)
+    if found.filter is not None and READ not in found.rights:
+        reason = "a filter says what is read, and the entry does not give that right."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="filter, rights")
+    if ADMINISTER in found.rights and found.queues != _EVERY_QUEUE:
+        reason = f"{ADMINISTER} is for the whole journal, not for queues '{found.queues}'."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="queues, rights")
+    return found
+
+
+def _check_principals(principals: Mapping[str, PrincipalDefinition]) -> None:
+    owners: dict[str, str] = {}
+    for principal in principals.values():
+        for token_hash in principal.token_hash:
+            other = owners.setdefault(token_hash, principal.name)
+            if other != principal.name:
+                where, reason = f"[principals.{principal.name}]", f"its token is that of '{other}', and a token tells who calls."
+                raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="token_hash")
+    # One that expires would lock everybody out later, when nobody applies anything.
+    if principals and not any(each.administers and each.expires_ms is None for each in principals.values()):
+        raise AccessError("NOBODY_ADMINISTERS", principals=", ".join(principals))
+
+
+def parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
+    """Return the peers of stored definitions, by name.
+
+    Raises
+    ------
+    ConfigError
+        UNKNOWN_KEY, BAD_VALUE, NAME_INVALID, CONTRADICTORY_SETTINGS.
+    """
+    tables = read_tables(stored, "peers")
+    check_names("peer", tables)
+    peers = {name: _parse_peer(name, read_keys(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
+    for peer in peers.values():
+        for entry in peer.topics:
+            check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
+    return peers
+
+
+def _parse_peer(name: str, values: Mapping[str, Any], journal: JournalDefinition) -> PeerDefinition:
+    where = f"[peers.{name}]"
+    if values["journal"] is None:
+        raise ConfigError("BAD_VALUE", key="journal", where=where, value=None, expected="the path of the peer's journal")
+    if journal.instance is None:
+        reason = "an instance that pulls from others needs a name of its own."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="[journal]", reason=reason, keys=f"instance, peers.{name}")
+    if name == journal.instance:
+        reason = "a journal cannot be its own peer."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=f"instance, peers.{name}")
+    return PeerDefinition(name=name, **values)
+
+
+def check_peers(definitions: Definitions) -> None:
+    """Refuse peers by which a queue could not stay the same on all instances.
+
+    Raises
+    ------
+    ConfigError
+        LOCAL_QUEUE_REPLICATED, BAD_VALUE, CONTRADICTORY_SETTINGS.
+    """
+    journals: dict[str, str] = {}
+    for peer in definitions.peers.values():
+        other = journals.setdefault(peer.journal.rstrip("/"), peer.name)
+        if other != peer.name:
+            reason = f"it is the journal of peer '{other}', and a peer is one instance."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys="journal")
+        for name in peer.queues:
+            if name not in definitions.queues:
+                expected = f"queues of these definitions.{nearest(name, definitions.queues)}"
+                raise ConfigError("BAD_VALUE", key="queues", where=f"[peers.{peer.name}]", value=name, expected=expected)
+            queue = definitions.queues[name]
+            if queue.ownership == LOCAL:
+                raise ConfigError("LOCAL_QUEUE_REPLICATED", queue=name, peer=peer.name)
+            for reason, keys in _contradictions(peer, queue, definitions):
+                raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys=keys)
+
+
+def _contradictions(peer: PeerDefinition, queue: QueueDefinition, definitions: Definitions) -> Iterator[tuple[str, str]]:
+    """Yield why a queue cannot be pulled from a peer, and the keys that say so."""
+    letters, topic = queue.dead_letter_queue, queue.underlying_topic
+    if letters is not None and letters not in peer.queues:
+        yield f"queue '{queue.name}' is pulled without '{letters}', which takes its dead letters.", "queues"
+    source = definitions.source_of(queue.name)
+    if source is not None and source not in peer.queues:
+        yield f"queue '{queue.name}' is pulled without '{source}', whose dead letters it takes.", "queues"
+    if topic is not None and not peer.pulls(topic):
+        yield f"queue '{queue.name}' is pulled without the messages of its topic '{topic}' (R113).", "queues, topics"
+    if queue.order_key is not None and queue.ownership == DISTRIBUTED:
+        reason = f"queue '{queue.name}' has an order_key, and two owners cannot keep the order of one key. Use {GROUP_LOCAL}."
+        yield reason, "queues, order_key, ownership"
+
 
 #: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
 _NO_DEAD_LETTER_KEYS = (
@@ -78,8 +220,6 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
         _check_dead_letters(queue, definitions, sources=letters)
         _check_owner(queue)
     if peers:
-        from spark_queue.core.definitions.peers import check_peers  # noqa: PLC0415 - as above.
-
         check_peers(definitions)
     return definitions
 
@@ -102,16 +242,12 @@ def _read_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[s
     if not stored.get("peers"):
         return {}
     # Most journals pull from nobody, and their publishers need not load this.
-    from spark_queue.core.definitions.peers import parse_peers  # noqa: PLC0415 - as said above.
-
     return parse_peers(stored, journal)
 
 
 def _read_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
     if not stored.get("principals"):
         return {}
-    from spark_queue.core.definitions.principals import parse_principals  # noqa: PLC0415 - as with peers.
-
     return parse_principals(stored)
 
 

@@ -8,10 +8,8 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from spark_queue.core.message_files.origins import OriginNames, Origins
-from spark_queue.core.message_files.publishers import SequenceRange, overlap
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
-from spark_queue.core.message_files.segment import Segment, from_record
+from spark_queue.core.message_files.origins import OriginNames, Origins, SequenceRange, overlap
+from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, from_record, merged_files
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.errors import JournalError
 

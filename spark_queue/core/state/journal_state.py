@@ -10,19 +10,16 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.agreement import Disagreement
-from spark_queue.core.definitions.definition import Definitions, QueueDefinition
+from spark_queue.core.definitions.definition import Definitions, Disagreement, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.relocation import Foresight
-from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
+from spark_queue.core.message_files.segment import EntryTraits, Foresight, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
-from spark_queue.core.state import depth, folds
-from spark_queue.core.state.done_requests import DoneRequests
-from spark_queue.core.state.faults import QueueGuard, describe, is_doubt, set_aside
-from spark_queue.core.state.folds import definitions, peers
-from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.ownership import Watermark
-from spark_queue.core.state.peer_changes import PeerChanges
+from spark_queue.core.state import folds
+from spark_queue.core.state.alarm import QueueGuard, describe, is_doubt, set_aside
+from spark_queue.core.state.folds import journal
+from spark_queue.core.state.lease import DoneRequests
+from spark_queue.core.state.ledger import QueueLedger, fill
+from spark_queue.core.state.ownership import PeerChanges, Watermark
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 
@@ -152,11 +149,11 @@ class JournalState:
             case Kind.EPOCH_CLAIMED:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:
-                definitions.applied(self, record)
+                journal.applied(self, record)
             case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
             case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
-                peers.fold(self, record)
+                journal.fold(self, record)
             case Kind.SET_ASIDE:
                 self._set_aside_by_record(record)
             case _ if record.kind not in KINDS:
@@ -167,7 +164,7 @@ class JournalState:
                     self._of_queue(record)
         for ledger in self.filled_by(record):
             with self.guard(ledger.definition.name):
-                depth.fill(ledger, record.at_ms)
+                fill(ledger, record.at_ms)
         self._requests.note(record)
         self.next_record, self.last_at_ms = record.record + 1, max(self.last_at_ms, record.at_ms)
 
@@ -215,7 +212,7 @@ class JournalState:
             ledgers = self.queues_of(segment.message_type)
             of_each = {each.definition.name: segment.barriers.get(each.definition.name, ()) for each in ledgers}
             self.enter(segment, ledgers, barriers=of_each)
-            peers.clashed(self, ledgers, segment)
+            journal.clashed(self, ledgers, segment)
 
     def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
@@ -269,7 +266,7 @@ class JournalState:
                 traits = found.with_barriers(barriers[name]) if name in barriers else found
                 told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
                 wanted[name].enter(told)
-                peers.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
+                journal.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
         """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

@@ -1,4 +1,8 @@
-"""Leases and subscriptions: who works on what, until when. Changed only by `ledger` as it folds records."""
+"""Leases and subscriptions: who works on what, until when. Changed only by `ledger` as it folds records.
+
+Which requests took effect lately, since a caller asks again whose reply was lost (DESIGN 6).
+What a queue's expressions say of its messages, and thus who may be given which, and in what order (R49, R66, DESIGN 8).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,51 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Incarnation
+from spark_queue.core.bitmaps.order_key import OrderKeys
+from spark_queue.core.bitmaps.priority import Priorities
+from spark_queue.core.bitmaps.ranges import count_rows
+from spark_queue.core.message_files.segment import EntryTraits
+from spark_queue.core.records import Incarnation, Kind, Record
 from spark_queue.core.state.alarm import Alarm, Suspect
+
+#: How long a request is known at least, in milliseconds: its caller asks again for a minute at most.
+_KEPT_MS = 120_000
+
+#: So many of the newest are known however long ago they were: the next coordinator's clock may be far ahead.
+_KEPT = 4_096
+
+#: What a settlement or a purge records of the messages that it changes.
+_SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
+
+
+class DoneRequests:
+    """How many messages each request settled, staged, returned or removed.
+
+    Planners' calls are among them, and a busy journal has thousands in a second: so they are forgotten in two halves, by time.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[str, int] = {}
+        self._newest_since_ms = 0
+        self._earlier: dict[str, int] = {}
+
+    def __contains__(self, request: str) -> bool:
+        return request in self._newest or request in self._earlier
+
+    def messages_of(self, request: str) -> int:
+        """Return how many messages a request changed."""
+        return self._newest.get(request, 0) + self._earlier.get(request, 0)
+
+    def note(self, record: Record) -> None:
+        """Note the request that a record was made for, if it was made for one."""
+        request = record.detail.get("request")
+        if request is None:
+            return
+        if len(self._newest) >= _KEPT and record.at_ms >= self._newest_since_ms + _KEPT_MS:
+            self._earlier, self._newest, self._newest_since_ms = self._newest, {}, record.at_ms
+        messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
+        self._newest[request] = self._newest.get(request, 0) + messages
+
 
 #: What a batch said of some rows before its proof: outcome, due time of a retry in milliseconds, error text.
 Staged = tuple[str, int | None, str | None]
@@ -129,3 +176,56 @@ class Subscription:
     def fresh_suspects(self) -> int:
         """How many different messages failed alone for the first time since its last success."""
         return sum(not each.lone_failures for each in self.suspects.values())
+
+
+#: Messages that may have left the queue before their traits are forgotten, whatever is still there.
+_GONE_MAX = 1 << 16
+
+
+class Selection:
+    """Traits of the messages in a queue; what leaves it is forgotten once it is the larger part.
+
+    Attributes
+    ----------
+    matches : dict of str to BitMap64
+        What matches the filters of the queue's subscriptions, by filter.
+    """
+
+    def __init__(self) -> None:
+        self.matches: dict[str, BitMap64] = {}
+        self.priorities = Priorities()
+        self.order_keys = OrderKeys()
+
+    def add(self, traits: EntryTraits) -> None:
+        """Take the traits of new messages in."""
+        for text, rows in self.matches.items():
+            rows |= traits.matches[text]
+        self.priorities.add(traits.ranked, traits.priorities)
+        self.order_keys.add(traits.keyed, traits.keys)
+
+    def matching(self, rows: BitMap64, text: str | None) -> BitMap64:
+        """Return those of `rows` that match a filter; None for everything."""
+        return rows if text is None else rows & self.matches[text]
+
+    def heads(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that no older or held message of their key holds up.
+
+        Order wins over filters: a key whose oldest message does not match waits until somebody else has taken that one.
+        """
+        return rows - self.order_keys.behind if self.order_keys.behind else rows
+
+    def first(self, rows: BitMap64, count: int) -> BitMap64:
+        """Return the `count` of `rows` that come first (R47, R66)."""
+        return self.priorities.first(rows, count)
+
+    def is_mostly_gone(self, standing: int) -> bool:
+        """Return whether most of what is known is of messages that are gone, given how many are not."""
+        known = (len(self.priorities.ranked), len(self.order_keys), *map(len, self.matches.values()))
+        return max(known) > 2 * standing + _GONE_MAX
+
+    def keep(self, rows: BitMap64) -> None:
+        """Forget everything but `rows`."""
+        self.priorities.keep(rows)
+        self.order_keys = self.order_keys.kept(rows)
+        for members in self.matches.values():
+            members &= rows

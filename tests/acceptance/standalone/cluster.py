@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from spark_queue import Journal
-from spark_queue.delta_jars import spark_home
 from spark_queue.journal.open import open_journal
+from spark_queue.session import spark_home
 from tests.acceptance.standalone.driver import JAVA, QUEUE, STOPPED, TOPIC, Orders
 from tests.acceptance.standalone.machine import Machine
 from tests.integration.hosts import NAMESPACES, Hosts, hosts_of

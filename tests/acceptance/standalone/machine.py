@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from spark_queue import delta_jars
+from spark_queue import session
 from spark_queue.session import worker_python
 from tests.integration.hosts import Host
 from tests.source_tree import ROOT
@@ -71,7 +71,7 @@ class Machine:
             (disk / folder).mkdir(mode=0o700, parents=True)
         (disk / "log").touch()
         # As on any machine for Spark, Delta's jars are there; and they are where this user's are not to be seen.
-        jars = delta_jars.jars()[0].parent
+        jars = session.jars()[0].parent
         shutil.copytree(jars, disk / "cache" / jars.parent.name / jars.name)
 
     @property

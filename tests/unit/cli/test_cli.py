@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_queue import Journal, delta_jars
-from spark_queue.settings.tables import key_rows, option_rows
+from spark_queue import Journal, session
+from spark_queue.settings.registry import key_rows, option_rows
 from tests.unit.cli.sparkq import Terminal
 
 CSV = "item,amount,at\npear,1,2026-01-31T12:00:00Z\n007,2,2026-01-31T12:00:01+01:00\n,3,\n"
@@ -274,19 +274,19 @@ def test_doctor_tells_of_delta_jars_and_fetches_them_only_when_asked(
         return next(each for each in sparkq("doctor", tmp_path, "--json", *arguments).json if each["check"] == "delta jars")
 
     def fetch() -> list[Path]:
-        delta_jars.directory().mkdir(parents=True)
-        (delta_jars.directory() / "delta.jar").touch()
-        return delta_jars.found()
+        session.directory().mkdir(parents=True)
+        (session.directory() / "delta.jar").touch()
+        return session.found()
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(delta_jars, "jars", fetch)
+    monkeypatch.setattr(session, "jars", fetch)
     missing = finding()
     assert (missing["result"], str(tmp_path) in missing["found"], "doctor --fetch" in missing["advice"]) == ("warning", True, True)
     assert not (tmp_path / "cache").exists()
     assert (
         finding("--fetch")
         == finding()
-        == {"check": "delta jars", "result": "ok", "found": f"1 in {delta_jars.directory()}", "advice": ""}
+        == {"check": "delta jars", "result": "ok", "found": f"1 in {session.directory()}", "advice": ""}
     )
 
 

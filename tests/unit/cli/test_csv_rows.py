@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from spark_queue.cli import csv_rows
-from spark_queue.cli.csv_rows import read_csv
+from spark_queue.cli import reading
+from spark_queue.cli.reading import read_csv
 
 PIECES = ["a", "é", ",", '"', '""', "\n", "\r\n", "\r", " ", "1", "a longer piece of text"]
 
@@ -28,7 +28,7 @@ def rows(text: bytes) -> list[tuple[str | None, ...]]:
 @pytest.mark.parametrize("seed", range(150))
 @pytest.mark.parametrize("block_bytes", [1, 7, 4_096])
 def test_what_python_writes_is_read(monkeypatch: pytest.MonkeyPatch, seed: int, block_bytes: int) -> None:
-    monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(reading, "_BLOCK_BYTES", block_bytes)
     random = Random(seed)
     written = [["".join(random.choices(PIECES, k=random.randrange(6))) for _ in range(3)] for _ in range(random.randrange(8))]
     file = io.StringIO(newline="")
@@ -51,8 +51,8 @@ def test_quote_that_is_not_closed_is_told_with_its_line(ends: str) -> None:
 
 
 def test_row_without_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "_BLOCK_BYTES", 10)
-    monkeypatch.setattr(csv_rows, "_ROW_LIMIT_BYTES", 100)
+    monkeypatch.setattr(reading, "_BLOCK_BYTES", 10)
+    monkeypatch.setattr(reading, "_ROW_LIMIT_BYTES", 100)
     file = io.BytesIO(b'x\n"' + b"\n" * 1_000)
     with pytest.raises(ValueError, match="row that begins in line 2 is longer than 100 bytes"):
         list(read_csv(file))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.caller import Caller
+from spark_queue.core.commands import Caller
 from spark_queue.errors import CallerError
 from spark_queue.protocol.connection import Endpoint
 from tests.unit.cli.sparkq import Terminal

@@ -16,7 +16,7 @@ from tests.unit.cli.test_queue_verbs import Asked
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
-    monkeypatch.setattr("spark_queue.client.peer.call_once", asked)
+    monkeypatch.setattr("spark_queue.client.peers.call_once", asked)
     return asked
 
 
@@ -70,8 +70,8 @@ def test_a_drain_asks_until_the_peer_has_heard_of_the_last(sparkq: Terminal, pat
         requests.append(request)
         return answers[len(requests) - 1]
 
-    monkeypatch.setattr("spark_queue.client.peer.call_once", call_once)
-    monkeypatch.setattr("spark_queue.client.peer._PAUSE_S", 0.0)
+    monkeypatch.setattr("spark_queue.client.peers.call_once", call_once)
+    monkeypatch.setattr("spark_queue.client.peers._PAUSE_S", 0.0)
     said = sparkq("peers", "drain", path, "virginia")
     assert requests == [commands.DrainTo(peer="virginia", record=record) for record in (-1, -1, -1, 9)]
     assert "4 messages were handed to 'virginia'" in said.out

@@ -14,12 +14,12 @@ from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, FO
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
-from spark_queue.protocol import codec, user_files, wire
+from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.host import host_id
 
 HERE, STARTED = "grpc://127.0.0.1:1", "grpc://127.0.0.1:2"
-UNKNOWN = codec.failed(ConfigError("UNKNOWN_QUEUE", queue="Q", nearest=""))
+UNKNOWN = wire.failed(ConfigError("UNKNOWN_QUEUE", queue="Q", nearest=""))
 DEPOSED = CoordinatorError("COORDINATOR_DEPOSED", epoch=1, path="p", reason="r")
 
 
@@ -83,7 +83,7 @@ class World:
 def host(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(client_module, "Connection", made.connect)
-    monkeypatch.setattr("spark_queue.client.launcher.launch", made.launch)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.launch", made.launch)
     monkeypatch.setattr(client_module, "read_advertisement", lambda store, journal_id: made.hint)
     monkeypatch.setattr(user_files, "start_lock", made.lock)
     monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: made.now_s, sleep=made.sleep))
@@ -187,7 +187,7 @@ def test_of_several_addresses_the_one_that_serves_is_asked_and_kept(host: World)
 
 
 def test_one_that_is_lost_or_stands_by_is_left_for_the_next_with_the_same_request(host: World) -> None:
-    stands_by = codec.failed(CoordinatorError("COORDINATOR_STANDS_BY", path="p"))
+    stands_by = wire.failed(CoordinatorError("COORDINATOR_STANDS_BY", path="p"))
     host.answers = {"grpc+tls://a:1": [replies.Done(), 4.0, stands_by], "grpc+tls://b:1": [stands_by, replies.Done()]}
     asking = client(endpoint=Endpoint("a:1,b:1"))
     asking.call(request())
@@ -226,7 +226,7 @@ def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(h
 
 def test_silence_and_a_coordinator_that_is_not_there_yet_are_asked_again_and_a_refusal_is_told_at_once(host: World) -> None:
     recovering = wire.Failed(code="COORDINATOR_RECOVERING", facts={})
-    host.hint, host.answers = hinted(), {HERE: [0.5, recovering, codec.failed(DEPOSED), replies.Done()]}
+    host.hint, host.answers = hinted(), {HERE: [0.5, recovering, wire.failed(DEPOSED), replies.Done()]}
     assert client().call(request()) == replies.Done()
     assert len(host.asked) == 4
     # Only silence has the coordinator looked for anew.

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from spark_queue.client import launcher
+from spark_queue.client import coordinator_client
 from spark_queue.errors import SparkQueueError
-from spark_queue.protocol.start_options import StartOptions
+from spark_queue.protocol.host import StartOptions
 
 #: Waits for a child's report; reached only where that is what is tested, or when a test fails.
 DEADLINE_S = 30.0
@@ -32,7 +32,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
             return popen([sys.executable, "-c", f"import json, os, sys\n{code}"], **settings)
 
         monkeypatch.setattr(subprocess, "Popen", child)
-        return launcher.launch(StartOptions(path=str(tmp_path), storage_options=options, journal_id="J"), timeout_s=timeout_s)
+        return coordinator_client.launch(
+            StartOptions(path=str(tmp_path), storage_options=options, journal_id="J"), timeout_s=timeout_s
+        )
 
     return started
 
@@ -72,5 +74,5 @@ def test_a_process_that_ends_before_it_has_read_its_orders_is_told_as_any_other(
 
 def test_memory_settings_of_the_user_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
-    found = launcher.environment()
+    found = coordinator_client.environment()
     assert (found["MALLOC_ARENA_MAX"], found["ARROW_DEFAULT_MEMORY_POOL"]) == ("7", "system")

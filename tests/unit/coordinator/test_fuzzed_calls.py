@@ -11,7 +11,7 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands
 from spark_queue.core.replies import Run
 from spark_queue.errors import SparkQueueError
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import World
 from tests.unit.coordinator.test_hidden import make
 from tests.unit.coordinator.test_rights import SAMPLES
@@ -41,7 +41,7 @@ class Caller:
         fields = {name: self.value(name) for name in names}
         request = self.draw.choice(["the same", str(self.draw.random())])
         made: Any = kind(journal=journal, request=request, **fields)
-        return codec.decode_request(codec.encode(made))
+        return wire.decode_request(wire.encode(made))
 
     def value(self, name: str) -> Any:
         draw = self.draw

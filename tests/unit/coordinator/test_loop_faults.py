@@ -13,16 +13,16 @@ from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core import commands, engine, replies
 from spark_queue.core.deciding import handlers, timers
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.engine import Retention
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.retention import Retention
 from spark_queue.core.state import folds, status
-from spark_queue.core.state.faults import FaultError
+from spark_queue.core.state.alarm import FaultError
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.metrics.figures import Observe
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 QUEUES: dict[str, Any] = {"WORK": {"underlying_topic": "ORDERS"}, "OTHER": {"underlying_topic": "ORDERS"}}
@@ -148,7 +148,7 @@ def test_how_long_to_wait_for_calls_may_raise_too(two: World, monkeypatch: pytes
 
 def test_an_alarm_that_cannot_be_told_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr("spark_queue.coordinator.alarm_bell.alarms", raising_of("WORK", status.alarms))
+    monkeypatch.setattr("spark_queue.coordinator.loop.alarms", raising_of("WORK", status.alarms))
     other = Planner(two, queue="OTHER")
     two.ask(commands.Pause, queue="WORK")
     assert other.next().messages == 3
@@ -176,7 +176,7 @@ def test_definitions_that_raise_are_refused_and_change_nothing(two: World, monke
         if state.raises_faults:
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("spark_queue.core.state.folds.definitions.replicate", broken)
+    monkeypatch.setattr("spark_queue.core.state.folds.journal.replicate", broken)
     other = Planner(two, queue="OTHER")
     before, calls = len(two.records()), [two.call(commands.Apply, definitions=TWO), other.next_call()]
     two.loop.step(calls)
@@ -191,7 +191,7 @@ def test_two_faults_of_one_group_leave_nobody_without_an_answer(two: World, monk
             raise ZeroDivisionError("a bug")
 
     work, other = Planner(two), Planner(two, queue="OTHER")
-    monkeypatch.setattr("spark_queue.core.state.folds.definitions.replicate", broken)
+    monkeypatch.setattr("spark_queue.core.state.folds.journal.replicate", broken)
     handler(monkeypatch, commands.Next, after=True)
     calls = [two.call(commands.Apply, definitions=TWO), work.next_call(), other.next_call()]
     two.loop.step(calls)
@@ -252,7 +252,7 @@ def test_other_queues_may_be_altered_meanwhile(two: World, monkeypatch: pytest.M
 
 def test_only_what_is_set_aside_can_be_revived(two: World) -> None:
     with pytest.raises(Exception, match=r"UNSUPPORTED_WRITE.*not set aside"):
-        codec.raise_failed(two.ask(commands.Revive, queue="WORK"))
+        wire.raise_failed(two.ask(commands.Revive, queue="WORK"))
     assert code_of(two.ask(commands.Revive, queue="WROK")) == "UNKNOWN_QUEUE"
     two.loop._engine.state.note_fault("WORK", ZeroDivisionError("a bug"))
     two.loop._engine.state.troubles["WORK"] = JournalError("MESSAGE_FILE_MISSING", file="f", path="p", reason="it is gone.")

@@ -10,14 +10,13 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, engine, replies
 from spark_queue.core.deciding.instances.replicating import Pulled
-from spark_queue.core.definitions.agreement import Disagreement
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.definition import Definitions, Disagreement
 from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import PulledFile, PulledFiles
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 from spark_queue.replication.exchange import HEARS_MS, Look, Pull, PullReport, PullState
 from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
@@ -94,7 +93,7 @@ def test_a_peer_is_no_copy_of_another_one() -> None:
     world.loop.step([copy])
     assert copy.reply is not None
     with pytest.raises(JournalError, match=r"PEER_MISNAMED.*'tokyo' is the journal of peer 'virginia'"):
-        codec.raise_failed(copy.reply)
+        wire.raise_failed(copy.reply)
 
 
 def test_what_breaks_a_rule_is_an_alarm_by_peer_and_rule() -> None:
@@ -135,7 +134,7 @@ def test_news_of_a_queue_that_is_set_aside_wait() -> None:
     call = pull(world, state.definitions, 7)
     assert call.reply is not None
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
-        codec.raise_failed(call.reply)
+        wire.raise_failed(call.reply)
     assert watermark(world) is None
 
 
@@ -156,7 +155,7 @@ def test_a_bug_in_taking_over_is_the_trouble_of_that_peer(monkeypatch: pytest.Mo
     call = refusing(world, monkeypatch, after=0)
     assert call.reply is not None
     with pytest.raises(JournalError, match=r"PEER_REFUSED.*virginia.*a bug"):
-        codec.raise_failed(call.reply)
+        wire.raise_failed(call.reply)
     monkeypatch.undo()
     assert watermark(world) is None
     assert pull(world, world.loop._engine.state.definitions, 7).pulled is True
@@ -167,7 +166,7 @@ def test_of_a_bug_half_way_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Non
     call = refusing(world, monkeypatch, after=1)
     assert call.reply is not None
     with pytest.raises(CoordinatorError, match=r"INTERNAL.*a bug"):
-        codec.raise_failed(call.reply)
+        wire.raise_failed(call.reply)
     monkeypatch.undo()
     assert watermark(world) is None
     assert pull(world, world.loop._engine.state.definitions, 7).pulled is True
@@ -233,7 +232,7 @@ def test_who_fixes_a_place_in_the_log_asks_again_until_messages_may_enter(monkey
     ]
     for fix in places:
         with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
-            codec.raise_failed(fix())
+            wire.raise_failed(fix())
     are_compared = True
     assert places[0]() == replies.Done()
     assert world.records()[-1].detail["until"] == 2
@@ -262,7 +261,7 @@ def test_nothing_is_taken_over_while_nobody_has_said_that_the_journal_was_restor
     call = pull(world, world.loop._engine.state.definitions, 7)
     assert call.reply is not None
     with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
-        codec.raise_failed(call.reply)
+        wire.raise_failed(call.reply)
     assert watermark(world) is None
     told.clear()
     are_compared = False
@@ -288,12 +287,12 @@ def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_s
     level = False
     for early in (world.ask(commands.Restored, origin="another origin"), world.ask(commands.DrainTo, peer="virginia")):
         with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
-            codec.raise_failed(early)
+            wire.raise_failed(early)
     level = True
     late = world.ask(commands.Next, **planner, call=2, finished=0, limit=1), world.ask(commands.DrainTo, peer="virginia")
     for refused in late:
         with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
-            codec.raise_failed(refused)
+            wire.raise_failed(refused)
     world.publish(2)
     world.clock.advance(1_000)
     world.loop.step([])

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import alarm_bell
+from spark_queue.coordinator import loop
 from spark_queue.coordinator.loop import ROUND_MS
 from spark_queue.core import commands, engine
 from spark_queue.core.deciding import timers
-from spark_queue.core.deciding.agenda import LOOKED_OVER
+from spark_queue.core.deciding.timers import LOOKED_OVER
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 QUEUES = 3 * LOOKED_OVER
@@ -41,7 +41,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("next_due_ms", "purge_old"):
         count(timers, name)
     count(engine, "UnitOfWork")
-    count(alarm_bell, "alarms")
+    count(loop, "alarms")
     return counts
 
 

@@ -20,8 +20,8 @@ from spark_queue.journal.layout import Store
 from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.prometheus import render
-from spark_queue.protocol import codec, wire
-from spark_queue.protocol.start_options import StartOptions
+from spark_queue.protocol import wire
+from spark_queue.protocol.host import StartOptions
 from tests.unit.coordinator.loop_world import World
 from tests.unit.metrics.exposed import value
 
@@ -140,14 +140,14 @@ def test_an_ended_reign_answers_scrapes_as_who_stands_by(scraped: Scraped) -> No
 def test_refused_calls_are_counted_by_their_code(scraped: Scraped) -> None:
     admission = Admission(path="/journals/j", journal_id="j", refused=lambda _request, code: scraped.metrics.refused(code))
     # Who asks whether it serves is not refused.
-    admission.answer(codec.encode(wire.Ping(journal="j", request="r")), lambda: False)
+    admission.answer(wire.encode(wire.Ping(journal="j", request="r")), lambda: False)
     admission.claimed(1)
     admission.answer(b"nonsense", lambda: False)
     for _ in range(2):
-        admission.answer(codec.encode(wire.Nudge(journal="other", request="r", message_type="json")), lambda: False)
-    admission.answer(codec.encode(wire.Nudge(journal="j", request="r", message_type="json")), lambda: False)
+        admission.answer(wire.encode(wire.Nudge(journal="other", request="r", message_type="json")), lambda: False)
+    admission.answer(wire.encode(wire.Nudge(journal="j", request="r", message_type="json")), lambda: False)
     # Who asks whether it lives is not refused.
-    admission.answer(codec.encode(wire.Ping(journal="j", request="r")), lambda: False)
+    admission.answer(wire.encode(wire.Ping(journal="j", request="r")), lambda: False)
     text = scraped.text()
     codes = {"FRAME_MALFORMED": 1, "JOURNAL_MISMATCH": 2, "COORDINATOR_RECOVERING": 1, "COORDINATOR_STANDS_BY": None}
     assert {code: value(text, "sparkqueue_refusals_total", code=code) for code in codes} == codes

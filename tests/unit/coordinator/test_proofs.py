@@ -15,20 +15,25 @@ import pytest
 from pyarrow import flight
 
 from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.coordinator.logins import Logins
-from spark_queue.coordinator.proofs import Proofs
+from spark_queue.coordinator.logins import Logins, Proofs
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
-from spark_queue.protocol import codec, wire
-from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL, Connection, ConnectionLostError, Endpoint, Verdict, ping
-from spark_queue.protocol.discovery import Advertisement
-from spark_queue.protocol.host import host_id, location_of
-from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
-from spark_queue.protocol.start_options import Bind
-from spark_queue.protocol.tokens import new_token, token_hash
+from spark_queue.protocol import wire
+from spark_queue.protocol.connection import (
+    LOCATION_HEADER,
+    TOKEN_REFUSAL,
+    Advertisement,
+    Connection,
+    ConnectionLostError,
+    Endpoint,
+    Verdict,
+    ping,
+)
+from spark_queue.protocol.host import Bind, host_id, location_of
+from spark_queue.protocol.tokens import PROOF_HEADER, Meeting, key_of, new_token, token_hash
 
 OWN, PRINCIPALS = "the own token of a user", new_token()
 #: Whatever has a hash may be a principal's.
@@ -37,7 +42,7 @@ DEFINITIONS = parsing.parse(
     {"principals": {"ops": {"token_hash": [token_hash(PRINCIPALS), token_hash(PLAIN)], "rights": [{"rights": ["administer"]}]}}}
 )
 PINGED = wire.Ping(journal="j", request="r")
-PING = codec.encode(PINGED)
+PING = wire.encode(PINGED)
 
 Headers = dict[str, list[str]]
 #: What is said to a frame with its headers, at an address.
@@ -69,9 +74,9 @@ class _Ear(flight.ServerMiddlewareFactory):
 
 
 def answers_anybody(frame: bytes, _: Headers, address: str) -> bytes:
-    journal = codec.decode_envelope(frame).journal
+    journal = wire.decode_envelope(frame).journal
     pong = wire.Pong(journal=journal, epoch=1, pid=1, recovering=False, address=address, wants_token=True, proof="trust me")
-    return codec.encode(pong)
+    return wire.encode(pong)
 
 
 def send(address: str, frame: bytes, headers: dict[str, str]) -> bytes:
@@ -160,9 +165,9 @@ def test_who_introduces_itself_may_ask_nothing_else(server: Server) -> None:
     """Who reads the definitions knows the hash of a token, and so can introduce itself as its principal."""
     introduction = Meeting(key=key_of(PRINCIPALS), journal_id="j", location="p").introduce(is_principal=True)
     headers = {PROOF_HEADER: introduction.header()}
-    assert isinstance(codec.decode_reply(send(server.address, PING, headers)), wire.Pong)
+    assert isinstance(wire.decode_reply(send(server.address, PING, headers)), wire.Pong)
     with pytest.raises(flight.FlightUnauthenticatedError):
-        send(server.address, codec.encode(commands.Purge(journal="j", request="r", queue="Q")), headers)
+        send(server.address, wire.encode(commands.Purge(journal="j", request="r", queue="Q")), headers)
 
 
 @pytest.mark.parametrize("header", ["", "own", "own a", "own a b", "principal a b", "other a b", "own a b c"])
@@ -173,7 +178,7 @@ def test_who_has_no_key_is_told_nothing_but_a_refusal(server: Server, header: st
 
 def test_an_older_coordinator_is_told_apart_and_hears_no_token() -> None:
     def refuse(frame: bytes, _: Headers, __: str) -> bytes:
-        raise flight.FlightUnauthenticatedError(f"{TOKEN_REFUSAL}{codec.decode_envelope(frame).journal}")
+        raise flight.FlightUnauthenticatedError(f"{TOKEN_REFUSAL}{wire.decode_envelope(frame).journal}")
 
     with Listener(refuse) as older:
         with pytest.raises(CoordinatorError, match=r"COORDINATOR_OLDER.*sparkq stop"):
@@ -203,7 +208,7 @@ def test_a_principals_token_goes_to_a_found_address_of_its_own_journal_only(
     file.write_text(token + {"nothing": "", "this journal": f" {store.path}", "another journal": f" {other}"}[names])
     if not is_own_word:
         somebody = SimpleNamespace(fstat=os.fstat, getuid=lambda: os.getuid() + 1)
-        monkeypatch.setattr("spark_queue.protocol.discovery.os", somebody)
+        monkeypatch.setattr("spark_queue.protocol.connection.os", somebody)
     client = CoordinatorClient(store, "j", endpoint=Endpoint(token_file=str(file)), start=False)
     refused = {"nothing": "TOKEN_NAMES_NO_JOURNAL", "another journal": "TOKEN_OF_OTHER_JOURNAL"}.get(names)
     if refused is None or (names == "nothing" and is_own_word):

@@ -17,10 +17,9 @@ from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
-from spark_queue.protocol import codec, user_files, wire
+from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, ping
-from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
-from spark_queue.protocol.start_options import Bind
+from spark_queue.protocol.host import TLS_ROOTS_VARIABLE, Bind
 from tests.certificates import make_certificate
 
 NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
@@ -63,7 +62,7 @@ def send(connection: Connection, frame: bytes) -> wire.AnyReply:
     # The stubs say text here; Flight takes bytes.
     options = flight.FlightCallOptions(timeout=30.0, headers=connection._headers)  # type: ignore[arg-type]
     (result,) = connection._client.do_action(flight.Action(wire.ACTION, frame), options)
-    return codec.decode_reply(result.body.to_pybytes())
+    return wire.decode_reply(result.body.to_pybytes())
 
 
 def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server) -> None:
@@ -96,7 +95,7 @@ def test_what_keeps_a_coordinator_from_recovering_is_told_to_every_caller() -> N
     """The next one would fail in the same way."""
     admission = Admission(path="/journals/j", journal_id="j")
     admission.refuse(JournalError("LOG_GAP", path="/journals/j", version=3))
-    reply, _ = admission.answer(codec.encode(NUDGE), lambda: False)
+    reply, _ = admission.answer(wire.encode(NUDGE), lambda: False)
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts["version"]) == ("LOG_GAP", 3)
 
@@ -252,7 +251,7 @@ def test_a_file_of_roots_that_cannot_be_read_is_refused_by_name(monkeypatch: pyt
 
 def test_ping_tells_whether_calls_are_let_through_and_which_epoch_answers() -> None:
     admission = Admission(path="/journals/j", journal_id="j")
-    frame = codec.encode(wire.Ping(journal="j", request="r"))
+    frame = wire.encode(wire.Ping(journal="j", request="r"))
 
     def pong() -> tuple[bool, int]:
         reply, _ = admission.answer(frame, lambda: False)

@@ -17,7 +17,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import Connection, Verdict
-from spark_queue.protocol.start_options import Bind
+from spark_queue.protocol.host import Bind
 from spark_queue.protocol.tokens import new_token, token_hash
 
 TOKEN = new_token()

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import flight
 
-from spark_queue.coordinator import flight_port, server
+from spark_queue.coordinator import server
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.server import Admission, Server
@@ -26,7 +26,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Connection, Verdict
-from spark_queue.protocol.start_options import Bind
+from spark_queue.protocol.host import Bind
 from spark_queue.protocol.tokens import new_token
 from tests.http2 import Stranger, inflating
 from tests.unit.coordinator.test_rights import SAMPLES
@@ -83,7 +83,7 @@ def test_connections_are_bounded_and_who_was_there_before_goes_on(serve: Serve) 
 
 @pytest.mark.parametrize("bound", ["HANDSHAKE_MS", "IDLE_MS"])
 def test_who_says_nothing_loses_the_connection(serve: Serve, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    monkeypatch.setattr(flight_port, bound, 100)
+    monkeypatch.setattr(server, bound, 100)
     with closing(Stranger(serve().port, speaks=bound == "IDLE_MS")) as stranger:
         assert stranger.is_closed(within_s=WAIT_S)
 
@@ -202,7 +202,7 @@ def test_connections_leave_descriptors_to_the_log(
     set_to: list[Any] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, given: set_to.append(given))
-    assert (flight_port.room_for_connections(), set_to) == (room, [] if taken is None else [taken])
+    assert (server.room_for_connections(), set_to) == (room, [] if taken is None else [taken])
 
 
 def test_a_message_that_is_no_action_of_ours_is_refused(serve: Serve) -> None:
@@ -218,7 +218,7 @@ def test_a_message_that_is_no_action_of_ours_is_refused(serve: Serve) -> None:
 @given(st.binary())
 def test_any_bytes_are_an_action_or_refused(message: bytes) -> None:
     try:
-        kind, body = flight_port.read_action(message)
+        kind, body = server.read_action(message)
     except ValueError:
         return
     assert len(kind.encode()) + len(body) <= len(message)
@@ -228,10 +228,10 @@ def test_any_bytes_are_an_action_or_refused(message: bytes) -> None:
 def test_an_action_is_read_as_it_was_written(kind: str, body: bytes) -> None:
     def field(number: int, data: bytes) -> bytes:
         # A result is one such field, of number 1.
-        return bytes((number << 3 | 2,)) + flight_port.encode_result(data)[1:]
+        return bytes((number << 3 | 2,)) + server.encode_result(data)[1:]
 
     for message in (field(1, kind.encode()) + field(2, body), field(2, body) + field(1, kind.encode())):
-        read = flight_port.read_action(message)
+        read = server.read_action(message)
         assert (read[0], bytes(read[1])) == (kind, body)
 
 

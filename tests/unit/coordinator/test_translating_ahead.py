@@ -8,16 +8,16 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from spark_queue.coordinator.commands import translate_ahead
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.logins import Login
-from spark_queue.coordinator.rights import translate_ahead
 from spark_queue.coordinator.server import Admission
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError
 from spark_queue.expression import Program, program
-from spark_queue.journal import expressions
-from spark_queue.protocol import codec
+from spark_queue.journal import traits
+from spark_queue.protocol import wire
 
 STORED = {
     "message_types": {"order": {"columns": "n BIGINT", "topics": ["ORDERS"]}},
@@ -58,7 +58,7 @@ def translated(call: commands.AnyCommand, principal: str, monkeypatch: pytest.Mo
 
     loop = threading.Thread(target=serve)
     loop.start()
-    admission.answer(codec.encode(call), lambda: False, Login(principal, "here", "x"))
+    admission.answer(wire.encode(call), lambda: False, Login(principal, "here", "x"))
     loop.join()
     return found
 
@@ -75,7 +75,7 @@ def test_what_is_wrong_with_a_filter_is_found_ahead_too_and_told_by_the_loop(mon
     # Once more would keep everybody else waiting: it is refused by what was found.
     monkeypatch.setattr(Program, "__init__", None)
     with pytest.raises(ConfigError, match="1e is no number"):
-        expressions._check_command(purge("n > 1e"), DEFINITIONS.queue)
+        traits._check_command(purge("n > 1e"), DEFINITIONS.queue)
 
 
 def test_who_may_not_ask_has_nothing_translated(monkeypatch: pytest.MonkeyPatch) -> None:

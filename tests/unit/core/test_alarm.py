@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest
 from tests.deciding import started
 from tests.scenario import run_scenario
 from tests.scenario.world import World

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_queue.core import commands
-from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT
+from spark_queue.core.deciding.settlement import ERROR_TEXT_LIMIT
 from spark_queue.core.records import Kind, Outcome
 from tests.deciding import decide
 from tests.scenario import Scenario, run_scenario

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.relocation import foreign_record
-from spark_queue.core.message_files.segment import Segment, from_record, to_record
+from spark_queue.core.message_files.segment import Segment, foreign_record, from_record, to_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state import done_requests, journal_state
+from spark_queue.core.state import journal_state, lease
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
@@ -136,7 +135,7 @@ def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
 
 
 def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(done_requests, "_KEPT", 2)
+    monkeypatch.setattr(lease, "_KEPT", 2)
     state = JournalState(MemoryTraits())
     told = []
     for number, (request, at_s) in enumerate([("a", 0), ("b", 10), ("b", 10), ("c", 119), ("d", 121), ("e", 240), ("f", 242)]):

@@ -15,7 +15,7 @@ from spark_queue.core.state.folds import fold
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CoordinatorError
-from spark_queue.verification.state_digest import of_ledger
+from spark_queue.verification.instances import of_ledger
 
 ROWS = ((0, 3),)
 DUE_MS = 5_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.log_tail import LogTail
+from spark_queue.core.state.status import LogTail
 from tests.scenario.traits import MemoryTraits
 
 

@@ -11,8 +11,8 @@ from spark_queue.core import commands
 from spark_queue.core.records import Kind
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import alarms
-from spark_queue.journal import state_codec
-from spark_queue.verification.state_digest import digest
+from spark_queue.journal import snapshot
+from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
 
@@ -40,7 +40,7 @@ def test_a_message_of_two_instances_is_one_row_with_two_names_and_belongs_to_the
     assert one.rows("remote") == [1, 2, 3]
     assert two.rows("remote") == [3], "what only frankfurt has"
     assert digest(one.world.folded()) == digest(one.world.state)
-    assert digest(state_codec.decode(state_codec.encode(one.world.state))) == digest(one.world.state)
+    assert digest(snapshot.decode(snapshot.encode(one.world.state))) == digest(one.world.state)
 
 
 def test_a_publisher_that_resumes_with_old_numbers_repeats_nothing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.replicating import Pulled
-from spark_queue.core.definitions.agreement import Disagreement, Rule
+from spark_queue.core.definitions.definition import Disagreement, Rule
 from spark_queue.errors import ConfigError, JournalError
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange

@@ -11,13 +11,13 @@ from spark_queue.core.deciding.instances import requests
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import NAMED_MOST, OPEN_MS
 from spark_queue.core.state import ownership
-from spark_queue.core.state.folds.replication import COUNTED_MOST
+from spark_queue.core.state.folds.journal import COUNTED_MOST
 from spark_queue.core.state.ownership import MessageValue, Stage
-from spark_queue.journal.record_table import to_table
+from spark_queue.journal.control_files import to_table
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_records import DETAIL_BYTES, RANGES
+from spark_queue.replication.peer_log import DETAIL_BYTES, RANGES
 from spark_queue.replication.record_forms import ABSENT_MOST
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.caller import Caller
+from spark_queue.core.commands import Caller
 from spark_queue.protocol.connection import Endpoint
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld

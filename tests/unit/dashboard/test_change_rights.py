@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.caller import Caller
+from spark_queue.core.commands import Caller
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
 from tests.unit.dashboard import dashboard_world

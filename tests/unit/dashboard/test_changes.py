@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from spark_queue.dashboard import change_site, changes
+from spark_queue.dashboard import changes
 from spark_queue.dashboard.changes import VERBS, StartedChange, Wish
 from spark_queue.errors import CallerError
 from tests.unit.dashboard.changing import QUEUE, Held, confirmed, ended
@@ -196,12 +196,12 @@ def test_cancel_is_a_form_of_its_own(held: Held) -> None:
 
 def test_no_other_page_waits_while_a_form_is_understood(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """To group a million dead letters, or to wait for a fold, takes time."""
-    threads, wished = list[threading.Thread](), change_site._wish
+    threads, wished = list[threading.Thread](), changes._wish
 
     def noted(*given: Any) -> Wish:
         threads.append(threading.current_thread())
         return wished(*given)
 
-    monkeypatch.setattr(change_site, "_wish", noted)
+    monkeypatch.setattr(changes, "_wish", noted)
     assert held.visitor.change(f"{QUEUE}/changes", {"verb": "redrive", "of": "letters"}).status == 200
     assert [each is threading.main_thread() for each in threads] == [False]

@@ -12,9 +12,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.state import status
-from spark_queue.following.follower import JournalFollower
-from spark_queue.following.journal_look import status_of
-from spark_queue.following.log_reader import LogReader
+from spark_queue.following.follower import JournalFollower, LogReader, status_of
 from spark_queue.journal import control_files
 from spark_queue.journal.layout import Store
 from tests.source_tree import ROOT
@@ -23,7 +21,7 @@ from tests.unit.dashboard.dashboard_world import DashboardWorld
 #: Reads what the figures of the first page are made of.
 _READING = """
 import sys
-from spark_queue.following.log_reader import LogReader
+from spark_queue.following.follower import LogReader
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 store = Store(sys.argv[1])
@@ -51,7 +49,7 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
         read.append(rows.num_rows)
         return rows
 
-    monkeypatch.setattr("spark_queue.following.log_reader.read_rows", read_rows)
+    monkeypatch.setattr("spark_queue.following.follower.read_rows", read_rows)
     before = follower.revision
     follower.refresh()
     assert (read, follower.revision) == ([], before)

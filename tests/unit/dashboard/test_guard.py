@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_queue.dashboard import guard
-from spark_queue.dashboard.serving import ServingOptions, access_of, names_of
+from spark_queue.dashboard.app import ServingOptions, access_of, names_of
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from tests.unit.dashboard.asking import HOST, TOKEN, asker

@@ -10,11 +10,9 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.state import status
-from spark_queue.dashboard.moments import Moments
-from spark_queue.dashboard.overview import queue_row
+from spark_queue.dashboard.journal_page import Moments, queue_row
 from spark_queue.following.follower import JournalFollower
-from spark_queue.following.history import Spark
-from spark_queue.following.steps import StepSeries
+from spark_queue.following.history import Spark, StepSeries
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.unit.dashboard.dashboard_world import DashboardWorld, PastClock

@@ -13,10 +13,9 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.state import status
-from spark_queue.dashboard.overview import queue_row
-from spark_queue.following.follower import JournalFollower
+from spark_queue.dashboard.journal_page import queue_row
+from spark_queue.following.follower import JournalFollower, JournalLook
 from spark_queue.following.history import Series
-from spark_queue.following.journal_look import JournalLook
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.deciding import started

@@ -12,10 +12,10 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core import commands
-from spark_queue.core.caller import Caller
+from spark_queue.core.commands import Caller
 from spark_queue.core.state.lifecycle import State
+from spark_queue.dashboard.formatting import machine_time
 from spark_queue.dashboard.queue_page import as_of
-from spark_queue.dashboard.shown import machine_time
 from tests.unit.dashboard.asking import asker
 from tests.unit.dashboard.dashboard_world import EVIL, DashboardWorld
 
@@ -158,7 +158,7 @@ def test_the_page_of_a_message_that_waits_folds_no_log(world: DashboardWorld, mo
         raise AssertionError
 
     # The package has a function of the module's name.
-    monkeypatch.setattr(sys.modules["spark_queue.views.state_at"], "point_in_time", fold)
+    monkeypatch.setattr(sys.modules["spark_queue.views.journal_view"], "point_in_time", fold)
     found = visitor.get(f"/j/shop/queues/SHIPPING/messages/{bookmark}")
     assert (found.status, "It waits" in found.text) == (200, True)
 

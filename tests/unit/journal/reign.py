@@ -13,11 +13,10 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedTraits
-from spark_queue.journal.message_compaction import MergeLimits
-from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import schema_of
-from spark_queue.views.bodies import read_bodies
+from spark_queue.views.message_search import read_bodies
 from tests.deciding import claim, leased, started
 from tests.unit.journal.journal_on_disk import Disk
 

@@ -10,11 +10,10 @@ import pytest
 from deltalake import write_deltalake
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import Reign
+from spark_queue.coordinator.election import Reign, ReignClock
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
-from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.reign_clock import ReignClock
+from spark_queue.coordinator.process import recover
 from spark_queue.journal import upkeep
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import open_name

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core import creation
+from spark_queue.core import engine
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError
@@ -138,7 +138,7 @@ def test_place_without_a_journal_is_refused_and_left_as_it_is(tmp_path: Path, in
 
 def test_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path / "journal"))
-    monkeypatch.setattr(creation, "FORMAT", 2)
+    monkeypatch.setattr(engine, "FORMAT", 2)
     create_journal(store)
     monkeypatch.undo()
     with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*format 2 \(known: 1\)"):

@@ -14,7 +14,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_table import create
-from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.message_upkeep import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, claim, left, orders
 
@@ -24,8 +24,7 @@ ORDER = messages_key("order")
 def watch(monkeypatch: pytest.MonkeyPatch, file: Path) -> set[tuple[str, bool]]:
     """Note what is forced to the disk, and whether a file stood there by then."""
     forced = set[tuple[str, bool]]()
-    for module in ("layout", "objects"):
-        monkeypatch.setattr(f"spark_queue.journal.{module}.force", lambda path: forced.add((path, file.exists())))
+    monkeypatch.setattr("spark_queue.journal.layout.force", lambda path: forced.add((path, file.exists())))
     return forced
 
 

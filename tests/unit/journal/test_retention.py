@@ -23,8 +23,8 @@ from spark_queue.journal.publisher import publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.settings.types import Position
 from spark_queue.source.topic_log import TopicLog
-from spark_queue.verification.state_digest import digest
-from spark_queue.views.state_at import state_at
+from spark_queue.verification.instances import digest
+from spark_queue.views.journal_view import state_at
 from spark_queue.views.tables import read_view
 from tests.deciding import leased, started
 from tests.unit.journal.journal_on_disk import Disk, orders

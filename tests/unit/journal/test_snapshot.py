@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.log_tail import LogTail
-from spark_queue.journal import snapshot, state_codec, upkeep
+from spark_queue.core.state.status import LogTail
+from spark_queue.journal import snapshot, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, SNAPSHOTS
 from spark_queue.journal.snapshot import Header
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest
 from tests.unit.journal import control_on_disk
 from tests.unit.journal.journal_on_disk import Disk, claim
 
@@ -250,7 +250,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 1)
-    monkeypatch.setattr(state_codec, "encode", lambda state: _refuse())
+    monkeypatch.setattr(snapshot, "encode", lambda state: _refuse())
     journal = disk.open()
     claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)

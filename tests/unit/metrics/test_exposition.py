@@ -14,9 +14,8 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError
 from spark_queue.metrics import exposition
-from spark_queue.metrics.observing import LogObserver, observe_point
 from spark_queue.metrics.prometheus import render
-from spark_queue.metrics.samples import collect
+from spark_queue.metrics.samples import LogObserver, collect, observe_point
 from spark_queue.metrics.table import METRICS, MetricKind, Scope
 from spark_queue.views import queue_status
 from tests.unit.metrics.exposed import value, values

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.history import LogHistory, QueueHistory
+from spark_queue.metrics.table import Histogram
 from tests.scenario import Scenario
 
 DEFINITIONS = """define

@@ -13,9 +13,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from spark_queue import Journal, tracing
 from spark_queue.metrics import otlp
-from spark_queue.metrics.histogram import Histogram
-from spark_queue.metrics.observing import LogObserver, observe_point
-from spark_queue.metrics.samples import collect
+from spark_queue.metrics.samples import LogObserver, collect, observe_point
+from spark_queue.metrics.table import Histogram
 from tests.source_tree import ROOT
 from tests.unit.metrics.otel_collector import collector
 from tests.unit.views.views_world import START_MS, ViewsWorld
@@ -27,7 +26,7 @@ WORK = """
 import runpy, sys
 from spark_queue import Journal
 from spark_queue.coordinator.process import start_metrics
-from spark_queue.protocol.start_options import StartOptions
+from spark_queue.protocol.host import StartOptions
 runpy.run_module("spark_queue.coordinator", run_name="loaded")
 journal = Journal(sys.argv[1])
 journal.publish([{"value": "1"}], topic="T")

@@ -16,8 +16,8 @@ import pytest
 from spark_queue import Journal
 from spark_queue.coordinator.process import start_metrics
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.metrics import scraping
-from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
+from spark_queue.metrics import prometheus
+from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
 from tests.certificates import make_certificate
 
 TOKEN = "a token of some length"
@@ -135,7 +135,7 @@ def test_there_is_one_method(place: Place, method: str) -> None:
 
 
 def test_who_says_nothing_keeps_nobody_out(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraping, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(prometheus, "CONNECTIONS_MAX", 3)
     scraped = place.listen("0.0.0.0", tls=True, token=True)
     silent = [scraped.connect() for _ in range(2)]
     assert scraped.ask(Authorization=f"Bearer {TOKEN}")[0] == 200
@@ -149,15 +149,15 @@ def test_who_says_nothing_keeps_nobody_out(place: Place, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_who_says_a_little_at_a_time_loses_its_place(place: Place, monkeypatch: pytest.MonkeyPatch, *, tls: bool) -> None:
-    monkeypatch.setattr(scraping, "CONNECTIONS_MAX", 1)
-    monkeypatch.setattr(scraping, "CONNECTION_S", 1.0)
+    monkeypatch.setattr(prometheus, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(prometheus, "CONNECTION_S", 1.0)
     scraped = place.listen("0.0.0.0" if tls else "127.0.0.1", tls=tls, token=True)
     plain = scraped.connect()
     with closing(plain if scraped.tls is None else scraped.tls.wrap_socket(plain, server_hostname="127.0.0.1")) as slow:
         slow.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
         slow.settimeout(0.2)
         assert any(is_ended(slow) for _ in range(100)), "it is never ended"
-    monkeypatch.setattr(scraping, "CONNECTION_S", WAIT_S)
+    monkeypatch.setattr(prometheus, "CONNECTION_S", WAIT_S)
     assert any(is_answered(scraped) for _ in range(1_000)), "its place is never free"
 
 
@@ -181,7 +181,7 @@ def is_answered(scraped: Scraped) -> bool:
 
 
 def test_a_connection_that_got_no_thread_takes_no_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraping, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(prometheus, "CONNECTIONS_MAX", 2)
     scraped, start = place.listen(), threading.Thread.start
 
     def fail(_: threading.Thread) -> None:

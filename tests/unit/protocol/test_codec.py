@@ -7,7 +7,7 @@ import pytest
 
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, CoordinatorError, LeaseError
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 
 REQUESTS = [
     wire.Ping(journal="j", request="r"),
@@ -40,23 +40,23 @@ REQUESTS = [
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 def test_a_request_survives_the_wire(request_: wire.AnyRequest) -> None:
-    assert codec.decode_request(codec.encode(request_)) == request_
+    assert wire.decode_request(wire.encode(request_)) == request_
 
 
 def test_a_refusal_arrives_as_the_error_it_was() -> None:
     refusal = LeaseError("STALE_CALL", subscription="s", call=1, newest=2)
-    reply = codec.decode_reply(codec.encode(codec.failed(refusal)))
+    reply = wire.decode_reply(wire.encode(wire.failed(refusal)))
     with pytest.raises(LeaseError, match="Call 1 of subscription 's' is older than call 2") as caught:
-        codec.raise_failed(reply)
+        wire.raise_failed(reply)
     assert caught.value.facts == refusal.facts
 
 
 def test_facts_that_the_wire_has_no_form_for_arrive_as_text() -> None:
-    reply = codec.decode_reply(
-        codec.encode(codec.failed(CallerError("UNKNOWN_COLUMN", where=ValueError("x"), column="c", nearest="", columns="")))
+    reply = wire.decode_reply(
+        wire.encode(wire.failed(CallerError("UNKNOWN_COLUMN", where=ValueError("x"), column="c", nearest="", columns="")))
     )
     with pytest.raises(CallerError, match="no column 'c' in x"):
-        codec.raise_failed(reply)
+        wire.raise_failed(reply)
 
 
 @pytest.mark.parametrize(
@@ -66,37 +66,37 @@ def test_facts_that_the_wire_has_no_form_for_arrive_as_text() -> None:
         b"\xc1",
         b"\x80",
         b"not a frame",
-        codec.encode(replies.Done()),
+        wire.encode(replies.Done()),
         msgspec.msgpack.encode({"version": 1, "type": "Nonsense"}),
     ],
     ids=["empty", "invalid", "empty map", "text", "a reply", "unknown type"],
 )
 def test_what_is_no_request_is_malformed(frame: bytes) -> None:
     with pytest.raises(CoordinatorError, match="FRAME_MALFORMED"):
-        codec.decode_request(frame)
+        wire.decode_request(frame)
 
 
 def test_deeply_nested_input_is_malformed_and_harmless() -> None:
     with pytest.raises(CoordinatorError, match="FRAME_MALFORMED"):
-        codec.decode_request(b"\x91" * 1_000_000)
+        wire.decode_request(b"\x91" * 1_000_000)
 
 
 def test_another_version_is_refused_by_its_number_before_its_form_is_read() -> None:
     frame = msgspec.msgpack.encode({"version": 2, "type": "OfTomorrow"})
     with pytest.raises(CoordinatorError, match="of version 2, and the coordinator speaks version 1"):
-        codec.decode_request(frame)
+        wire.decode_request(frame)
 
 
 def test_a_frame_over_the_limit_is_refused_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = codec.encode(REQUESTS[0])
-    monkeypatch.setattr(codec, "FRAME_LIMIT_BYTES", len(frame) - 1)
+    frame = wire.encode(REQUESTS[0])
+    monkeypatch.setattr(wire, "FRAME_LIMIT_BYTES", len(frame) - 1)
     with pytest.raises(CoordinatorError, match="FRAME_TOO_LARGE"):
-        codec.encode(REQUESTS[0])
+        wire.encode(REQUESTS[0])
     with pytest.raises(CoordinatorError, match=f"A call of {len(frame)} bytes is over the limit of {len(frame) - 1} bytes"):
-        codec.decode_request(frame)
+        wire.decode_request(frame)
 
 
 @pytest.mark.parametrize("body", [{"text": "a\udc80b"}, {"number": 10**30}], ids=["no text", "a number too large"])
 def test_what_no_frame_can_hold_is_refused_by_name(body: dict[str, object]) -> None:
     with pytest.raises(CoordinatorError, match="FRAME_MALFORMED"):
-        codec.encode(commands.Apply(journal="j", request="r", definitions=body))
+        wire.encode(commands.Apply(journal="j", request="r", definitions=body))

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 
 from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
-from spark_queue.coordinator.recovery import recover
+from spark_queue.coordinator.process import recover
 from spark_queue.core import commands
 from spark_queue.errors import SparkQueueError
+from spark_queue.journal.control_files import CONTROL_SCHEMA
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.record_table import CONTROL_SCHEMA
-from spark_queue.protocol import codec
+from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
 from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
@@ -82,7 +82,7 @@ class Site(DiskInstance):
         self.requests += 1
         call = Call(request(journal=self.state.journal_id, request=f"{self.path.name}-{self.requests}", **fields), lambda: False)
         self.loop.step([call])
-        codec.raise_failed(call.reply) if call.reply is not None else None
+        wire.raise_failed(call.reply) if call.reply is not None else None
         return call.reply
 
     def settle(self, outcome: str, *rows: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
-from spark_queue.replication import peer_log, peer_records
+from spark_queue.replication import peer_log
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
 from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
@@ -79,7 +79,7 @@ def test_a_queue_that_fits_for_a_moment_is_read_again_all_the_same(
     there.publish("a")
     define(there, filter_sql=OTHER)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
-    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    monkeypatch.setattr(peer_log, "_PART_RECORDS", 1)
     here.pull("virginia")
     assert here.values() == {}
     here.pull("virginia")

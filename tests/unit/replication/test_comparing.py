@@ -13,7 +13,7 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.replication.comparing import read_definitions
+from spark_queue.replication.restored import read_definitions
 from tests.unit.replication.attack import Attack, Home
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.agreement import Disagreement, Rule
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.definition import Definitions, Disagreement, Rule
 from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import PeerLog
+from spark_queue.replication.validation import Fit
 from tests.unit.replication.test_puller import Loop, Site
 from tests.unit.replication.test_validation import defined
 

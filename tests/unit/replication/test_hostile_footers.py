@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.replication.bounded_files import BoundedFile
-from spark_queue.replication.peer_records import DAMAGE
+from spark_queue.replication.peer_log import DAMAGE
 from tests.unit.replication.attack import Attack, Home
 from tests.unit.replication.footers import Value, change_footer
 

@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.journal.layout import Store
-from spark_queue.replication import places
+from spark_queue.replication import bounded_files
 from spark_queue.replication.beacon import BEACON_KEY, read_beacon
 from tests.unit.replication.attack import Attack, Home
 
@@ -169,14 +169,14 @@ def test_a_log_that_would_keep_whoever_opens_it_is_refused(attack: Attack, case:
 @pytest.mark.parametrize("what", ["ENTRY_BYTES", "CHECKPOINT_BYTES", "_HINT_BYTES"])
 def test_each_size_in_the_folder_of_a_log_is_bounded(attack: Attack, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     _checkpoint(attack)
-    monkeypatch.setattr(places, what, 10)
+    monkeypatch.setattr(bounded_files, what, 10)
     attack.pull("PEER_REFUSED", "bytes, and 10 are the most")
 
 
 def test_a_checkpoint_is_measured_part_by_part(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     _checkpoint(attack)
-    monkeypatch.setattr(places, "_CHECKPOINT_ROWS", 1)
-    monkeypatch.setattr(places, "_CHECKPOINT_DECODED_BYTES", 4_000)
+    monkeypatch.setattr(bounded_files, "_CHECKPOINT_ROWS", 1)
+    monkeypatch.setattr(bounded_files, "_CHECKPOINT_DECODED_BYTES", 4_000)
     attack.pull("PEER_REFUSED", "more than 4000 bytes in memory")
 
 

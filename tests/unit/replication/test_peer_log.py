@@ -12,11 +12,12 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication import chunks, peer_log, peer_records
+from spark_queue.replication import peer_log
+from spark_queue.replication import record_forms as chunks
 from spark_queue.replication.exchange import Pull, PullState, Standing
-from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
 from spark_queue.replication.puller import Puller
+from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some
@@ -52,8 +53,8 @@ def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_part_of_a_large_file_is_in_memory_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
-    monkeypatch.setattr(peer_records, "_SMALL_BYTES", 100)
+    monkeypatch.setattr(peer_log, "_PART_RECORDS", 1)
+    monkeypatch.setattr(peer_log, "_SMALL_BYTES", 100)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 1)
     log = PeerLog(Store(str(home[0] / "virginia")), "virginia")
     assert [record.record for record in log.read()] == [0]
@@ -103,9 +104,7 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     assert attack.here.told() == attack.unharmed
 
 
-@pytest.mark.parametrize(
-    "limits", [((peer_log, "CHUNK_RECORDS", 4), (peer_records, "_PART_RECORDS", 1)), ((chunks, "PART_ROWS", 4),)]
-)
+@pytest.mark.parametrize("limits", [((peer_log, "CHUNK_RECORDS", 4), (peer_log, "_PART_RECORDS", 1)), ((chunks, "PART_ROWS", 4),)])
 def test_files_that_were_merged_since_are_found_further_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[tuple[Any, str, int], ...]
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.agreement import Disagreement
+from spark_queue.core.definitions.definition import Disagreement
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
@@ -18,8 +18,8 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.replication.exchange import Pull, PullState, Standing
-from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Puller
+from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
 
 

@@ -18,11 +18,11 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import CallerError
 from spark_queue.journal import message_file
+from spark_queue.journal.delta import versions_after
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_entry import LogEntry, read_entry
-from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.publisher import Identity, Published
-from spark_queue.replication import repeats
+from spark_queue.replication import copying
 from spark_queue.replication.exchange import Pull
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance
@@ -198,13 +198,13 @@ def test_a_number_that_a_peer_uses_for_everything_costs_little(one: Site, two: S
         rows = pq.read_table(file)
         at = rows.schema.get_field_index("sequence")
         pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array([1] * 300, pa.int64())), file)
-    compared, same = list[int](), repeats._same
+    compared, same = list[int](), copying._same
 
     def spy(rows: pa.Table, others: pa.Table) -> NDArray[np.bool_]:
         compared.append(len(rows))
         return same(rows, others)
 
-    monkeypatch.setattr(repeats, "_same", spy)
+    monkeypatch.setattr(copying, "_same", spy)
     one.pull()
     assert compared == [100 * 300]
     assert one.known.entered_until == 600

@@ -20,7 +20,7 @@ from spark_queue.replication import puller, restored
 from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.pullers import Pullers
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest
 from tests.deciding import started
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange

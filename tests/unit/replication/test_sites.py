@@ -11,10 +11,10 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import upkeep
-from spark_queue.replication import chunks, peer_log, peer_records
-from spark_queue.replication.chunks import Chunk
+from spark_queue.replication import peer_log, record_forms
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.puller import Puller
+from spark_queue.replication.record_forms import Chunk
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
 
@@ -173,7 +173,7 @@ def test_who_skips_what_is_lost_skips_all_of_it(
     there.tick()
     delete_retired(there)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
-    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    monkeypatch.setattr(peer_log, "_PART_RECORDS", 1)
     with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 0 to 1"):
         here.pull("virginia")
     here.decide(commands.SkipLost(peer="virginia"))
@@ -201,7 +201,7 @@ def test_what_was_gone_before_an_instance_joined_is_no_gap_for_the_next_coordina
     delete_retired(there)
     there.publish("e")
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
-    monkeypatch.setattr(chunks, "PART_ROWS", 1)
+    monkeypatch.setattr(record_forms, "PART_ROWS", 1)
     pull_and_die(here, "virginia", monkeypatch, after=1)
     here.pull("virginia")
     assert here.values() == {0: "e"}

@@ -22,7 +22,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
-from spark_queue.source import planner, topic_reader, view_reader
+from spark_queue.source import planner, topic_reader
 from spark_queue.source.partitions import MessagePartition
 from tests.commit_times import date_commit, newest_entry
 from tests.deciding import claim
@@ -213,7 +213,7 @@ def test_a_read_that_was_planned_on_another_journal_is_refused(journal: Journal,
 
 
 def test_a_view_is_read_in_parts_of_a_bounded_size(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view_reader, "PARTITION_ROWS", 4)
+    monkeypatch.setattr(topic_reader, "PARTITION_ROWS", 4)
     reader = batch(journal, queue="WORK", view="messages")
     partitions = reader.partitions()
     assert [len(read(reader, [partition])) for partition in partitions] == [4, 4, 1]

@@ -14,7 +14,7 @@ from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome
 from spark_queue.core.state import status
 from spark_queue.errors import JournalError
-from spark_queue.views import damage, queue_status, state_at
+from spark_queue.views import journal_view, queue_status, state_at
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
 
@@ -78,7 +78,7 @@ def test_damage_inside_a_file_is_an_alarm_as_soon_as_a_batch_failed_on_it(world:
 
 
 def test_of_a_long_queue_only_the_next_files_are_opened(world: ViewsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "FILES_LIMIT", 2)
+    monkeypatch.setattr(journal_view, "FILES_LIMIT", 2)
     for amount in range(3):
         world.publish(amount)
     file_of(world, 2).unlink()

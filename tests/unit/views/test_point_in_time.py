@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.relocation import retired_record
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, retired_record
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
 from spark_queue.journal import snapshot
-from spark_queue.verification.state_digest import digest
+from spark_queue.verification.instances import digest
 from spark_queue.views import point_in_time
 from tests.unit.views.views_world import START_MS, ViewsWorld
 

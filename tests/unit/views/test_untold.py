@@ -11,10 +11,10 @@ from spark_queue import Journal
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard.overview import queue_row
+from spark_queue.dashboard.journal_page import queue_row
 from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.open import open_journal
-from spark_queue.metrics.observing import LogObserver, observe_point
+from spark_queue.metrics.samples import LogObserver, observe_point
 from spark_queue.views import state_at
 
 DEFINITIONS: dict[str, Any] = {

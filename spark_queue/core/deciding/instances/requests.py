@@ -9,9 +9,9 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import RangeArray, count_rows, oldest, to_ranges
+from spark_queue.core.deciding.fairness import room_of
 from spark_queue.core.deciding.instances.transfers import NAMED_MOST, claimable, transfer
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.shares import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.origins import Origins
 from spark_queue.core.records import Kind, Removal

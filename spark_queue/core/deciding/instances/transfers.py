@@ -1,22 +1,31 @@
-"""Ownership on its way: asking an owner for messages that wait (R104), giving away, and claiming (R108 to R110)."""
+"""Ownership on its way: asking an owner for messages that wait (R104), giving away, and claiming (R108 to R110).
+
+Records of replicated queues: each speaks of messages in one life, and of dead ones in one term (DESIGN 17.4).
+Messages that their publisher gave to several instances: one row here, and a further name for each instance (DESIGN 17.3).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import below, oldest
+from spark_queue.core.bitmaps.ranges import below, oldest, to_bitmap, to_ranges
 from spark_queue.core.commands import ProxiedTransfer
 from spark_queue.core.deciding.barrier import before_held
-from spark_queue.core.deciding.shares import room_of
+from spark_queue.core.deciding.fairness import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import CLAIMED, Kind
+from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Emit, Kind
 from spark_queue.core.replies import Done
-from spark_queue.core.state.age import came_by, came_ms
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Subscription
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Ownership, Request
+from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
+from spark_queue.core.state.status import came_by, came_ms
 from spark_queue.errors import CallerError
 
 #: How long a request stays open of which nothing comes, in milliseconds.
@@ -171,3 +180,76 @@ def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
             counts = {"deliveries": deliveries, "cancels": cancels}
             work.emit(Kind.TRANSFERRED, part, reason=reason, detail={"term": term, "owner": owner, **counts})
+
+
+#: What a replicated queue's owner records of messages: one record has one life, and one term where they are dead (DESIGN 17.4).
+_OF_ONE_LIFE = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.REDRIVEN, Kind.TRANSFERRED})
+
+
+def of_one_life(state: JournalState, kind: str, fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the fields of a record, or those of one record for each life of its messages, where the queue is replicated."""
+    # A letter has the life in which its message died.
+    queue = fields["detail"]["source"] if kind == Kind.DEAD_LETTERED else fields.get("queue", "")
+    ledger = state.queues.get(queue) if kind in _OF_ONE_LIFE else None
+    if ledger is None or ledger.ownership is None:
+        yield fields
+        return
+    detail = fields.get("detail", {})
+    is_death = kind == Kind.REMOVED and fields.get("reason") in DEAD_LETTER_REASONS
+    if ledger.ownership.all_in_first_life and not is_death and kind in {Kind.REMOVED, Kind.TRANSFERRED}:
+        # Each acknowledgement comes here, and in most queues nothing was ever redriven.
+        yield fields
+        return
+    instance = ledger.ownership.instance
+    for life, rows in ledger.ownership.by_life(to_bitmap(fields["ranges"])):
+        for term, owner, part in ledger.ownership.by_owner(rows) if is_death else [(0, instance, rows)]:
+            # Under a lease that is still open it may die here after another has claimed it.
+            found: dict[str, Any] = {"life": life, "term": term, "owner": "" if owner == instance else owner}
+            if kind == Kind.REDRIVEN:
+                found |= {"life": life + 1} if part.issubset(ledger.rows[State.DEAD]) else {"stage": int(Stage.GONE)}
+            told = {name: value for name, value in found.items() if value}
+            yield {**fields, "ranges": to_ranges(part), "detail": told | detail}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherNames:
+    """Further names of messages of a type that are here already."""
+
+    message_type: str
+    #: First own bookmark, rows, UUID of the other origin, and the bookmark there.
+    rows: tuple[OriginRows, ...]
+    #: The names of those instances, by UUID.
+    instances: Mapping[str, str]
+
+
+def take_names(state: JournalState, names: OtherNames, *, peer: str, emit: Emit) -> None:
+    """Record further names of messages, as far as they are new, and the greater of what those start with and what is known."""
+    new = state.message_types[names.message_type].origins.new_names(names.rows)
+    if not new:
+        return
+    here: dict[str, BitMap64] = {}
+    for first, length, origin, _ in new:
+        here[origin] = here.get(origin, BitMap64()) | to_bitmap([(first, first + length)])
+    instances = {origin: names.instances[origin] for origin in here}
+    detail = {"names": [list(each) for each in new], "instances": instances}
+    ranges = to_ranges(BitMap64.union(BitMap64(), *here.values()))
+    emit(Kind.NAMED, message_type=names.message_type, ranges=ranges, detail=detail)
+    for ledger in state.queues_of(names.message_type):
+        for origin, rows in here.items():
+            _take_start(state, ledger, rows, instances[origin], peer=peer, emit=emit)
+
+
+def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instance: str, *, peer: str, emit: Emit) -> None:
+    """Take over like news that messages belong to an instance at first, where it published them, too."""
+    if ledger.ownership is None:
+        return
+    rows = (rows & ledger.entered) - ledger.barriers
+    source = state.definitions.source_of(ledger.definition.name)
+    if source in state.queues:
+        # A letter starts with whoever dead-lettered it.
+        rows -= state.queues[source].entered
+    value = MessageValue(owner=ledger.definition.initial_owner or instance)
+    changed = ledger.ownership.lesser(ledger.rows, rows, value)
+    if changed:
+        detail = {"peer": peer, **value.told()}
+        emit(Kind.REPLICATED, queue=ledger.definition.name, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)

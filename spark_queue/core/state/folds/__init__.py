@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.folds import barriers, endings, expressions, leases, pauses, replication, subscriptions
+from spark_queue.core.state.folds import journal, queues
 from spark_queue.core.state.ledger import QueueLedger
 
 _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
-    Kind.SUBSCRIBED: subscriptions.subscribed,
-    Kind.UNSUBSCRIBED: subscriptions.unsubscribed,
-    Kind.ATTACHED: subscriptions.attached,
-    Kind.LEFT: subscriptions.left,
-    Kind.GRANTED: leases.granted,
-    Kind.RESUMED: leases.resumed,
-    Kind.RENEWED: leases.renewed,
-    Kind.CLAIMED: leases.claimed,
-    Kind.LAPSED: leases.lapsed,
-    Kind.OUTCOMES: leases.outcomes,
-    Kind.PROVEN: leases.proven,
-    Kind.RETURNED: endings.returned,
-    Kind.REMOVED: endings.removed,
-    Kind.DEAD_LETTERED: endings.dead_lettered,
-    Kind.DEFERRED: endings.deferred,
-    Kind.REDRIVEN: endings.redriven,
-    Kind.PAUSED: pauses.paused,
-    Kind.UNPAUSED: pauses.unpaused,
-    Kind.BARRIER_RELEASED: barriers.released,
-    Kind.BARRIER_RECEIVED: barriers.received,
-    Kind.EXPRESSION_FAILED: expressions.failed,
-    Kind.REPLICATED: replication.replicated,
-    Kind.TRANSFERRED: replication.transferred,
-    Kind.TRANSFER_REQUESTED: replication.transfer_requested,
-    Kind.PROXIED_TRANSFER: replication.proxied_transfer,
+    Kind.SUBSCRIBED: queues.subscribed,
+    Kind.UNSUBSCRIBED: queues.unsubscribed,
+    Kind.ATTACHED: queues.attached,
+    Kind.LEFT: queues.left,
+    Kind.GRANTED: queues.granted,
+    Kind.RESUMED: queues.resumed,
+    Kind.RENEWED: queues.renewed,
+    Kind.CLAIMED: queues.claimed,
+    Kind.LAPSED: queues.lapsed,
+    Kind.OUTCOMES: queues.outcomes,
+    Kind.PROVEN: queues.proven,
+    Kind.RETURNED: queues.returned,
+    Kind.REMOVED: queues.removed,
+    Kind.DEAD_LETTERED: queues.dead_lettered,
+    Kind.DEFERRED: queues.deferred,
+    Kind.REDRIVEN: queues.redriven,
+    Kind.PAUSED: queues.paused,
+    Kind.UNPAUSED: queues.unpaused,
+    Kind.BARRIER_RELEASED: queues.released,
+    Kind.BARRIER_RECEIVED: queues.received,
+    Kind.EXPRESSION_FAILED: queues.failed,
+    Kind.REPLICATED: journal.replicated,
+    Kind.TRANSFERRED: journal.transferred,
+    Kind.TRANSFER_REQUESTED: journal.transfer_requested,
+    Kind.PROXIED_TRANSFER: journal.proxied_transfer,
 }
 
 

@@ -1,14 +1,99 @@
-"""Charts as SVG that the server draws: shapes and texts alone, so that they need neither script nor inline style."""
+"""How pages write counts, sizes, times and values; `figure_texts` has what the command line writes, too.
+
+Charts as SVG that the server draws: shapes and texts alone, so that they need neither script nor inline style.
+Pages from templates: every value is escaped, whatever it is.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import resources
+from typing import Any
+from urllib.parse import quote, urlencode
 
 import numpy as np
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from spark_queue.dashboard.guard import Access
+from spark_queue.views import event_texts
+from spark_queue.views.event_texts import NONE
+
+#: Characters of a body or an error that a table shows; the page of one message shows it whole.
+CELL_CHARACTERS = 200
+
+#: Most characters of one value that any page shows.
+_WHOLE_CHARACTERS = 100_000
+
+
+def count(value: int | None) -> str:
+    """Return a number with its thousands apart."""
+    return NONE if value is None else f"{value:,}"
+
+
+def instant(at_ms: int | None) -> str:
+    """Return a time in UTC to the second."""
+    return NONE if not at_ms else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def machine_time(at_ms: int) -> str:
+    """Return a time as links and attributes carry it."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def size(size_bytes: int | None) -> str:
+    """Return a size in binary units."""
+    if size_bytes is None:
+        return NONE
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"
+
+
+def body(value: Any) -> str:
+    """Return a value of a message, as much of it as a page can carry."""
+    text = _plain(value)
+    return text if len(text) <= _WHOLE_CHARACTERS else f"{text[:_WHOLE_CHARACTERS]}… ({len(text):,} characters)"
+
+
+def cell(value: Any) -> str:
+    """Return a value of a message, as much of it as a table can carry."""
+    text = _plain(value)
+    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, str):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        return _text_of(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_plain, ensure_ascii=False)
+    return str(value)
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"base64: {base64.b64encode(value[:_WHOLE_CHARACTERS]).decode()}"
+
 
 Values = NDArray[np.float64]
 
@@ -147,3 +232,74 @@ def _told(label: str, values: Values, unit: str) -> str:
         return f"{label}: nothing"
     lowest, highest, last = (_number(float(each)) for each in (known.min(), known.max(), known[-1]))
     return f"{label}: from {lowest} to {highest} {unit}, {last} at the end"
+
+
+_TEMPLATES = resources.files("spark_queue.dashboard") / "templates"
+
+
+def _source(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def environment() -> Environment:
+    """Return what renders the templates of this package."""
+    made = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for render in (count, instant, machine_time, size, body, cell):
+        made.filters[render.__name__] = render
+    made.filters.update(rate=event_texts.rate, duration=event_texts.duration)
+    made.filters["part"] = _part
+    made.globals["query"] = _query
+    return made
+
+
+class Pages:
+    """Renders pages for who is logged in.
+
+    Parameters
+    ----------
+    access : Access
+        Who may come in, and whether they may change something.
+    hides_bodies : bool
+        Whether bodies of messages are kept off every page.
+    """
+
+    def __init__(self, access: Access, *, hides_bodies: bool) -> None:
+        self.access = access
+        self.hides_bodies = hides_bodies
+        self._environment = environment()
+
+    def render(self, request: Request, name: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
+        """Render a template."""
+        text = self._environment.get_template(name).render(
+            here=request.url.path,
+            asked=defaultdict(str, request.query_params),
+            allows_changes=self.access.allows_changes,
+            form_token=self.access.form_token(request),
+            hides_bodies=self.hides_bodies,
+            **values,
+        )
+        return HTMLResponse(text, status_code=status_code)
+
+    async def refuse_strange_form(self, request: Request) -> None:
+        """Refuse a form that no page of this session has made.
+
+        Raises
+        ------
+        HTTPException
+            403.
+        """
+        if not await self.access.is_form_of(request):
+            raise HTTPException(403, "The form is not of this session. Load the page again.")
+
+
+def _part(value: str) -> str:
+    """Return a text as one part of a path."""
+    return quote(value, safe="")
+
+
+def _query(asked: Mapping[str, str], **changes: Any) -> str:
+    """Return the query of a link: what was asked, with some of it changed; None takes a name out."""
+    wanted = {**asked, **changes}
+    return "?" + urlencode({name: value for name, value in wanted.items() if value not in (None, "")})
