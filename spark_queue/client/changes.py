@@ -108,44 +108,39 @@ def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) ->
     SparkQueueError
         What the coordinator would refuse.
     """
-    return try_out(state_at(open_journal(store)), command, partial(endpoint.token, store))
+    now = state_at(open_journal(store))
+    caller = _caller(now.state.definitions, command, partial(endpoint.token, store), now_ms=now.now_ms)
+    return try_out(now, command, caller)
 
 
-def try_out(
-    now: PointInTime, command: commands.QueueCommand | commands.Apply, token: Callable[[], str] | None
-) -> replies.CoreReply:
+def try_out(now: PointInTime, command: commands.QueueCommand | commands.Apply, caller: Caller | None = None) -> replies.CoreReply:
     """Decide about a command on the journal as it is `now`, whose state is changed in memory.
 
     Parameters
     ----------
-    token
-        Gives the token of who asks; None for the owner of the store, who needs no right.
+    caller
+        Who asks, from whom messages may be hidden; None for the owner of the store.
 
     Raises
     ------
     SparkQueueError
         What the coordinator would refuse.
     """
-    caller = None if token is None else _caller(now.state.definitions, command, token, now_ms=now.now_ms)
     return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
 
 
-def _caller(
-    definitions: Definitions, command: commands.QueueCommand | commands.Apply, token: Callable[[], str], *, now_ms: int
-) -> Caller | None:
+def _caller(definitions: Definitions, command: commands.QueueCommand, token: Callable[[], str], *, now_ms: int) -> Caller | None:
     """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
     if not definitions.principals:
         return None
     principal = principal_of(definitions, token, now_ms=now_ms)
     if principal is None or not _may(principal, command):
-        right, what = (ADMINISTER, "the journal") if isinstance(command, commands.Apply) else (CHANGE, f"queue '{command.queue}'")
-        raise AccessError("ACCESS_DENIED", principal=NOBODY if principal is None else principal.name, right=right, what=what)
+        name = NOBODY if principal is None else principal.name
+        raise AccessError("ACCESS_DENIED", principal=name, right=CHANGE, what=f"queue '{command.queue}'")
     return Caller(principal=principal.name, host="")
 
 
-def _may(principal: PrincipalDefinition, command: commands.QueueCommand | commands.Apply) -> bool:
-    if isinstance(command, commands.Apply):
-        return principal.administers
+def _may(principal: PrincipalDefinition, command: commands.QueueCommand) -> bool:
     # Who reads may settle what came under its own leases: whether it did, the coordinator alone tells.
     reads = isinstance(command, commands.Settle) and all(each.lease for each in command.outcomes)
     return any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,)))
@@ -235,8 +230,6 @@ def plan(
 
     Raises
     ------
-    AccessError
-        ACCESS_DENIED or TOKEN_EXPIRED.
     ConfigError
         RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
         DEFINITION_IN_USE or UNKNOWN_QUEUE.
@@ -258,7 +251,8 @@ def plan(
         check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
         if message_type != old.message_types.get(name):
             journal.check_message_table(name, message_type.columns)
-    try_out(now, Apply(definitions=dict(wanted.stored), reset=reset), token)
+    # Who asks was looked at above.
+    try_out(now, Apply(definitions=dict(wanted.stored), reset=reset))
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
 

@@ -230,15 +230,7 @@ class Commands:
         self._journal = journal
 
     def run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None = None) -> Answer | None:
-        """Return the answer to a command, or None for a `Next` that finds nothing yet.
-
-        Raises
-        ------
-        SparkQueueError
-            The refusal; it changed nothing.
-        FaultError
-            Something raised half-way.
-        """
+        """Return the answer to a command, or None for a `Next` that finds nothing yet."""
         with self._engine.attempt(command):
             return self._run(command, now_ms=now_ms, who=who)
 

@@ -65,13 +65,7 @@ class ReignClock:
 
 
 def check_skew(clock: Clock, *, last_record_ms: int, path: str, accepted: bool) -> None:
-    """Refuse to reign when the log is more than a day ahead of this host's clock; a log in the past is never an error.
-
-    Raises
-    ------
-    CoordinatorError
-        CLOCK_SKEW, unless `accepted`.
-    """
+    """Refuse to reign when the log is more than a day ahead of this host's clock; a log in the past is never an error."""
     ahead_ms = last_record_ms - clock.wall_ms()
     if ahead_ms > AHEAD_REFUSED_MS and not accepted:
         raise CoordinatorError("CLOCK_SKEW", path=path, ahead_s=ahead_ms // 1000)
@@ -137,17 +131,7 @@ def election_ports(store: Store, journal_id: str, clock: Clock) -> ElectionPorts
 
 
 def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> Reign:
-    """Claim the next epoch, unless the coordinator of the last claim lives.
-
-    Raises
-    ------
-    CoordinatorError
-        COORDINATOR_SERVES when it answers; COORDINATOR_ELSEWHERE when another host keeps renewing its hint, COORDINATOR_UNTRUSTED
-        when one does whose certificate is not trusted here; CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else was faster: ask
-        again.
-    JournalError
-        JOURNAL_MISMATCH, PROTOCOL_NEWER, or what keeps the control log from being read.
-    """
+    """Claim the next epoch, unless the coordinator of the last claim lives."""
     past = load_log(control, candidate)
     if past.claim is not None:
         _leave_living_alone(past.claim, candidate, around)
@@ -155,13 +139,7 @@ def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> R
 
 
 def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
-    """Load the log of the journal that the candidate means.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_MISMATCH, PROTOCOL_NEWER, or what keeps the control log from being read.
-    """
+    """Load the log of the journal that the candidate means."""
     past = control.load()
     if past.journal_id != candidate.journal_id:
         raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
@@ -201,13 +179,7 @@ def _watch_advertisement(candidate: Candidate, around: ElectionPorts, *, is_untr
 
 
 def claim_next(control: ControlLog, past: LogTail, candidate: Candidate, clock: Clock) -> Reign:
-    """Claim the epoch after the newest of a log, at the head of that log.
-
-    Raises
-    ------
-    CoordinatorError
-        CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else has written since the log was loaded.
-    """
+    """Claim the epoch after the newest of a log, at the head of that log."""
     last = past.claim
     if last is not None:
         address = str(last.detail["address"])
@@ -270,13 +242,6 @@ def succeed(control: ControlLog, candidate: Candidate, around: ElectionPorts, *,
         One that was not used before: after a lost claim it is in doubt.
     silent_epoch : int
         The epoch whose holder was silent for long enough; 0 for none.
-
-    Raises
-    ------
-    CoordinatorError
-        CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else was faster.
-    JournalError
-        JOURNAL_MISMATCH, or what keeps the control log from being read.
     """
     past = load_log(control, candidate)
     last = past.claim
@@ -301,13 +266,7 @@ class Watch:
         self._renews = self._has_left = False
 
     def is_silent(self) -> bool:
-        """Look once; return whether the reign may be taken over now.
-
-        Raises
-        ------
-        CoordinatorError
-            UNAUTHENTICATED when the holder does not take this process's token.
-        """
+        """Look once; return whether the reign may be taken over now."""
         now_ms = self._around.clock.monotonic_ms()
         passed_ms = min(now_ms - self._looked_at_ms, LOOK_MOST_MS)
         self._looked_at_ms = now_ms
@@ -371,13 +330,7 @@ class Waiting:
         self._told = False
 
     def pause(self, address: str) -> None:
-        """Wait until the next look.
-
-        Raises
-        ------
-        KeyboardInterrupt
-            It was told to end.
-        """
+        """Wait until the next look."""
         if not self._told:
             self._told = True
             self._waits(address)
@@ -388,15 +341,7 @@ class Waiting:
 def wait_to_reign(
     open_journal: Callable[[], JournalPort], candidate: Candidate, around: ElectionPorts, waiting: Waiting
 ) -> tuple[Reign, JournalPort]:
-    """Look after whoever reigns until that one is silent; the log is read only to find and to follow a reign.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        It was told to end.
-    SparkQueueError
-        What waiting does not mend.
-    """
+    """Look after whoever reigns until that one is silent; the log is read only to find and to follow a reign."""
     silent_epoch, address = 0, candidate.address
     while True:
         journal = open_journal()

@@ -80,13 +80,7 @@ class Inbox:
         self._closed = False
 
     def submit(self, call: Call) -> None:
-        """Put a call in line.
-
-        Raises
-        ------
-        ClosedError
-            When the loop has ended.
-        """
+        """Put a call in line."""
         with self._lock:
             if self._closed:
                 raise ClosedError

@@ -195,11 +195,6 @@ class Loop:
         """Drop what is not committed after a fault, and keep it from coming again; returns the call that is refused, if one is.
 
         A queue at which something raised is set aside, a message type enters no further. What is neither is the fault of its call.
-
-        Raises
-        ------
-        ReignEndedError
-            It is nobody's.
         """
         _LOG.error("What was not committed is dropped, and the log is folded again: %s", fault, exc_info=fault)
         call, self._running = self._running, None

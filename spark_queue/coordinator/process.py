@@ -60,13 +60,7 @@ if TYPE_CHECKING:
 
 
 def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPullers, ends_idle: bool) -> Loop:
-    """Fold the log, and make the first commit of the reign; the loop that is given can serve.
-
-    Raises
-    ------
-    SparkQueueError
-        When the log cannot be folded or the first commit fails: the process must end.
-    """
+    """Fold the log, and make the first commit of the reign; the loop that is given can serve."""
     traits = PreparedTraits(journal.traits)
     engine = Engine(_fold(reign, traits))
     entrance = Entrance(journal, engine, traits)
@@ -151,11 +145,6 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     ----------
     announce : callable
         Called once with the own address, when it is certain to serve; it may still be recovering.
-
-    Raises
-    ------
-    SparkQueueError
-        What keeps this process from reigning, such as COORDINATOR_SERVES when another one does; nothing was changed.
     """
     around = environment or Environment()
     store = Store(options.path, options.storage_options)
@@ -181,13 +170,6 @@ def stand_by(
         Called once with the address of the one that serves, if this process has to wait.
     told_to_end : Event
         Set by whoever wants the waiting to end. What a signal raises is lost where it meets a call of Flight.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        It was told to end.
-    SparkQueueError
-        What waiting does not mend.
     """
     around, waiting = environment or Environment(), Waiting(waits, told_to_end)
     store = Store(options.path, options.storage_options)
@@ -251,15 +233,7 @@ def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[
 
 
 def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
-    """Make the metrics of this process, None where nobody asks for them; and the address to scrape, if there is one.
-
-    Raises
-    ------
-    ConfigError
-        EXTRA_MISSING or BAD_VALUE.
-    CoordinatorError
-        ADDRESS_UNUSABLE or ADDRESS_UNSAFE.
-    """
+    """Make the metrics of this process, None where nobody asks for them; and the address to scrape, if there is one."""
     if options.metrics is None and not tracing.is_configured("METRICS"):
         return None, None
     from spark_queue.coordinator import metrics  # noqa: PLC0415 - nobody else pays for it.

@@ -66,13 +66,7 @@ def room_for_connections() -> int:
 
 
 def listen(bind: Bind, answer: Answer, *, connections_max: int) -> tuple[Any, int]:
-    """Answer calls from now on; returns the server of the library, and the port.
-
-    Raises
-    ------
-    CoordinatorError
-        ADDRESS_UNUSABLE or ADDRESS_UNSAFE.
-    """
+    """Answer calls from now on; returns the server of the library, and the port."""
     address = bind.location()
     options = {
         # Two processes with one port would both be the journal's coordinator for some callers.
@@ -107,13 +101,7 @@ def listen(bind: Bind, answer: Answer, *, connections_max: int) -> tuple[Any, in
 
 
 def read_action(message: bytes) -> tuple[str, memoryview]:
-    """Return type and body of an action of Flight.
-
-    Raises
-    ------
-    ValueError
-        For what is none.
-    """
+    """Return type and body of an action of Flight."""
     fields = {_TYPE: memoryview(b""), _BODY: memoryview(b"")}
     at, end = 0, len(message)
     while at < end:
@@ -239,13 +227,7 @@ class Admission:
     def answer(
         self, frame: bytes | memoryview, abandoned: Callable[[], bool], who: Login | None = None
     ) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that.
-
-        Raises
-        ------
-        ClosedError
-            When the coordinator is ending.
-        """
+        """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that."""
         request = None
         try:
             request = wire.decode_request(frame)

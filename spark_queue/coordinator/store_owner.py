@@ -50,13 +50,6 @@ def apply_principals(store: Store, journal_id: str, principals: Mapping[str, Any
         The tables as definitions have them; none let everybody in who has the token of the user who runs the coordinator.
     stop : callable
         Tells the coordinator that serves, if there is one, to stop.
-
-    Raises
-    ------
-    CoordinatorError
-        COORDINATOR_SERVES or COORDINATOR_ELSEWHERE: one serves all the same, and nothing was changed.
-    SparkQueueError
-        What is wrong with the principals, or keeps the log from being read or written.
     """
     stop()
     journal = open_journal(store)

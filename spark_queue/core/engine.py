@@ -59,11 +59,6 @@ def first_records(journal_id: str, definitions: Definitions, traits: TraitSource
         Of no messages yet.
     now_ms : int
         Time of the creation, in milliseconds since 1970 UTC.
-
-    Raises
-    ------
-    ConfigError
-        Whatever the definitions are refused for.
     """
     created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=now_ms, detail={"journal": journal_id, "format": FORMAT})
     state = JournalState(traits)
@@ -175,15 +170,7 @@ class Engine:
 
     @contextmanager
     def attempt(self, command: commands.AnyCommand) -> Iterator[None]:
-        """Tell apart what raises before a command has changed anything from what leaves it half done.
-
-        Raises
-        ------
-        SparkQueueError
-            A refusal, or INTERNAL: nothing was changed.
-        FaultError
-            What was raised after that: the state cannot be trusted.
-        """
+        """Tell apart what raises before a command has changed anything from what leaves it half done."""
         begun = self.begun
         try:
             yield
@@ -210,11 +197,6 @@ class Engine:
 
         What took effect before is only answered again. `check` may refuse any other command, by what the core does not know.
         Whether the `caller` may ask is not looked at here; what is hidden from it is.
-
-        Raises
-        ------
-        SparkQueueError
-            The refusal; nothing was changed.
         """
         answer_again = DONE_BEFORE.get(type(command))
         if answer_again is not None and self.state.has_done(command.request):
@@ -256,15 +238,7 @@ class Engine:
             self._agenda.note((poll.queue,))
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
-        """Take over what a peer's log says (DESIGN 17.3).
-
-        Raises
-        ------
-        JournalError
-            PEER_REFUSED where that cannot be understood; nothing was changed.
-        FaultError
-            Something raised after that.
-        """
+        """Take over what a peer's log says (DESIGN 17.3)."""
         emit_record, begun = self._emit(now_ms), list[str]()
 
         def emit(kind: str, **fields: Any) -> None:

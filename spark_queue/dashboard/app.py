@@ -57,15 +57,7 @@ class ServingOptions:
 
 
 def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[str], None]) -> None:
-    """Serve the page of some journals until the process is told to end; `announce` is given the address to open.
-
-    Raises
-    ------
-    CoordinatorError
-        ADDRESS_UNSAFE: another host than loopback needs TLS and a token.
-    ConfigError
-        BAD_VALUE.
-    """
+    """Serve the page of some journals until the process is told to end; `announce` is given the address to open."""
     # What is not safe is refused before anybody can connect.
     access_of(options)
     cert, key = options.tls_cert, options.tls_key
@@ -117,15 +109,7 @@ def _listen(options: ServingOptions) -> BoundedListener:
 
 
 def access_of(options: ServingOptions) -> Access:
-    """Return who may come in.
-
-    Raises
-    ------
-    CoordinatorError
-        ADDRESS_UNSAFE.
-    ConfigError
-        BAD_VALUE.
-    """
+    """Return who may come in."""
     cert, key = options.tls_cert, options.tls_key
     check_reach("the dashboard is", options.host, options.host, tls_cert=cert, tls_key=key, token_file=options.token_file)
     if (cert is None) != (key is None):

@@ -72,13 +72,7 @@ class Wish:
         return self.verb in ("pause", "unpause")
 
     def dry_run(self, journal: Journal) -> tuple[int, str]:
-        """Return how many messages, or queues, it would change now, and that in a sentence; changes nothing.
-
-        Raises
-        ------
-        SparkQueueError
-            What the coordinator would refuse.
-        """
+        """Return how many messages, or queues, it would change now, and that in a sentence; changes nothing."""
         queue = journal.queue(self.queue)
         if self.verb == "pause":
             return 1, f"Queue '{self.queue}' would grant nothing until somebody unpauses it. What is leased goes on."
@@ -96,15 +90,7 @@ class Wish:
         return _changed(settled), f"Of queue '{self.queue}' {_told(settled) or 'nothing would be changed'}."
 
     def run(self, journal: Journal, on_progress: Callable[[int, int], None]) -> str:
-        """Do it, and return what was done, in a sentence.
-
-        Raises
-        ------
-        SparkQueueError
-            The coordinator's refusal.
-        CancelledError
-            What `on_progress` raises, to end it.
-        """
+        """Do it, and return what was done, in a sentence."""
         if self.verb == "pause":
             journal.queue(self.queue).pause()
             return f"Queue '{self.queue}' is paused. What is leased goes on."

@@ -283,13 +283,7 @@ class Pages:
         return HTMLResponse(text, status_code=status_code)
 
     async def refuse_strange_form(self, request: Request) -> None:
-        """Refuse a form that no page of this session has made.
-
-        Raises
-        ------
-        HTTPException
-            403.
-        """
+        """Refuse a form that no page of this session has made."""
         if not await self.access.is_form_of(request):
             raise HTTPException(403, "The form is not of this session. Load the page again.")
 

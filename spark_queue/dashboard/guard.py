@@ -93,13 +93,7 @@ class BoundedListener(socket.socket):
         self._waiting: dict[int, _Connection] = {}
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Take a connection, and end another one where there are too many.
-
-        Raises
-        ------
-        ConnectionAbortedError
-            All others are being answered, so it was this one.
-        """
+        """Take a connection, and end another one where there are too many."""
         taken, address = super().accept()
         if len(self._open) >= CONNECTIONS_MAX and not self._end_one():
             taken.close()

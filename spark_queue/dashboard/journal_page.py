@@ -49,17 +49,7 @@ class Moments:
         self._lock = threading.Lock()
 
     def at(self, journal: DeltaJournal, at_ms: int) -> PointInTime:
-        """Return a journal as it was; nobody changes it.
-
-        Raises
-        ------
-        CallerError
-            RECORD_UNKNOWN for a moment before the journal was there.
-        ConfigError
-            BAD_VALUE for a moment that has not come yet.
-        JournalError
-            What keeps the log from being read.
-        """
+        """Return a journal as it was; nobody changes it."""
         # A journal that is made anew at a place has another id.
         key = (journal.path, journal.journal_id, at_ms)
         with self._lock:

@@ -266,13 +266,7 @@ def known_queue(state: JournalState, request: Request) -> str:
 
 
 def number(request: Request, name: str) -> int | None:
-    """Return a whole number of the address.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
-    """
+    """Return a whole number of the address."""
     text = request.query_params.get(name, "").strip().replace(",", "")
     if not text:
         return None

@@ -69,13 +69,7 @@ def homes_of(state: JournalState, queue: str) -> Homes:
 
 
 def choice_of(asked: Mapping[str, Any]) -> LetterChoice:
-    """Return which dead letters an address or a form means; its times are UTC where they do not say otherwise.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
-    """
+    """Return which dead letters an address or a form means; its times are UTC where they do not say otherwise."""
     error = str(asked.get("error", "")).strip() or None
     since_ms, until_ms = (_moment_ms(name, str(asked.get(name, "")).strip()) for name in ("since", "until"))
     return LetterChoice(error=error, since_ms=since_ms, until_ms=until_ms)

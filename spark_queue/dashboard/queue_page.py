@@ -149,13 +149,7 @@ def _leases(ledger: QueueLedger, now_ms: int) -> list[LeaseRow]:
 
 
 def span_of(look: JournalLook, queue: str, name: str, end: str | None) -> Span:
-    """Return the span that somebody asks for.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for a span that is not offered, or an end that is no time.
-    """
+    """Return the span that somebody asks for."""
     if name not in SPANS_MS:
         raise ConfigError("BAD_VALUE", key="span", where="the address", value=name, expected=f"one of {', '.join(SPANS_MS)}")
     end_ms = min(look.now_ms, moment_ms(end) or look.now_ms)
@@ -167,15 +161,7 @@ def span_of(look: JournalLook, queue: str, name: str, end: str | None) -> Span:
 
 
 def moment_ms(text: str | None) -> int | None:
-    """Read a moment: whole seconds since 1970, as a slider gives them, or an ISO-8601 time with offset; None for now.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
-    CallerError
-        TIMESTAMP_AMBIGUOUS.
-    """
+    """Read a moment: whole seconds since 1970, as a slider gives them, or an ISO-8601 time with offset; None for now."""
     if not text:
         return None
     if text.isdecimal() and len(text) <= 11:

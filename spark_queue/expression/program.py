@@ -199,14 +199,7 @@ class Program:
 
 
 def translate(wanted: tuple[Wanted, ...], columns: pa.Schema) -> Program:
-    """Translate expressions over a message type's columns, once.
-
-    Raises
-    ------
-    ConfigError
-        EXPRESSION_INVALID where Spark would refuse too; EXPRESSION_UNSUPPORTED where the result might differ from Spark's, or
-        where it is too long or nests too deeply.
-    """
+    """Translate expressions over a message type's columns, once."""
     found = _translated(wanted, columns)
     if isinstance(found, ConfigError):
         raise ConfigError(found.code, **found.facts)

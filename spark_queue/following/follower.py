@@ -60,13 +60,7 @@ class LogReader:
         self.next_record = 0
 
     def open(self) -> LogTail:
-        """Return the newest usable snapshot of the log, and the records after it.
-
-        Raises
-        ------
-        JournalError
-            NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-        """
+        """Return the newest usable snapshot of the log, and the records after it."""
         table = open_control(self._store)
         self._version, self._files = int(table.version()), listing(self._store, table)
         past = snapshot.load(self._store, self._files)
@@ -74,26 +68,12 @@ class LogReader:
         return past
 
     def all_rows(self) -> pa.Table:
-        """Return the rows of every record that `open` found; to be called once after it.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED or STORE_FAILED.
-        """
+        """Return the rows of every record that `open` found; to be called once after it."""
         files, self._files = self._files, []
         return read_rows(self._store, files)
 
     def new_rows(self) -> pa.Table | None:
-        """Return the rows of the records that were committed since; None when there are none. Its cost follows what is new.
-
-        Raises
-        ------
-        LogVanishedError
-            The log must be opened anew.
-        JournalError
-            JOURNAL_DAMAGED or STORE_FAILED.
-        """
+        """Return the rows of the records that were committed since; None when there are none. Its cost follows what is new."""
         version, files = self._version, list[ControlFile]()
         while (entry := read_entry(self._store, CONTROL, version + 1)) is not None:
             version = entry.version
@@ -120,13 +100,7 @@ def put_rows(parts: list[pa.Table], rows: pa.Table) -> None:
 
 
 def records_of(store: Store, rows: pa.Table, kinds: tuple[str, ...]) -> list[Record]:
-    """Return the records of some kinds.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED or PROTOCOL_NEWER.
-    """
+    """Return the records of some kinds."""
     return to_records_of(store, rows.filter(pa.array(one_of(rows.column("kind"), kinds))))
 
 

@@ -87,15 +87,7 @@ class Commit:
         self._mark = delta.Mark(writer=writer, first_sequence=sequences[0], last_sequence=sequences[1])
 
     def run(self) -> Published:
-        """Commit, and give what was published; nothing is half done.
-
-        Raises
-        ------
-        CallerError
-            PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_NOT_ASCENDING.
-        JournalError
-            JOURNAL_MISMATCH, PUBLISH_CONTENDED, STORE_FAILED.
-        """
+        """Commit, and give what was published; nothing is half done."""
         self._check_ascending()
         table = open_messages(self._store, self._journal_id, self._plan.message_type)
         races = failures = 0

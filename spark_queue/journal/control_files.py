@@ -194,13 +194,7 @@ class ControlFile:
 
 
 def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
-    """Return the files of an open control log, in the order of their records.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED when a file has no statistics: only a stranger writes such.
-    """
+    """Return the files of an open control log, in the order of their records."""
     # Not by `pa.table`, which loads pandas to ask whether it is given a data frame: that takes longer than all that follows.
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     names = ("min.record", "max.record", "path", "min.kind", "max.kind")
@@ -214,24 +208,12 @@ def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
 
 
 def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> list[Record]:
-    """Return every record of a listing from number `first` on, checked for gaps (DESIGN 4, power loss).
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-    """
+    """Return every record of a listing from number `first` on, checked for gaps (DESIGN 4, power loss)."""
     return to_records_of(store, read_rows(store, files, first=first))
 
 
 def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> pa.Table:
-    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more."""
     wanted = [file for file in files if file.last >= first]
     with ThreadPoolExecutor(_READERS) as readers:
         tables = list(readers.map(lambda file: read_known(store, file.path, first=first), wanted))
@@ -244,23 +226,12 @@ def read_known(store: Store, path: str, *, first: int = 0) -> pa.Table:
     """Read the columns that this software knows of a file, only records from number `first` on.
 
     Columns that a newer version appended mean nothing here; one that is missing is damage.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED or STORE_FAILED.
     """
     return read_file(store, path, columns=CONTROL_SCHEMA.names, first=first).cast(CONTROL_SCHEMA)
 
 
 def read_file(store: Store, path: str, *, columns: list[str] | None = None, first: int = 0) -> pa.Table:
-    """Read a file from record `first` on: the named columns, or all of them, also such as a newer version appended.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Read a file from record `first` on: the named columns, or all of them, also such as a newer version appended."""
     data = store.read(f"{CONTROL}/{path}")
     if data is None:
         raise delta.damaged(store, f"control/{path} is missing", "The log names it.")
@@ -286,13 +257,7 @@ def _groups_since(file: pq.ParquetFile, row: int) -> tuple[list[int], int]:
 
 
 def to_records_of(store: Store, rows: pa.Table) -> list[Record]:
-    """Read the records of rows.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED or PROTOCOL_NEWER.
-    """
+    """Read the records of rows."""
     try:
         return list(to_records(rows.combine_chunks()))
     except NewerDetailError as newer:
@@ -315,13 +280,7 @@ def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
 
 
 def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile]:
-    """Write records to data files that no commit names yet; kinds of `SEPARATE_KINDS` go to files of their own.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Write records to data files that no commit names yet; kinds of `SEPARATE_KINDS` go to files of their own."""
     groups: list[list[Record]] = []
     for record in records:
         alone = record.kind in SEPARATE_KINDS
@@ -332,13 +291,7 @@ def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile
 
 
 def stage_rows(store: Store, rows: pa.Table, *, at_ms: int, data_change: bool = True) -> delta.NewFile:
-    """Write rows, which are in the order of their records, to one data file that no commit names yet.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Write rows, which are in the order of their records, to one data file that no commit names yet."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, row_group_size=_ROW_GROUP_RECORDS)
     data = sink.getvalue().to_pybytes()
@@ -403,13 +356,7 @@ def _stretches(files: Sequence[ControlFile]) -> list[list[ControlFile]]:
 
 
 def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int) -> Merge | None:
-    """Write the files that a listing should have instead, and give the plan; None when it is well as it is.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED, JOURNAL_DAMAGED.
-    """
+    """Write the files that a listing should have instead, and give the plan; None when it is well as it is."""
     groups = plan(files)
     if not groups:
         return None
@@ -426,13 +373,7 @@ def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:
 
 
 def data_files(store: Store) -> dict[str, int]:
-    """Return the keys of the data files in the store, and when each was written by the store's own time, in milliseconds.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return the keys of the data files in the store, and when each was written by the store's own time, in milliseconds."""
     return {entry.key: entry.modified_ms for entry in store.list(CONTROL) if _DATA_FILE.fullmatch(entry.key)}
 
 

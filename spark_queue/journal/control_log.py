@@ -46,13 +46,7 @@ class DeltaControlLog:
         return self._version
 
     def load(self) -> LogTail:
-        """See `ports.ControlLog`; what a power loss tore is set aside first, and reported (`recovery`).
-
-        Raises
-        ------
-        JournalError
-            NOT_A_JOURNAL and STORE_FAILED, too.
-        """
+        """See `ports.ControlLog`; what a power loss tore is set aside first, and reported (`recovery`)."""
         table = open_control(self._store)
         past = snapshot.load(self._store, listing(self._store, table))
         self._version, self._next_record = int(table.version()), past.next_record
@@ -119,15 +113,7 @@ class DeltaControlLog:
         self._check(self.version, known=self.version, epoch=epoch)
 
     def open_own(self, *, epoch: int) -> DeltaTable:
-        """Open the table at its head for upkeep; another thread may go on appending meanwhile.
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when another has written: the process must end.
-        JournalError
-            STORE_FAILED, JOURNAL_DAMAGED.
-        """
+        """Open the table at its head for upkeep; another thread may go on appending meanwhile."""
         table = open_control(self._store)
         found = table.transaction_version(delta.COORDINATOR_TXN) or 0
         if found != epoch:

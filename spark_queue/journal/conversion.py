@@ -50,13 +50,7 @@ class LossError(ValueError):
 
 
 def resolve_fields(names: Iterable[Any], wanted: Any, *, row: int, found: str) -> dict[str, str]:
-    """Return the declared field of each name.
-
-    Raises
-    ------
-    LossError
-        For a name that no field has, and for two names of one field.
-    """
+    """Return the declared field of each name."""
     declared = ColumnNames(field.name for field in fields_of(wanted))
     resolved: dict[str, str] = {}
     for name in names:
@@ -317,13 +311,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
-    """Return a column in another type that can tell such values (`refusal`), where all of them stay what they are.
-
-    Raises
-    ------
-    LossError
-        Of the first row whose value would not be what it was.
-    """
+    """Return a column in another type that can tell such values (`refusal`), where all of them stay what they are."""
     texts: Any = column if kind_of(column.type) is TypeKind.BYTES else column.cast(pa.string())
 
     def make(rows: slice) -> Column:
@@ -345,13 +333,7 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
 
 
 def check(column: Column) -> None:
-    """Refuse values that their own type does not have, and that no reader could take.
-
-    Raises
-    ------
-    LossError
-        Of the first row with a time outside of the years 1 to 9999, a text that is no UTF-8, or a DECIMAL with too many digits.
-    """
+    """Refuse values that their own type does not have, and that no reader could take."""
     _check_years(column, told=lambda row: far_time(column[row]))
     try:
         column.validate(full=True)

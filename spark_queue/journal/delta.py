@@ -48,13 +48,7 @@ def version_of(key: str) -> int:
 
 
 def versions_after(store: Store, table: str, version: int) -> list[int]:
-    """Return the versions beyond one for which the log has an entry, ascending.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return the versions beyond one for which the log has an entry, ascending."""
     keys = (entry.key for entry in store.list(f"{table}/_delta_log", after=log_key(table, version)))
     return [version_of(key) for key in keys if is_entry(key)]
 
@@ -63,11 +57,6 @@ def first_unbroken(store: Store, table: str, version: int) -> int:
     """Return the oldest version from which the log has an entry for each up to `version`, itself not asked for.
 
     What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
     """
     standing = set(versions_after(store, table, -1))
     while version - 1 in standing:
@@ -76,13 +65,7 @@ def first_unbroken(store: Store, table: str, version: int) -> int:
 
 
 def missing_version(store: Store, table: str) -> int | None:
-    """Return the newest version that a reader of the log needs and that it has no entry for; None when none is missing.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return the newest version that a reader of the log needs and that it has no entry for; None when none is missing."""
     standing = versions_after(store, table, -1)
     checkpoints = [entry.key for entry in store.list(f"{table}/_delta_log") if is_checkpoint(entry.key)]
     missing = first_unbroken(store, table, standing[-1]) - 1 if standing else -1
@@ -95,11 +78,6 @@ def is_made_anew(store: Store, table: str, version: int) -> bool:
     """Return whether what was committed after a version stands alone in its log.
 
     delta-rs makes a folder anew that is away just then; once it is back, nobody finds the commit.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
     """
     return store.is_local and store.read(log_key(table, version)) is None and missing_version(store, table) is not None
 
@@ -192,13 +170,7 @@ class NewFile:
 
 
 def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTable | None:
-    """Open the table in folder `key` at its head or at a version; None when there is no table.
-
-    Raises
-    ------
-    JournalError
-        PROTOCOL_NEWER, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Open the table in folder `key` at its head or at a version; None when there is no table."""
 
     def opened(version: int | None) -> DeltaTable:
         return DeltaTable(store.uri(key), version=version, storage_options=dict(store.storage_options))
@@ -219,13 +191,7 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
 
 
 def refresh(store: Store, key: str, table: DeltaTable) -> None:
-    """Bring a handle to the head.
-
-    Raises
-    ------
-    JournalError
-        LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Bring a handle to the head."""
     try:
         with store.failures(f"reading the log of {key}"):
             _settled(store, key, table.update_incremental, table.load_as_version)
@@ -270,11 +236,6 @@ def swap(
         Delta transaction ids and their versions.
     at_ms : int
         Time of the transactions, in milliseconds since 1970 UTC.
-
-    Raises
-    ------
-    DeltaError, OSError
-        The commit did not happen, or its outcome is unknown: the caller must look.
     """
     properties = CommitProperties(
         custom_metadata=mark.commit_info(len(files) + len(transactions)),
@@ -305,11 +266,6 @@ def create_table(
     """Create the table in folder `key` of a journal, with files, in one commit; tell whether it was this call that did.
 
     `properties` are those that it has beside `TABLE_PROPERTIES`.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
     """
     # Protocol and metaData stand before our own actions.
     commit = CommitProperties(custom_metadata=Mark(writer="creator").commit_info(2 + len(files)))
@@ -338,11 +294,6 @@ def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> N
     """Write a checkpoint at the handle's version; a durable one reaches the disk before anything that it replaces may go.
 
     The entry of that version reaches it before: a checkpoint of a version that the log does not have stands in its place.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
     """
     entry = log_key(key, int(table.version()))
     written = [entry.replace(".json", ".checkpoint.parquet"), f"{key}/_delta_log/_last_checkpoint"]
@@ -408,11 +359,6 @@ def commit_transaction(
         Milliseconds since 1970 UTC.
     durable : bool
         Whether the entry that it commits on must reach the disk first, and its own before success (PROTOCOL 6).
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED, PUBLISH_CONTENDED.
     """
     for attempt in range(_TRANSACTION_ATTEMPTS):
         found = table.transaction_version(name) or 0

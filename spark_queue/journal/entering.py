@@ -162,11 +162,6 @@ class Entrance:
         ----------
         append : callable
             `JournalPort.append_pulled`.
-
-        Raises
-        ------
-        SparkQueueError
-            What keeps the log of the type from being read, or written.
         """
         known = self._engine.state.message_types[files.message_type]
         while True:

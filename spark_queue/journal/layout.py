@@ -116,13 +116,7 @@ class ObjectSource(io.RawIOBase):
         return int(self._reader.tell())
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read bytes from the place on; all of them without a size.
-
-        Raises
-        ------
-        OSError
-            With a number, as a disk that fails would raise it: pyarrow's own, for what it cannot decode, have none.
-        """
+        """Read bytes from the place on; all of them without a size."""
         try:
             return bytes(self._reader.read(None if size is None or size < 0 else size))
         except (BaseError, OSError) as failure:
@@ -241,11 +235,6 @@ class Store:
         URL of an object-store prefix.
     storage_options : Mapping[str, str]
         As `deltalake` takes them, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED, by every method that asks the store, but `open`.
     """
 
     path: str
@@ -273,13 +262,7 @@ class Store:
         return f"{self.path}/{key}"
 
     def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
-        """Return an object's bytes, or None when there is none.
-
-        Raises
-        ------
-        TooLargeError
-            When it has more than `most_bytes`, of which none were read.
-        """
+        """Return an object's bytes, or None when there is none."""
         with self.failures(f"reading {key}"):
             try:
                 found = obstore.get(_object_store(self), key)
@@ -335,13 +318,7 @@ class Store:
             self.delete([key])
 
     def open(self, key: str) -> Any:
-        """Return something that `pyarrow.parquet` reads an object from: its path, or a file-like reader of ranges.
-
-        Raises
-        ------
-        FileNotFoundError
-            When there is none.
-        """
+        """Return something that `pyarrow.parquet` reads an object from: its path, or a file-like reader of ranges."""
         if self.is_local:
             path = Path(self.uri(key))
             if not path.is_file():
@@ -392,13 +369,7 @@ class Store:
                 force_tree(self.path)
 
     def check_put_if_absent(self) -> None:
-        """Write one key twice and require that the second write is refused (DESIGN 4, power loss).
-
-        Raises
-        ------
-        JournalError
-            STORE_UNSAFE.
-        """
+        """Write one key twice and require that the second write is refused (DESIGN 4, power loss)."""
         if self.storage_options.get("aws_s3_allow_unsafe_rename", "false").lower() in ("true", "1", "yes"):
             raise JournalError("STORE_UNSAFE", path=self.path)
         key = f"probe-{uuid.uuid4().hex}"

@@ -93,13 +93,7 @@ class _Action(msgspec.Struct):
 
 
 def parse_entry(version: int, data: bytes) -> LogEntry:
-    """Read an entry.
-
-    Raises
-    ------
-    TornEntryError
-        When it is not whole; the OddEntryError among them when it is, and is no commit.
-    """
+    """Read an entry."""
     actions = _actions(data)
     entry = LogEntry(
         version=version,
@@ -116,17 +110,7 @@ def parse_entry(version: int, data: bytes) -> LogEntry:
 
 
 def read_entry(store: Store, table: str, version: int, *, most_bytes: int | None = None) -> LogEntry | None:
-    """Read one version's entry; None when there is no such file.
-
-    Raises
-    ------
-    TornEntryError
-        When it is not whole.
-    TooLargeError
-        When it has more than `most_bytes`.
-    JournalError
-        STORE_FAILED.
-    """
+    """Read one version's entry; None when there is no such file."""
     data = store.read(log_key(table, version), most_bytes=most_bytes)
     return None if data is None else parse_entry(version, data)
 
@@ -147,11 +131,6 @@ def create_entry(
 
     `transactions` are Delta transaction ids and their versions, beside that of the reign.
     Files whose paths are in `removed` leave the table; their rows stand in `files`, or are gone where there are none.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED: the outcome is unknown.
     """
     transactions = transactions if epoch is None else {**transactions, COORDINATOR_TXN: epoch}
     info = {
@@ -167,13 +146,7 @@ def create_entry(
 
 
 def is_torn(store: Store, table: str, version: int) -> bool:
-    """Return whether a version's entry exists and is not whole.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return whether a version's entry exists and is not whole."""
     try:
         read_entry(store, table, version)
     except OddEntryError:
@@ -204,13 +177,7 @@ TORN = ".torn"
 
 
 def open_repaired(store: Store, key: str) -> DeltaTable | None:
-    """Open the table in folder `key` at its head, and repair what a power loss tore; None when there is no table.
-
-    Raises
-    ------
-    JournalError
-        PROTOCOL_NEWER, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Open the table in folder `key` at its head, and repair what a power loss tore; None when there is no table."""
     try:
         table = delta.open_table(store, key)
     except JournalError as damage:
@@ -232,11 +199,6 @@ def repair_head(store: Store, key: str) -> bool:
     """Set a torn head entry aside as `.torn` and put an empty commit in its place; tell whether there was one.
 
     Two torn entries are more than the one commit that a power loss may take: both are left alone, and reading fails by name.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
     """
     versions = versions_after(store, key, -1)
     if not versions or not is_torn(store, key, versions[-1]):

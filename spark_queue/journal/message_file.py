@@ -48,14 +48,7 @@ class MessageFiles:
         self._last: tuple[str, pa.Table] = ("", pa.table({}))
 
     def read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the segment's rows; one that the file does not have is left out.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING when the file is gone, MESSAGE_FILE_CORRUPT when it is not what was published; STORE_FAILED when
-            the store does not answer, which says nothing about the file.
-        """
+        """Return columns of the segment's rows; one that the file does not have is left out."""
         key = _key(self._store, segment)
         known, rows = self._last
         if known != key or not set(columns) <= set(rows.column_names):
@@ -73,11 +66,6 @@ class MessageFiles:
         """Yield columns of the segment's rows part by part, so that a large file is never in memory as a whole.
 
         A file of its own comes by some row groups at once; a merged one, which compaction keeps small, as `read` gives it.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED; see `read`.
         """
         if segment.merged:
             yield self.read(segment, columns)
@@ -134,11 +122,6 @@ def decoding(store: Store, segment: Segment, opened: Callable[[Any], Any] = pq.P
     ----------
     opened : callable
         Makes of a source what is yielded.
-
-    Raises
-    ------
-    JournalError
-        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
     key = _key(store, segment)
     with store.failures(f"reading {key}"):
@@ -159,13 +142,7 @@ def decoding(store: Store, segment: Segment, opened: Callable[[Any], Any] = pq.P
 
 @contextmanager
 def fitting(store: Store, segment: Segment) -> Iterator[None]:
-    """Tell of a file whose columns are not those of its message type, whatever they make libraries raise.
-
-    Raises
-    ------
-    JournalError
-        MESSAGE_FILE_CORRUPT.
-    """
+    """Tell of a file whose columns are not those of its message type, whatever they make libraries raise."""
     try:
         yield
     except SparkQueueError:
@@ -186,13 +163,7 @@ def is_in_place(store: Store, key: str) -> bool:
 
 
 def _key(store: Store, segment: Segment) -> str:
-    """Return the key of the file in which a segment stands: a name in its table's folder, whoever wrote the log that names it.
-
-    Raises
-    ------
-    JournalError
-        MESSAGE_FILE_CORRUPT for what leads out of it, where it might be read for somebody who may not.
-    """
+    """Return the key of the file in which a segment stands: a name in its table's folder, whoever wrote the log that names it."""
     key = f"{messages_key(segment.message_type)}/{segment.path}"
     if PATH.fullmatch(segment.path) is None or not is_in_place(store, key):
         raise corrupt(store, segment, "it is no file in the folder of its message type, or a link to one that is elsewhere.")

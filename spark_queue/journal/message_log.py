@@ -100,15 +100,7 @@ class _Mark(Struct):
 
 
 def understand(entry: LogEntry) -> MessageLogEntry:
-    """Return what an entry says.
-
-    Raises
-    ------
-    NotExplainedError
-        When it is a stranger's that removed or moved rows.
-    Exception
-        When it is none that a writer of messages makes.
-    """
+    """Return what an entry says."""
     adds = [msgspec.convert(add, _Add) for add in entry.adds]
     if entry.removes or any(not add.dataChange for add in adds):
         return _understand_change(entry, adds)
@@ -224,13 +216,7 @@ class DeltaMessageLog:
         self._table: DeltaTable | None = None
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """See `ports.MessageLog`; to find gaps a local store reads the whole folder of the log, however little is beyond its head.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED, too.
-        """
+        """See `ports.MessageLog`; to find gaps a local store reads the whole folder of the log."""
         version = after_version + 1
         while (entry := self._entry(version) if finds_gaps else self._read(version)) is not None:
             if self._is_durable():

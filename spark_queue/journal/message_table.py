@@ -19,15 +19,7 @@ _ATTEMPTS = 20
 
 
 def open_messages(store: Store, journal_id: str, message_type: str) -> DeltaTable:
-    """Open a message type's table at its head.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_MESSAGE_TYPE when there is none.
-    JournalError
-        JOURNAL_MISMATCH when it belongs to another journal; JOURNAL_DAMAGED, STORE_FAILED.
-    """
+    """Open a message type's table at its head."""
     table = open_repaired(store, messages_key(message_type))
     if table is None:
         raise ConfigError("UNKNOWN_MESSAGE_TYPE", message_type=message_type, nearest="")
@@ -43,15 +35,7 @@ def owner(table: DeltaTable) -> str:
 
 
 def check(store: Store, journal_id: str, message_type: str, columns: str) -> None:
-    """Refuse columns that the table of a message type cannot have; changes nothing.
-
-    Raises
-    ------
-    ConfigError
-        RESERVED_COLUMN, BAD_VALUE or MESSAGE_TYPE_CHANGED.
-    JournalError
-        JOURNAL_MISMATCH, STORE_FAILED.
-    """
+    """Refuse columns that the table of a message type cannot have; changes nothing."""
     check_columns(message_type, columns)
     declared = stored_schema(columns)
     if open_repaired(store, messages_key(message_type)) is not None:
@@ -62,13 +46,6 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     """Make the table of a message type, or append nullable columns to it; do nothing when it already fits.
 
     `columns` are the user's, as Spark DDL. A durable change reaches the disk.
-
-    Raises
-    ------
-    ConfigError
-        RESERVED_COLUMN, BAD_VALUE or MESSAGE_TYPE_CHANGED.
-    JournalError
-        JOURNAL_MISMATCH, STORE_FAILED.
     """
     check_columns(message_type, columns)
     declared = stored_schema(columns)

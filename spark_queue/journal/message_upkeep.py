@@ -39,13 +39,6 @@ class MessageTableWork:
     """What the reign `epoch` does to the table of one message type; `now_ms` is its time, in milliseconds since 1970 UTC.
 
     `is_durable` tells whether commits must survive power loss; it is asked at each, since a merge takes longer than `apply`.
-
-    Raises
-    ------
-    CoordinatorError
-        COORDINATOR_DEPOSED, here and in every method, when a newer reign has worked on the table.
-    JournalError
-        JOURNAL_MISMATCH, STORE_FAILED.
     """
 
     def __init__(
@@ -93,13 +86,6 @@ class MessageTableWork:
         """Commit that paths go and files come by a swap at the head; returns whether all that goes still stood there.
 
         After a lost race the head is read anew and the change looked over again: a stale one would double rows (tried).
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED.
-        JournalError
-            PUBLISH_CONTENDED, STORE_FAILED: the outcome may be unknown, which the next reading of the log settles.
         """
         for attempt in range(_ATTEMPTS):
             self.refresh()
@@ -196,15 +182,7 @@ def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> l
 
 
 def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimits) -> bool:
-    """Merge what is worth it, one commit for each merged file; returns whether there was something.
-
-    Raises
-    ------
-    CoordinatorError
-        COORDINATOR_DEPOSED.
-    JournalError
-        STORE_FAILED, PUBLISH_CONTENDED.
-    """
+    """Merge what is worth it, one commit for each merged file; returns whether there was something."""
     sizes = work.sizes()
     runs = worth_merging(segments, sizes, limits)
     for run in runs:
@@ -340,13 +318,7 @@ class MessageUpkeep:
 
 
 def unnamed_files(store: Store, message_type: str, standing: Collection[str]) -> list[StoredObject]:
-    """Return the message files in the store that are not among those of the table.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return the message files in the store that are not among those of the table."""
     folder = f"{messages_key(message_type)}/"
     found = [(entry, entry.key.removeprefix(folder)) for entry in store.list(folder.rstrip("/"))]
     return [entry for entry, name in found if _OUR_NAME.fullmatch(name) and name not in standing]

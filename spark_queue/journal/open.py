@@ -60,13 +60,7 @@ class DeltaJournal(JournalReader):
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
-        """Commit files of pulled messages right after a version; returns whether that was the head.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED: the outcome is unknown.
-        """
+        """Commit files of pulled messages right after a version; returns whether that was the head."""
         return self.messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
@@ -75,13 +69,7 @@ class DeltaJournal(JournalReader):
 
 
 def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJournal:
-    """Open a journal: reads its id and definitions, and nothing else; `limits` as `DeltaJournal` takes them.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Open a journal: reads its id and definitions, and nothing else; `limits` as `DeltaJournal` takes them."""
     return DeltaJournal(store, open_reader(store).journal_id, limits=limits)
 
 
@@ -90,13 +78,6 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
 
     The control log comes last and in one commit, so a journal either exists with all its tables or not at all; a creation
     that was cut short is finished by the next. A directory that is made for it is its user's alone.
-
-    Raises
-    ------
-    JournalError
-        STORE_UNSAFE when the store has no put-if-absent; JOURNAL_EXISTS; STORE_FAILED.
-    ConfigError
-        RESERVED_COLUMN or BAD_VALUE, before anything is made.
     """
     definitions = parsing.parse({}) if definitions is None else definitions
     for message_type in definitions.message_types.values():

@@ -63,11 +63,6 @@ def make_plan(
         Topic, or queue name (R62), of every row; None takes the rows' own ``topic`` column.
     expires_after_ms : int or None
         Life of every message, in milliseconds (R60); None takes the rows' own ``expires_at``, or none.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_MESSAGE_TYPE.
     """
     targets = {
         queue.name: queue.default_publish_target
@@ -113,11 +108,6 @@ def publish(
         Where a named publisher's numbers come from: one of them.
     clock : Clock or None
         The host's, unless a test brings one.
-
-    Raises
-    ------
-    CallerError, ConfigError, JournalError
-        As `stage_file` and `commit_staged`; BAD_VALUE for a first sequence. Nothing was published.
     """
     identity, clock = identity or Identity(), clock or SystemClock()
     if not rows.num_rows:
@@ -147,17 +137,7 @@ def commit_staged(
     identity: Identity | None = None,
     clock: Clock | None = None,
 ) -> Published:
-    """Commit staged files, in this order, once; a repeat is told by `identity`.
-
-    Raises
-    ------
-    CallerError
-        PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_NOT_ASCENDING, TOPIC_OF_OTHER_TYPE.
-    ConfigError
-        UNKNOWN_TOPIC, TOPIC_AMBIGUOUS, NAME_INVALID.
-    JournalError
-        JOURNAL_MISMATCH, PUBLISH_CONTENDED, STORE_FAILED.
-    """
+    """Commit staged files, in this order, once; a repeat is told by `identity`."""
     identity = identity or Identity()
     if identity.publisher is not None:
         _check_publisher(identity.publisher)
@@ -170,15 +150,7 @@ def commit_staged(
 def open_name(
     store: Store, journal_id: str, message_types: Iterable[str], name: str, *, durable: bool, clock: Clock | None = None
 ) -> OpenedName:
-    """Open a publisher name: from now on older openings are refused at their next batch (R98).
-
-    Raises
-    ------
-    ConfigError
-        NAME_INVALID.
-    JournalError
-        JOURNAL_MISMATCH, PUBLISH_CONTENDED, STORE_FAILED.
-    """
+    """Open a publisher name: from now on older openings are refused at their next batch (R98)."""
     _check_publisher(name)
     at_ms = (clock or SystemClock()).wall_ms()
     numbers: dict[str, int] = {}

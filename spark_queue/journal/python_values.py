@@ -50,11 +50,6 @@ def cast(column: Column, wanted: Any, *, timezone: str | None = None) -> Column:
         A type that Spark DDL can declare.
     timezone
         Zone of times that carry no offset; None refuses them where an instant is wanted.
-
-    Raises
-    ------
-    LossError
-        Of the first row whose value would not be what it was.
     """
     column = _unwrapped(column)
     if column.null_count == len(column):
@@ -127,13 +122,7 @@ _LINES = "one object per line"
 
 
 def line_text(line: str | bytes, number: int) -> str:
-    """Return a line as text.
-
-    Raises
-    ------
-    CallerError
-        ROWS_UNREADABLE.
-    """
+    """Return a line as text."""
     try:
         return line if isinstance(line, str) else line.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
@@ -141,13 +130,7 @@ def line_text(line: str | bytes, number: int) -> str:
 
 
 def decoded(line: str, number: int) -> Any:
-    """Return what a line of JSON says.
-
-    Raises
-    ------
-    CallerError
-        ROWS_UNREADABLE.
-    """
+    """Return what a line of JSON says."""
     try:
         value = _VALUES.decode(line)
     except (ValueError, RecursionError) as reason:
@@ -158,13 +141,7 @@ def decoded(line: str, number: int) -> Any:
 
 
 def check_bodies(bodies: Column, first: int) -> None:
-    """Refuse a body that is no JSON, on every way in: an expression would find nothing in it, and say nothing.
-
-    Raises
-    ------
-    CallerError
-        ROWS_UNREADABLE.
-    """
+    """Refuse a body that is no JSON, on every way in: an expression would find nothing in it, and say nothing."""
     # One by one, since bodies may be large.
     for row, body in enumerate(bodies, start=first):
         text = body.as_py()
@@ -234,11 +211,6 @@ def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | Non
         A type that Spark DDL can declare.
     timezone
         Zone of times that carry no offset; None refuses them where an instant is wanted.
-
-    Raises
-    ------
-    LossError
-        Of the first row whose value would not be what it was.
     """
     kinds = set(map(type, values)) - {type(None)}
     missing = {kind for kind in kinds if kind.__name__ in _MISSING}

@@ -34,13 +34,7 @@ class JournalReader:
         self.journal_id = journal_id
 
     def definitions(self) -> Definitions:
-        """Read the definitions that hold now; starts nothing and reads nothing else.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_MISMATCH when the journal was replaced since it was opened; JOURNAL_DAMAGED, PROTOCOL_NEWER, STORE_FAILED.
-        """
+        """Read the definitions that hold now; starts nothing and reads nothing else."""
         created, applied = read_setup(self.store)
         if created.detail["journal"] != self.journal_id:
             found = created.detail["journal"]
@@ -48,44 +42,20 @@ class JournalReader:
         return parsing.parse_recorded(applied.detail["definitions"], path=self.path)
 
     def records(self) -> Sequence[Record]:
-        """Return every record of the control log, for those who only look.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-        """
+        """Return every record of the control log, for those who only look."""
         return read_records(self.store, list_files(self.store))
 
     def record_rows(self) -> pa.Table:
-        """Return the rows of every record, for those who look for a few of them; `records_of` reads them.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED or STORE_FAILED.
-        """
+        """Return the rows of every record, for those who look for a few of them; `records_of` reads them."""
         return read_rows(self.store, list_files(self.store))
 
     def records_of(self, rows: pa.Table) -> Sequence[Record]:
-        """Return the records of some of `record_rows`.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED or PROTOCOL_NEWER.
-        """
+        """Return the records of some of `record_rows`."""
         return to_records_of(self.store, rows)
 
 
 def open_reader(store: Store) -> JournalReader:
-    """Open a journal for publishers and those who only look: reads its id, and nothing else.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Open a journal for publishers and those who only look: reads its id, and nothing else."""
     created, _ = read_setup(store)
     written = created.detail["format"]
     if written > FORMAT:
@@ -94,24 +64,12 @@ def open_reader(store: Store) -> JournalReader:
 
 
 def list_files(store: Store) -> Sequence[ControlFile]:
-    """Return the data files of the log, in the order of their records.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-    """
+    """Return the data files of the log, in the order of their records."""
     return listing(store, open_control(store))
 
 
 def read_setup(store: Store) -> Sequence[Record]:
-    """Return the `journal_created` record and the newest `definitions_applied` without reading the rest.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-    """
+    """Return the `journal_created` record and the newest `definitions_applied` without reading the rest."""
     files = list_files(store)
     kinds = {kind: [file.path for file in files if file.holds_only(kind)] for kind in SEPARATE_KINDS}
     if not all(kinds.values()):
@@ -122,13 +80,7 @@ def read_setup(store: Store) -> Sequence[Record]:
 
 
 def open_control(store: Store) -> DeltaTable:
-    """Open the table at its head; what a power loss tore there is repaired (`recovery`).
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, PROTOCOL_NEWER, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Open the table at its head; what a power loss tore there is repaired (`recovery`)."""
     table = open_repaired(store, CONTROL)
     if table is None:
         raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")

@@ -45,13 +45,6 @@ def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None, t
         Topic of every row; None looks at the rows' own.
     timezone : str or None
         Zone of times that carry no offset; None refuses them for a TIMESTAMP.
-
-    Raises
-    ------
-    CallerError
-        TOPIC_MISSING, UNKNOWN_COLUMN, COLUMN_TWICE, COLUMN_TYPE_MISMATCH, ROWS_UNREADABLE.
-    ConfigError
-        UNKNOWN_TOPIC, TOPIC_AMBIGUOUS.
     """
     if _is_pandas(data):
         return _from_pandas(data, definitions, topic, timezone)
@@ -79,13 +72,6 @@ def from_json_lines(
 
     A line is a body for message type ``json``, as it stands, and an object of columns for any other. `first_line` is the
     number of the first one, for errors.
-
-    Raises
-    ------
-    CallerError
-        As `to_arrow`, and ROWS_UNREADABLE with the number of a line that is no JSON.
-    ConfigError
-        UNKNOWN_TOPIC, TOPIC_AMBIGUOUS.
     """
     texts = [(number, line_text(line, number)) for number, line in enumerate(lines, start=first_line) if line.strip()]
     if topic is not None and definitions.route(topic)[1].name == JSON_TYPE:

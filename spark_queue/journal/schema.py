@@ -80,35 +80,18 @@ def user_schema(columns: str) -> pa.Schema:
     ----------
     columns : str
         Spark DDL, such as ``"id BIGINT NOT NULL, tags ARRAY<STRING>"``.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE when the DDL cannot be read, names an unsupported type, or repeats a column.
     """
     return _Parser(columns).parse()
 
 
 @functools.lru_cache(maxsize=256)
 def stored_schema(columns: str) -> pa.Schema:
-    """Return the Arrow schema of a message file: the user's columns, then `ENVELOPE`.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
-    """
+    """Return the Arrow schema of a message file: the user's columns, then `ENVELOPE`."""
     return pa.schema([*user_schema(columns), *ENVELOPE])
 
 
 def check_columns(message_type: str, columns: str, *, of_instance: bool = False) -> None:
-    """Check a message type's DDL, of a journal that is an instance or of any other.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE, or RESERVED_COLUMN for a name that the journal or the reader adds.
-    """
+    """Check a message type's DDL, of a journal that is an instance or of any other."""
     reserved = ColumnNames(RESERVED_COLUMNS | INSTANCE_COLUMNS if of_instance else RESERVED_COLUMNS)
     for name in user_schema(columns).names:
         if reserved.find(name) is not None:
@@ -126,11 +109,6 @@ def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) 
         What the table has.
     declared : pa.Schema
         What the definition wants, envelope included.
-
-    Raises
-    ------
-    ConfigError
-        MESSAGE_TYPE_CHANGED when a column is gone, renamed, has another type or nullability, or is new but NOT NULL.
     """
 
     def refuse(reason: str) -> ConfigError:

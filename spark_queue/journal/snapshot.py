@@ -44,13 +44,7 @@ _LEFT_OUT = frozenset({"traits"})
 
 
 def encode(state: JournalState) -> bytes:
-    """Return a state as bytes.
-
-    Raises
-    ------
-    TypeError
-        When something in it is of a type that is not known here.
-    """
+    """Return a state as bytes."""
     try:
         return msgspec.msgpack.encode(_packed(state))
     except OverflowError as reason:
@@ -58,13 +52,7 @@ def encode(state: JournalState) -> bytes:
 
 
 def decode(data: bytes) -> JournalState:
-    """Make the state of `encode`; it has no source of traits yet.
-
-    Raises
-    ------
-    ValueError
-        When these are no such bytes.
-    """
+    """Make the state of `encode`; it has no source of traits yet."""
     try:
         state = _unpacked(msgspec.msgpack.decode(data))
     except (msgspec.DecodeError, TypeError, AttributeError, KeyError, IndexError, ImportError) as reason:
@@ -226,15 +214,7 @@ def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def write(store: Store, state: JournalState, last: Record) -> None:
-    """Store a state of which `last` is the newest record, and delete the older snapshots but one.
-
-    Raises
-    ------
-    TypeError
-        When something in the state is of a type that snapshots do not know.
-    JournalError
-        STORE_FAILED.
-    """
+    """Store a state of which `last` is the newest record, and delete the older snapshots but one."""
     body = encode(state)
     header = Header(
         format=FORMAT, journal=state.journal_id, software=software(), record=last.record, last=_said(last),
@@ -247,51 +227,25 @@ def write(store: Store, state: JournalState, last: Record) -> None:
 
 
 def stored(store: Store) -> list[tuple[int, str]]:
-    """Return the record and the key of each snapshot, newest first, whether it can be used or not.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return the record and the key of each snapshot, newest first, whether it can be used or not."""
     keys = [entry.key for entry in store.list(SNAPSHOTS) if entry.key.endswith(_SUFFIX)]
     named = [(key.removeprefix(f"{SNAPSHOTS}/").removesuffix(_SUFFIX), key) for key in keys]
     return sorted(((int(name), key) for name, key in named if len(name) == 20 and name.isdecimal()), reverse=True)
 
 
 def load(store: Store, files: Sequence[ControlFile]) -> LogTail:
-    """Return what the log of these files tells: from the newest usable snapshot, or from its beginning.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED, of the log itself.
-    """
+    """Return what the log of these files tells: from the newest usable snapshot, or from its beginning."""
     until = files[-1].last + 1 if files else 0
     return _from_newest(store, until, lambda first: read_records(store, files, first=first), lambda: _journal_id(store, files))
 
 
 def shorten(store: Store, records: Sequence[Record]) -> LogTail:
-    """Return the same as these records, which begin with the log: from the newest usable snapshot of them, or all of them.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return the same as these records, which begin with the log: from the newest usable snapshot of them, or all of them."""
     return _from_newest(store, len(records), lambda first: records[first:], lambda: str(records[0].detail["journal"]))
 
 
 def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
-    """Return the same as these records, which begin with the log, from one snapshot.
-
-    Raises
-    ------
-    ValueError
-        When it cannot be used, and why.
-    JournalError
-        STORE_FAILED.
-    """
+    """Return the same as these records, which begin with the log, from one snapshot."""
     return _resumed(store, key, lambda first: records[first:], lambda: str(records[0].detail["journal"]))
 
 
@@ -349,13 +303,6 @@ def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> Non
     """Fold on from the newest usable snapshot to the end of these files, and store the state there.
 
     A state of its own: the coordinator's runs ahead of the log, and copying that would hold up its commits.
-
-    Raises
-    ------
-    TypeError
-        As `write`.
-    SparkQueueError
-        What keeps the log from being read or folded.
     """
     past = load(store, files)
     if not past:

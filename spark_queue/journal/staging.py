@@ -85,13 +85,6 @@ def stage_file(
         Becomes ``published_at``, in milliseconds since 1970 UTC.
     sequences : Sequences or None
         How rows are numbered; None numbers this file by itself, under a publisher of its own (R99).
-
-    Raises
-    ------
-    CallerError
-        What `RowShape.apply` refuses.
-    JournalError
-        STORE_FAILED.
     """
     sequences = sequences or Sequences(publisher=f"~{uuid.uuid4().hex}", first=1)
     return write_file(plan, _stored(plan, rows, sequences, now_ms), now_ms=now_ms)
@@ -106,15 +99,7 @@ def _stored(plan: StagingPlan, rows: Iterable[pa.RecordBatch], sequences: Sequen
 
 
 def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) -> StagedFile | None:
-    """Write stored rows to one uniquely named message file, and take their statistics; give None when there are no rows.
-
-    Raises
-    ------
-    CallerError
-        Whatever making the rows raises.
-    JournalError
-        STORE_FAILED.
-    """
+    """Write stored rows to one uniquely named message file, and take their statistics; give None when there are no rows."""
     first = next(stored, None)
     if first is None:
         return None
@@ -128,15 +113,7 @@ def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) ->
 def write_rows(
     store: Store, key: str, rows: Iterable[pa.Table], schema: pa.Schema, *, now_ms: int, metadata: Mapping[str, str] | None = None
 ) -> StagedFile:
-    """Write stored rows, of which there are some, to a message file that may tell of itself in `metadata`.
-
-    Raises
-    ------
-    CallerError
-        Whatever making the rows raises.
-    JournalError
-        STORE_FAILED.
-    """
+    """Write stored rows, of which there are some, to a message file that may tell of itself in `metadata`."""
     topics: set[str] = set()
     with store.writer(key) as sink:
         with pq.ParquetWriter(cast(IO[bytes], sink), schema) as writer:
@@ -171,13 +148,7 @@ def _statistics(file: pq.FileMetaData, column: str) -> list[Any]:
 
 
 def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | None) -> Iterator[pa.Table]:
-    """Yield the stored rows of a staged file again, those after a sequence only if one is given.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Yield the stored rows of a staged file again, those after a sequence only if one is given."""
     with plan.store.failures(f"reading staged file {file.path}"):
         parquet = pq.ParquetFile(plan.store.open(f"{messages_key(plan.message_type)}/{file.path}"))
         for batch in parquet.iter_batches():

@@ -50,13 +50,7 @@ class Sequences:
         self._last: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def take(self, rows: pa.RecordBatch) -> Column:
-        """Return the numbers of the next rows.
-
-        Raises
-        ------
-        CallerError
-            SEQUENCE_MISSING, SEQUENCE_NOT_ASCENDING, COLUMN_TYPE_MISMATCH.
-        """
+        """Return the numbers of the next rows."""
         if self._next is not None:
             first, self._next = self._next, self._next + rows.num_rows
             return pa.array(np.arange(first, self._next, dtype=np.int64))
@@ -96,14 +90,7 @@ class RowShape:
     expires_after_ms: int | None = None
 
     def apply(self, rows: pa.RecordBatch, *, sequences: Sequences, now_ms: int, first_row: int = 0) -> pa.Table:
-        """Make stored rows; `first_row` is the number of the first one, for errors.
-
-        Raises
-        ------
-        CallerError
-            UNKNOWN_COLUMN, COLUMN_TWICE, COLUMN_TYPE_MISMATCH, ROWS_UNREADABLE, TOPIC_MISSING, SEQUENCE_MISSING,
-            SEQUENCE_NOT_ASCENDING, MESSAGE_TOO_LARGE.
-        """
+        """Make stored rows; `first_row` is the number of the first one, for errors."""
         rows = rows.rename_columns(self.declared(rows.schema.names))
         envelope = {
             "topic": self._topics(rows),
@@ -128,13 +115,7 @@ class RowShape:
         return table
 
     def declared(self, names: list[str]) -> list[str]:
-        """Return the declared name of each column.
-
-        Raises
-        ------
-        CallerError
-            UNKNOWN_COLUMN, with the nearest name; COLUMN_TWICE.
-        """
+        """Return the declared name of each column."""
         known = [name for name in self.schema.names if name not in ("publisher", "sequence", "published_at")]
         return ColumnNames(known).resolve(names, where=self._where)
 
@@ -173,13 +154,7 @@ class RowShape:
 
 
 def cast_column(column: Column, wanted: pa.Field[Any], *, where: str, row: int = 0) -> Column:
-    """Cast a column without loss; `row` is the number of its first row, for errors.
-
-    Raises
-    ------
-    CallerError
-        COLUMN_TYPE_MISMATCH.
-    """
+    """Cast a column without loss; `row` is the number of its first row, for errors."""
     try:
         return cast(column, wanted.type)
     except LossError as lost:

@@ -37,14 +37,7 @@ class FileTraits:
         self._files = files or MessageFiles(store)
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
-        """Return the traits of `segment` for each of `requests`, by queue name.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when a column is needed that cannot be read; EXPRESSION_UNUSABLE;
-            STORE_FAILED.
-        """
+        """Return the traits of `segment` for each of `requests`, by queue name."""
         with fitting(self._store, segment):
             return self._traits(segment, tuple(requests))
 
@@ -71,13 +64,7 @@ class FileTraits:
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:
-        """Return which of `rows` match a filter; see `TraitSource`.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, EXPRESSION_UNUSABLE, STORE_FAILED.
-        """
+        """Return which of `rows` match a filter; see `TraitSource`."""
         wanted = Wanted(expression, FILTER)
         told = None if letters is None else _Letters(letters)
         matching = BitMap64()
@@ -264,13 +251,7 @@ LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()
 
 
 def check_expressions(definitions: Definitions) -> None:
-    """Check the expressions of all queues, and of all principals, against the columns of message types.
-
-    Raises
-    ------
-    ConfigError
-        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
-    """
+    """Check the expressions of all queues, and of all principals, against the columns of message types."""
     for queue in definitions.queues.values():
         for key, wanted in wanted_by_key(TraitRequest(queue=queue)).items():
             _check(wanted, queue.columns, f"{key} of [queues.{queue.name}]")
@@ -280,13 +261,7 @@ def check_expressions(definitions: Definitions) -> None:
 
 
 def check_command(state: JournalState, command: AnyCommand) -> None:
-    """Refuse a command with an expression that cannot be.
-
-    Raises
-    ------
-    ConfigError
-        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED, or what is wrong with the definitions around it; UNKNOWN_QUEUE.
-    """
+    """Refuse a command with an expression that cannot be."""
     if isinstance(command, commands.Apply):
         check_definitions(state, parsing.parse(command.definitions))
     else:
@@ -294,13 +269,7 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
 
 
 def check_definitions(state: JournalState, definitions: Definitions) -> None:
-    """Refuse new definitions with an expression that cannot be, or that leave a subscription's filter without its columns.
-
-    Raises
-    ------
-    ConfigError
-        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
-    """
+    """Refuse new definitions with an expression that cannot be, or that leave a subscription's filter without its columns."""
     check_expressions(definitions)
     _check_subscriptions(state, definitions)
 

@@ -70,13 +70,6 @@ class Upkeep:
         """Commit what the last work planned, and begin what is due, unless something is under way.
 
         What the last work failed with is raised here. The state is read before this returns: the thread gets what it needs of it.
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when a newer reign has written to the control log or worked on a message table.
-        JournalError
-            STORE_FAILED, JOURNAL_DAMAGED.
         """
         if self._work is not None and not self._work.done():
             return
@@ -89,13 +82,7 @@ class Upkeep:
             self._work = self._worker.submit(self._do, due=due)
 
     def finish(self) -> None:
-        """Wait for what is under way; what it planned for the control log waits for `run`.
-
-        Raises
-        ------
-        CoordinatorError, JournalError
-            What it failed with; see `run`.
-        """
+        """Wait for what is under way; what it planned for the control log waits for `run`."""
         work, self._work = self._work, None
         if work is not None:
             work.result()
@@ -211,11 +198,6 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
         Entries of this version and later stay.
     before_ms : int
         Entries written at or after this time stay, in milliseconds since 1970 UTC.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
     """
     objects = store.list(f"{table}/_delta_log")
     entries = [entry for entry in objects if is_entry(entry.key)]

@@ -28,11 +28,6 @@ def exposition(journals: Iterable[OfJournal], *, per_subscription: bool = False)
     """Return the metrics of journals in the text format of Prometheus, as their logs tell them; starts nothing.
 
     It reads the whole log of each. Who asks often keeps a `LogObserver`, as the page and ``sparkq metrics --every`` do.
-
-    Raises
-    ------
-    ConfigError
-        EXTRA_MISSING.
     """
     from spark_queue.metrics.prometheus import render
     from spark_queue.metrics.samples import observe

@@ -35,13 +35,7 @@ class _Collector:
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """Return metrics in the text format of Prometheus.
-
-    Raises
-    ------
-    ConfigError
-        EXTRA_MISSING.
-    """
+    """Return metrics in the text format of Prometheus."""
     found = list(families)
     return bytes(_client().generate_latest(_registry(lambda: found)))
 
@@ -52,15 +46,7 @@ def content_type() -> str:
 
 
 def write(families: Iterable[Family], path: Path) -> None:
-    """Replace a file by metrics, at once: whoever reads it meets the old ones or the new ones.
-
-    Raises
-    ------
-    ConfigError
-        EXTRA_MISSING.
-    OSError
-        The file cannot be written.
-    """
+    """Replace a file by metrics, at once: whoever reads it meets the old ones or the new ones."""
     found = list(families)
     _client().write_to_textfile(str(path), _registry(lambda: found))
 
@@ -86,13 +72,6 @@ def listen(
     admits
         Returns whether an authorization header, from an address, may ask, and None where too many wrong ones came from there;
         None where everybody may.
-
-    Raises
-    ------
-    ConfigError
-        EXTRA_MISSING.
-    CoordinatorError
-        ADDRESS_UNUSABLE.
     """
     client = _client()
     registry = _registry(families)

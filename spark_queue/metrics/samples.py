@@ -194,11 +194,6 @@ class LogObserver:
             What was seen.
         records
             Gives the records of the log from a number on; None while it is still being read.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED, and what keeps the log from being read.
         """
         return Observation(
             journal=self._store.path,
@@ -229,13 +224,7 @@ def _observed(store: Store) -> Observation:
 
 
 def observe_point(observer: LogObserver, point: PointInTime) -> Observation:
-    """Let a journal be observed as a view of it says.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Let a journal be observed as a view of it says."""
     found = figures_of(point.state, lambda queue: queue_status(point, queue), now_ms=point.now_ms)
     return observer.observe(found, lambda first: point.records[first:])
 
@@ -246,13 +235,7 @@ def unreadable(store: Store) -> Observation:
 
 
 def coordinator_seen_at_ms(store: Store, journal_id: str) -> int | None:
-    """Return when a coordinator said last that it serves; None when none does, or it ended in good order.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
+    """Return when a coordinator said last that it serves; None when none does, or it ended in good order."""
     advertisement = read_advertisement(store, journal_id)
     return None if advertisement is None else advertisement.renewed_at_ms
 

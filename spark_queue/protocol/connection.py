@@ -200,13 +200,7 @@ class Endpoint:
     token_file: str | None = None
 
     def uris(self) -> tuple[str, ...]:
-        """Return the Flight URIs of `addresses`, ``host:port,host:port``, in order: a coordinator, and its stand-ins.
-
-        Raises
-        ------
-        ConfigError
-            BAD_VALUE for what is no address.
-        """
+        """Return the Flight URIs of `addresses`, ``host:port,host:port``, in order: a coordinator, and its stand-ins."""
         text = self.addresses or ""
         addresses = [address.strip() for address in text.split(",")]
         if not all(addresses):
@@ -215,39 +209,17 @@ class Endpoint:
         return tuple(map(normalise_address, addresses))
 
     def token(self, store: Store | None = None) -> str:
-        """Read the token for a journal, anew each time: its file may hold another one by now.
-
-        Raises
-        ------
-        ConfigError
-            BAD_VALUE when its file is not there.
-        CoordinatorError
-            TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty; TOKEN_OF_OTHER_JOURNAL.
-        """
+        """Read the token for a journal, anew each time: its file may hold another one by now."""
         return user_files.token(self.token_file, store=store)
 
     def check_sends(self, store: Store, address: str) -> None:
-        """Refuse to send a token to where a journal says that its coordinator is, unless the token is for this journal.
-
-        Raises
-        ------
-        CoordinatorError
-            TOKEN_NAMES_NO_JOURNAL, unless this user wrote that address; what `token` raises.
-        """
+        """Refuse to send a token to where a journal says that its coordinator is, unless the token is for this journal."""
         is_for_journal = user_files.find_token(self.token_file, store=store).is_for_journal
         if not is_for_journal and not is_own_word(store, address):
             raise CoordinatorError("TOKEN_NAMES_NO_JOURNAL", address=address, path=store.path)
 
     def check(self) -> None:
-        """Refuse addresses and a file that no call could use, before anybody calls; connects to nobody.
-
-        Raises
-        ------
-        ConfigError
-            BAD_VALUE.
-        CoordinatorError
-            TOKEN_FILE_UNSAFE.
-        """
+        """Refuse addresses and a file that no call could use, before anybody calls; connects to nobody."""
         if self.token_file is not None:
             self.token()
         for address in () if self.addresses is None else self.uris():
@@ -291,14 +263,6 @@ class Connection:
     check_sends : callable, optional
         Of an address that was found somewhere: refuses to send it a token. It must be the one that the coordinator says is its own.
         None where the caller named the address.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what is no address, or one that the token would reach in clear, or a certificate or token file that is not
-        there.
-    CoordinatorError
-        TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
     """
 
     def __init__(
@@ -324,13 +288,6 @@ class Connection:
 
         Before the first one the coordinator has to prove itself. A refused token is read again, and the request sent once more if
         it has changed, or if another process may have the address by now.
-
-        Raises
-        ------
-        ConnectionLostError
-            When no answer came within `timeout_s`, or somebody else answered.
-        CoordinatorError
-            UNAUTHENTICATED, COORDINATOR_OLDER, FRAME_TOO_LARGE or FRAME_MALFORMED; what the token's file is refused for.
         """
         frame, headers, token = wire.encode(request), self._headers, self._token
         try:
@@ -365,15 +322,7 @@ class Connection:
         return True
 
     def _meet(self, timeout_s: float) -> tuple[wire.Pong | wire.Failed, _Headers | None]:
-        """Let the coordinator prove itself; give its answer, and what calls carry from then on if it could.
-
-        Raises
-        ------
-        ConnectionLostError
-            When nobody is there, or somebody else.
-        CoordinatorError
-            UNAUTHENTICATED or COORDINATOR_OLDER.
-        """
+        """Let the coordinator prove itself; give its answer, and what calls carry from then on if it could."""
         # Most publishers meet nobody, and load nothing of it.
         from spark_queue.protocol.tokens import (  # noqa: PLC0415 - as said above.
             PROOF_HEADER,
@@ -416,13 +365,7 @@ class Connection:
         return wire.decode_reply(results[0].to_pybytes()), results[1:]
 
     def ping(self, *, timeout_s: float) -> Verdict:
-        """Ask whether the journal's coordinator is there.
-
-        Raises
-        ------
-        CoordinatorError
-            UNAUTHENTICATED when it is, and does not know this user's token; COORDINATOR_OLDER.
-        """
+        """Ask whether the journal's coordinator is there."""
         try:
             reply, _ = self._meet(timeout_s)
         except ConnectionLostError as lost:

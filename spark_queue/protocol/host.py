@@ -92,13 +92,7 @@ def tells_no_address(refusal: ConfigError) -> bool:
 
 
 def normalise_address(address: str) -> str:
-    """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what is no address.
-    """
+    """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback."""
     if "://" in address:
         return address
     plain = f"grpc://{address}"
@@ -142,13 +136,7 @@ class Bind:
     tls_key: str | None = None
 
     def location(self) -> str:
-        """Return the Flight location to bind.
-
-        Raises
-        ------
-        CoordinatorError
-            ADDRESS_UNSAFE when callers on other hosts could connect without TLS.
-        """
+        """Return the Flight location to bind."""
         scheme = "grpc" if self.tls_cert is None or self.tls_key is None else "grpc+tls"
         location = f"{scheme}://{self.host}:{self.port}"
         if scheme == "grpc" and not is_loopback(location):

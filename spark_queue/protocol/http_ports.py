@@ -103,11 +103,6 @@ def check_reach(what: str, host: str, address: str, **needed: object) -> bool:
         Who listens there, as an error names it.
     **needed
         What is given of certificate, key and token, by the names of their options.
-
-    Raises
-    ------
-    CoordinatorError
-        ADDRESS_UNSAFE.
     """
     if not reaches_others(host):
         return False
@@ -137,13 +132,7 @@ def host_headers(host: str, port: int, others: Iterable[str] = ()) -> frozenset[
 
 
 def tls_context(cert: str | Path, key: str | Path) -> ssl.SSLContext:
-    """Return what a port with a certificate serves by; a pair that takes the place of the files is used from then on.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE where certificate and key cannot be read, or are no pair.
-    """
+    """Return what a port with a certificate serves by; a pair that takes the place of the files is used from then on."""
     pair = _CertificatePair(cert, key)
     try:
         context = pair.load()
@@ -206,13 +195,7 @@ class _CertificatePair:
 
 
 def chosen_token(path: Path, option: str) -> str:
-    """Read a token that somebody chose from the file that an option names.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for a file that cannot be read, that others can read, or whose token is short.
-    """
+    """Read a token that somebody chose from the file that an option names."""
     try:
         with path.open(encoding="ascii") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)

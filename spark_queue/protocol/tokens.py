@@ -118,13 +118,6 @@ def choose_token(text: str, store: Store | None, *, key: str, where: str, value:
         The journal that is called; without one the first token is as good as any.
     key, where, value : str
         What errors say of the text.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what no call can carry: its sender would take a coordinator that serves for one that is gone.
-    CoordinatorError
-        TOKEN_OF_OTHER_JOURNAL when the text names journals, and not this one.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [

@@ -89,14 +89,6 @@ def find_token(file: str | None = None, *, store: Store | None = None, makes_nam
         The journal that it is for.
     makes_named : bool
         Whether to make also a file that `TOKEN_FILE_VARIABLE` names: callers are given one, and only who serves may begin it.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE when the file cannot be read: the one that is given, that the variable names, or the user's own; also when what is
-        found is no token.
-    CoordinatorError
-        TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty; TOKEN_OF_OTHER_JOURNAL.
     """
     if file is not None:
         return _read_token(Path(file), store, key="token_file", where="the call")

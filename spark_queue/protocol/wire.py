@@ -109,13 +109,7 @@ _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyR
 
 
 def encode(message: Command | Reply) -> bytes:
-    """Encode a request or reply as one frame.
-
-    Raises
-    ------
-    CoordinatorError
-        FRAME_TOO_LARGE, or FRAME_MALFORMED for a text or number that no frame can hold.
-    """
+    """Encode a request or reply as one frame."""
     try:
         frame = _encoder.encode(message)
     except (UnicodeEncodeError, OverflowError) as reason:
@@ -125,25 +119,13 @@ def encode(message: Command | Reply) -> bytes:
 
 
 def decode_request(frame: bytes | memoryview) -> AnyRequest:
-    """Read a request.
-
-    Raises
-    ------
-    CoordinatorError
-        FRAME_TOO_LARGE, or FRAME_MALFORMED for what is no request of this version.
-    """
+    """Read a request."""
     decode_envelope(frame)
     return _decode(_request_decoder, frame)
 
 
 def decode_envelope(frame: bytes | memoryview) -> Envelope:
-    """Read what a request is about and nothing else: the rest, which may be millions of values, is only passed over.
-
-    Raises
-    ------
-    CoordinatorError
-        FRAME_TOO_LARGE, or FRAME_MALFORMED for what is no request of this version.
-    """
+    """Read what a request is about and nothing else: the rest, which may be millions of values, is only passed over."""
     _check_size(frame)
     envelope = _decode(_envelope_decoder, frame)
     if envelope.version != COMMAND_VERSION:
@@ -153,13 +135,7 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
 
 
 def decode_reply(frame: bytes) -> AnyReply:
-    """Read a reply.
-
-    Raises
-    ------
-    CoordinatorError
-        FRAME_MALFORMED for what is no reply of this version.
-    """
+    """Read a reply."""
     return _decode(_reply_decoder, frame)
 
 
@@ -169,13 +145,7 @@ def failed(refusal: SparkQueueError) -> Failed:
 
 
 def raise_failed(reply: AnyReply) -> None:
-    """Raise the error that a `Failed` reply carries; any other reply passes.
-
-    Raises
-    ------
-    SparkQueueError
-        The error, as the class that its code has in the catalogue.
-    """
+    """Raise the error that a `Failed` reply carries; any other reply passes."""
     if isinstance(reply, Failed):
         raise error(reply.code, reply.facts)
 

@@ -58,13 +58,6 @@ class BoundedFile:
         Those that are there, and in `schema` their types.
     row_count : int
         As the file says.
-
-    Raises
-    ------
-    UnboundedFileError
-        When it says itself that it is too large.
-    ArrowException, OSError
-        When it is no Parquet file.
     """
 
     def __init__(self, source: Any, columns: Sequence[str]) -> None:
@@ -93,15 +86,7 @@ class BoundedFile:
             _check_lists(source, lists)
 
     def parts(self, first_row: int, row_count: int, *, most_rows: int) -> Iterator[pa.Table]:
-        """Yield adjacent rows part by part, checked against their types.
-
-        Raises
-        ------
-        UnboundedFileError
-            When a part would be too large, or there are fewer rows.
-        ArrowException, OSError
-            When it is damaged.
-        """
+        """Yield adjacent rows part by part, checked against their types."""
         start, left = 0, row_count
         for number in range(self._file.num_row_groups):
             group_rows = self._file.metadata.row_group(number).num_rows
@@ -195,11 +180,6 @@ def value_counts(source: Any) -> list[list[int]]:
     ----------
     source : str or file-like
         Path or content of a file whose footer pyarrow has read.
-
-    Raises
-    ------
-    ValueError
-        When the footer is none.
     """
     if isinstance(source, str):
         with pa.OSFile(source, "r") as file:
@@ -312,25 +292,13 @@ def refused(peer: str, what: str, reason: object) -> JournalError:
 
 
 def check_place(store: Store, peer: str, key: str) -> None:
-    """Refuse what is no file, or a link that leads out of its folder; where there is nothing, whoever reads it tells.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED.
-    """
+    """Refuse what is no file, or a link that leads out of its folder; where there is nothing, whoever reads it tells."""
     if not is_in_place(store, key):
         raise refused(peer, key, "it is no file, or a link to one that is elsewhere")
 
 
 def check_log(store: Store, peer: str) -> None:
-    """Refuse a folder of a control log with what no software of ours leaves there, and that would keep whoever opens it.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED, LOG_GAP, STORE_FAILED.
-    """
+    """Refuse a folder of a control log with what no software of ours leaves there, and that would keep whoever opens it."""
     if store.is_local:
         folder = Path(store.uri(CONTROL_LOG))
         if not folder.is_dir():

@@ -78,11 +78,6 @@ class Repeats:
         ----------
         numbers : Mapping of str to SequenceRange
             The first and last number of each named publisher among the rows.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED, of the own journal.
         """
         found = Compared(here=np.full(len(rows), -1, dtype=np.int64), clashing=np.zeros(len(rows), dtype=np.bool_))
         low = {name: ends for name, ends in numbers.items() if ends[0] <= standing.highest.get(name, -1)}
@@ -191,13 +186,7 @@ class Taking:
         return len(msgspec.json.encode(self.publishers)) if self.publishers else 0
 
     def take(self, rows: pa.Table, wanted: WantedRows) -> pa.Table:
-        """Return those of the next rows that no publisher has brought here, and note what they and the others are.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED, of the own journal.
-        """
+        """Return those of the next rows that no publisher has brought here, and note what they and the others are."""
         numbers = numbers_of(rows)
         if numbers:
             found = self._repeats.compare(rows, numbers, self._standing)
@@ -271,15 +260,6 @@ class Copier:
             What is here already, by the UUID of its origin; all of it where that is this journal.
         standing : Standing
             What publishers have brought here already.
-
-        Raises
-        ------
-        ConfigError
-            MESSAGE_TYPE_DIFFERS when a column has another type there.
-        CopyFailedError
-            When a file of the peer cannot be read, or is refused.
-        JournalError
-            STORE_FAILED of the own journal.
         """
         message_type = segments[0].message_type
         plan = make_plan(self._own, self._definitions, message_type=message_type, topic=None, expires_after_ms=None)

@@ -72,13 +72,6 @@ class Fetcher:
             They stand in the fold, and the log was read up to them, at least.
         gaps_after : int
             Up to which record it is no gap that the peer has let messages go; see `Watermark`.
-
-        Raises
-        ------
-        CopyFailedError
-            When a file cannot be read, or is refused, or PEER_GAP: messages were let go that may not be missed.
-        JournalError
-            STORE_FAILED of the own journal.
         """
         copies, lost = list[Copied](), 0
         for message_type in dict.fromkeys(segment.message_type for segment in entered):
@@ -120,13 +113,7 @@ class Fetcher:
             return self._copier.copy(moved, held, standing, now_ms=self._clock.wall_ms()), lost
 
     def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, gaps_after: int) -> int:
-        """Return how many messages the peer let go before they were pulled.
-
-        Raises
-        ------
-        CopyFailedError
-            With PEER_GAP, where they may not be missed.
-        """
+        """Return how many messages the peer let go before they were pulled."""
         count = 0
         for segment in segments:
             lost = self._copier.missing(segment, held) if segment.retired else BitMap64()

@@ -94,13 +94,7 @@ class PeerFold:
             renew_origins(self.message_types, self.restorations)
 
     def fold(self, record: Record) -> News | None:
-        """Apply the peer's next record; returns what it says of messages of a queue, if it does.
-
-        Raises
-        ------
-        JournalError
-            PEER_REFUSED or PROTOCOL_NEWER: it is no record that a peer may write, and nothing of it was applied.
-        """
+        """Apply the peer's next record; returns what it says of messages of a queue, if it does."""
         check(record, self)
         record = replace(record, detail=checked_detail(record))
         told: Sequence[OriginRows] = [*record.detail.get("origin", ()), *record.detail.get("names", ())]

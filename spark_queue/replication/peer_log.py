@@ -58,13 +58,7 @@ _DATA_FILE = re.compile(r"(\d{20})-[0-9a-f]{32}\.parquet")
 
 
 def check_file(peer: str, file: ControlFile) -> None:
-    """Refuse a data file that has no name of ours: it could lie outside the peer's log.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED.
-    """
+    """Refuse a data file that has no name of ours: it could lie outside the peer's log."""
     # What its statistics say of it is whatever a peer wrote there.
     path, first, last = cast("tuple[object, object, object]", (file.path, file.first, file.last))
     named = _DATA_FILE.fullmatch(path) if isinstance(path, str) else None
@@ -74,13 +68,7 @@ def check_file(peer: str, file: ControlFile) -> None:
 
 
 def source_of(store: Store, peer: str, file: ControlFile) -> Any:
-    """Return what a data file is read from: its bytes, or for a large one something that reads parts of it.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED, STORE_FAILED.
-    """
+    """Return what a data file is read from: its bytes, or for a large one something that reads parts of it."""
     key = f"{CONTROL}/{file.path}"
     check_place(store, peer, key)
     try:
@@ -94,13 +82,7 @@ def source_of(store: Store, peer: str, file: ControlFile) -> Any:
 
 
 def parts_of(store: Store, peer: str, file: ControlFile, source: Any, *, first: int) -> Iterator[pa.Table]:
-    """Yield the rows of a data file from record `first` on, as rows of records.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED, STORE_FAILED.
-    """
+    """Yield the rows of a data file from record `first` on, as rows of records."""
     key = f"{CONTROL}/{file.path}"
     try:
         with store.failures(f"reading {key}"):
@@ -160,13 +142,7 @@ class RecordReader:
         self._kinds = None if kinds is None else pa.array(sorted(kinds), pa.string())
 
     def read(self, rows: pa.Table, into: list[Record]) -> None:
-        """Append the records of rows; where one is refused, those before it stand.
-
-        Raises
-        ------
-        JournalError
-            PEER_REFUSED, PROTOCOL_NEWER.
-        """
+        """Append the records of rows; where one is refused, those before it stand."""
         try:
             found = self._read(rows)
         except JournalError:
@@ -273,13 +249,7 @@ class PeerLog:
 
     @classmethod
     def at_end(cls, store: Store, peer: str) -> PeerLog:
-        """Return a reader of what will be committed from now on.
-
-        Raises
-        ------
-        JournalError
-            PEER_AWAY, JOURNAL_DAMAGED or STORE_FAILED.
-        """
+        """Return a reader of what will be committed from now on."""
         files, version = listed(store, peer)
         log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
         head = log._entry(version)
@@ -287,16 +257,7 @@ class PeerLog:
         return log
 
     def read(self) -> list[Record]:
-        """Return the next records in order; none where there are no more now.
-
-        Raises
-        ------
-        JournalError
-            PEER_AWAY, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED: a new reader must begin. Records
-            before what is refused were returned.
-        LogReplacedError
-            What was read is no part of it any more, so a new reader must begin.
-        """
+        """Return the next records in order; none where there are no more now."""
         if self._refusal is not None:
             raise self._refusal
         if not self.has_more:
@@ -323,13 +284,7 @@ class PeerLog:
         return chunk
 
     def moves_ahead(self) -> Iterator[Record]:
-        """Yield the records beyond those that were read that say where messages went.
-
-        Raises
-        ------
-        JournalError
-            See `read`.
-        """
+        """Yield the records beyond those that were read that say where messages went."""
         yield from scan(self._store, self._peer, (Kind.MOVED, Kind.RETIRED), first=self._reader.next_record)
 
     def _rows_of(self, files: Sequence[ControlFile]) -> Iterator[pa.Table]:
@@ -384,13 +339,7 @@ class PeerLog:
         return found
 
     def check_last(self) -> None:
-        """Raise where the last commit that was read is not there any more, and was not cleaned away.
-
-        Raises
-        ------
-        LogReplacedError
-            See `read`.
-        """
+        """Raise where the last commit that was read is not there any more, and was not cleaned away."""
         if self._version < 0:
             return
         last = self._entry(self._version)
@@ -437,13 +386,7 @@ def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> list
 
 
 def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int = 0) -> Iterator[Record]:
-    """Yield the records of some kinds, or all, from one on as the log stands now.
-
-    Raises
-    ------
-    JournalError
-        See `PeerLog.read`.
-    """
+    """Yield the records of some kinds, or all, from one on as the log stands now."""
     log = PeerLog(store, peer, first=first, kinds=kinds)
     yield from log.read()
     while log.has_more:
@@ -451,13 +394,7 @@ def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int =
 
 
 def listed(store: Store, peer: str) -> tuple[list[ControlFile], int]:
-    """Return the files of a control log as it stands, and its version; `open_control` would repair it.
-
-    Raises
-    ------
-    JournalError
-        PEER_AWAY, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Return the files of a control log as it stands, and its version; `open_control` would repair it."""
     check_log(store, peer)
     table = delta.open_table(store, CONTROL)
     if table is None:

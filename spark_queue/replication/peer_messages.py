@@ -27,13 +27,7 @@ def refused_file(peer: str, segment: Segment, reason: object) -> JournalError:
 
 @contextmanager
 def opened(store: Store, peer: str, segment: Segment, columns: Sequence[str]) -> Iterator[BoundedFile]:
-    """Open the file in which a segment of a peer stands; what the block finds wrong with it is refused as well.
-
-    Raises
-    ------
-    JournalError
-        MESSAGE_FILE_MISSING, PEER_REFUSED, STORE_FAILED.
-    """
+    """Open the file in which a segment of a peer stands; what the block finds wrong with it is refused as well."""
     try:
         check_place(store, peer, f"{messages_key(segment.message_type)}/{segment.path}")
         with decoding(store, segment, lambda source: BoundedFile(source, columns)) as file:
@@ -56,22 +50,10 @@ class PeerMessages(MessageFiles):
         self._peer = peer
 
     def read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the segment's rows; one that the file does not have is left out.
-
-        Raises
-        ------
-        JournalError
-            See `opened`.
-        """
+        """Return columns of the segment's rows; one that the file does not have is left out."""
         return pa.concat_tables(self.pieces(segment, columns))
 
     def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the same part by part.
-
-        Raises
-        ------
-        JournalError
-            See `opened`.
-        """
+        """Yield the same part by part."""
         with opened(self._store, self._peer, segment, columns) as file:
             yield from file.parts(segment.first_row, segment.row_count, most_rows=PART_ROWS)

@@ -16,13 +16,7 @@ STORES_FILE_VARIABLE = "SPARKQ_STORES_FILE"
 
 
 def peer_store(own: Store, peer: PeerDefinition) -> Store:
-    """Return where a peer's journal is, with the options to reach it: those of the own journal where the file says none.
-
-    Raises
-    ------
-    ConfigError
-        STORES_UNREADABLE.
-    """
+    """Return where a peer's journal is, with the options to reach it: those of the own journal where the file says none."""
     path = Store(peer.journal).path
     options = options_of(path)
     return Store(path, own.storage_options if options is None else options)
@@ -33,11 +27,6 @@ def options_of(path: str) -> dict[str, str] | None:
 
     The file has a table for each store, named by how paths of that store begin; the longest such name counts. It is read each
     time, so whoever tries again has the newest credentials.
-
-    Raises
-    ------
-    ConfigError
-        STORES_UNREADABLE.
     """
     stores = _stores()
     names = [name for name in stores if f"{path}/".startswith(f"{name.rstrip('/')}/")]

@@ -105,16 +105,7 @@ class Puller:
         return self._fetcher.trouble
 
     def step(self) -> bool:
-        """Take over what the peer has committed since the last step; returns whether there was something.
-
-        Raises
-        ------
-        SparkQueueError
-            What keeps the peer from being read, or the news from being taken: this puller must be made anew. What came before it
-            was taken over.
-        LogReplacedError
-            The peer's journal was put back from a backup meanwhile, and this puller must be made anew.
-        """
+        """Take over what the peer has committed since the last step; returns whether there was something."""
         try:
             return self._take_new()
         except SparkQueueError as failure:

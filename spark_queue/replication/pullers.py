@@ -34,11 +34,6 @@ def lag_of(store: Store, peer: PeerDefinition, watermark: Watermark | None, *, n
     ----------
     store : Store
         The own journal's place.
-
-    Raises
-    ------
-    SparkQueueError
-        What keeps the peer's log from being read.
     """
     count, since_ms = 0, now_ms
     for record in scan(peer_store(store, peer), peer.name, None, first=0 if watermark is None else watermark.record + 1):

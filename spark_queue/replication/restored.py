@@ -22,13 +22,7 @@ from spark_queue.replication.validation import check_path
 
 
 def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
-    """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else.
-
-    Raises
-    ------
-    JournalError
-        PEER_AWAY, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
-    """
+    """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else."""
     files, _ = listed(store, peer)
     fold = PeerFold(peer)
     for kind in (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED):
@@ -37,13 +31,7 @@ def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
 
 
 def read_records(store: Store, peer: str) -> list[Record]:
-    """Return all records of a peer's log, each of which one may write.
-
-    Raises
-    ------
-    JournalError
-        As `read_definitions`.
-    """
+    """Return all records of a peer's log, each of which one may write."""
     records = list(scan(store, peer, None))
     fold = PeerFold(peer)
     fold.foresee(records)
@@ -109,11 +97,6 @@ def check_own(own: Store, store: Store, peer: str, told: Sequence[Record], *, or
         The newest that its log says of how far it has pulled.
     origins : Sequence of str
         UUIDs of the own origins, oldest first; the first is that of the journal.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_RESTORED.
     """
     newest = next(_marks(reversed(told), origins[0]), None)
     if newest is None:
@@ -147,11 +130,6 @@ def shared_until(own: Store, store: Store, watermark: Watermark, *, peer: str) -
     ----------
     store : Store
         The peer's journal.
-
-    Raises
-    ------
-    JournalError
-        PEER_RESTORED while nobody has said there that it was restored: its bookmarks may be those of other messages.
     """
     # Which of them is newer follows from where the own log has them, not from their numbers.
     ages = {(mark.record, mark.digest): age for age, mark in enumerate(_marks(scan(own, _OWN, (Kind.PULLED,)), watermark.journal))}

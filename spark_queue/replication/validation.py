@@ -76,26 +76,14 @@ def refused(peer: str, record: Record, reason: str) -> JournalError:
 
 
 def check(record: Record, known: PeerFold) -> None:
-    """Refuse a peer's next record that no honest software of ours writes.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED; PROTOCOL_NEWER for what newer software writes.
-    """
+    """Refuse a peer's next record that no honest software of ours writes."""
     reason = _fault(record, known)
     if reason is not None:
         raise refused(known.instance, record, reason)
 
 
 def check_move(record: Record, known: PeerFold) -> None:
-    """Refuse a later record of where messages went, which is looked at before its turn.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED.
-    """
+    """Refuse a later record of where messages went, which is looked at before its turn."""
     detail = detail_of(record) if record.kind == Kind.MOVED else None
     reason = detail if isinstance(detail, str) else _ranges_fault(record.ranges)
     if reason is not None:
@@ -104,13 +92,7 @@ def check_move(record: Record, known: PeerFold) -> None:
 
 
 def check_path(record: Record, known: PeerFold) -> None:
-    """Refuse a record of files that have no names of ours: they could lead out of their folder.
-
-    Raises
-    ------
-    JournalError
-        PEER_REFUSED.
-    """
+    """Refuse a record of files that have no names of ours: they could lead out of their folder."""
     paths = [record.detail["path"]] if record.kind == Kind.ENTERED else []
     paths += [file.path for file in merged_files(record)] if record.kind == Kind.MOVED else []
     for path in paths:

@@ -233,7 +233,7 @@ DECIDING = (
     Mutant(
         "asking how many dead letters there are loses those that were settled",
         "ledger.rows[State.DEAD].copy(), ledger.definition", "ledger.rows[State.DEAD], ledger.definition",
-        ("tests/unit/core/test_status.py",),
+        ("tests/unit/core/test_questions.py",),
     ),
     Mutant(
         "each start of a coordinator records leases that hold nothing",

@@ -16,8 +16,8 @@ RIGHTS = (
     ),
     Mutant(
         "whoever asks may try new definitions out",
-        "        return principal.administers\n", "        return True\n",
-        ("tests/unit/client/test_dry_runs.py",), within="_may",
+        "    if known is None or not known.administers:\n", "    if known is None:\n",
+        ("tests/unit/client/test_dry_runs.py",),
     ),
     Mutant(
         "the table that a message type left behind is not looked at",

@@ -34,7 +34,7 @@ TIMES: tuple[Mutant, ...] = (
         "a question changes what it asks about",
         "        kept = self._kept_after(at_ms, gone)\n",
         "        self.forget_gone(at_ms, gone=gone)\n        kept = self._kept_after(at_ms, gone)\n",
-        ("tests/unit/core/test_questions.py",),
+        ("tests/unit/core/test_expirations.py",),
     ),
     Mutant(
         "an idle consumer looks like one that was killed",

@@ -165,7 +165,8 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     room = min(limit, room_within(ledger, asker, backlogs))
     if min(room, left) <= 0 or not rows:
         return BitMap64()
-    piece = _with_runs(work, asker, rows & asker.failed, UNLIMITED, among=asker.failed) if asker.failed else BitMap64()
+    failed = without_lone(ledger, rows & asker.failed)
+    piece = _with_runs(work, asker, failed, UNLIMITED, among=asker.failed) if failed else failed
     apart = tried_apart(ledger, asker, rows, piece=piece)
     if apart:
         return oldest(apart, min(room, left))
@@ -203,7 +204,6 @@ def _with_runs(
         What may follow; None for whatever the subscription may be given.
     """
     ledger, queue = work.ledger, work.ledger.definition
-    heads = without_lone(ledger, heads)
     if queue.order_key is None:
         return ledger.selection.first(heads, count)
     free = without_lone(ledger, _free(work, subscription))

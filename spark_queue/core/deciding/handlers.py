@@ -31,13 +31,7 @@ from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 
 
 def apply(state: JournalState, command: Apply) -> dict[str, Any]:
-    """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs.
-
-    Raises
-    ------
-    ConfigError
-        Whatever `parsing.parse` refuses; MESSAGE_TYPE_CHANGED or DEFINITION_IN_USE where messages or leases forbid it.
-    """
+    """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
     wanted, resets = parsing.parse(command.definitions), set(command.reset)
     recovery_points = starts(state, wanted, resets)
     check(state, wanted, resets)
@@ -47,13 +41,7 @@ def apply(state: JournalState, command: Apply) -> dict[str, Any]:
 
 
 def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
-    """Refuse definitions that would pull the ground from under messages or leases.
-
-    Raises
-    ------
-    ConfigError
-        DEFINITION_IN_USE.
-    """
+    """Refuse definitions that would pull the ground from under messages or leases."""
     for name, message_type in state.message_types.items():
         if name not in wanted.message_types and message_type.entered_until:
             reason = f"it holds {message_type.entered_until} messages."

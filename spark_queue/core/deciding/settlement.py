@@ -33,25 +33,13 @@ _NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
 
 
 def read_outcome(work: UnitOfWork, given: OutcomeRows) -> Said:
-    """Return what an outcome says, and of which messages.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID, or UNKNOWN_BOOKMARK for one that no message has yet.
-    """
+    """Return what an outcome says, and of which messages."""
     said = read_staged(work, given.outcome, given.retry_after_ms, given.error)
     return said, read_rows(work.state, work.ledger.definition.name, given.ranges)
 
 
 def read_rows(state: JournalState, queue: str, ranges: Ranges) -> BitMap64:
-    """Return the bookmarks that a command names.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID, or UNKNOWN_BOOKMARK for one that no message has yet.
-    """
+    """Return the bookmarks that a command names."""
     check_ranges(queue, ranges)
     entered_until = state.message_types[state.ledger(queue).definition.message_type].entered_until
     for first, until in ranges:
@@ -72,13 +60,7 @@ def check_ranges(queue: str, ranges: Ranges) -> None:
 
 
 def read_staged(work: UnitOfWork, outcome: str, retry_after_ms: int | None, error: str | None) -> Staged:
-    """Return what is said of messages, whichever these are.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID.
-    """
+    """Return what is said of messages, whichever these are."""
     queue, known = work.ledger.definition.name, [each.value for each in Outcome]
     if outcome not in known:
         next_step = f"Use one of: {', '.join(known)}.{nearest(outcome, known)}"

@@ -56,11 +56,6 @@ class ColumnNames:
             As somebody wrote them.
         where
             What has the columns, for errors.
-
-        Raises
-        ------
-        CallerError
-            UNKNOWN_COLUMN with the nearest name; COLUMN_TWICE where two names mean one column.
         """
         meant: dict[str, str] = {}
         for name in names:

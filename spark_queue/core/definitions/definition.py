@@ -297,11 +297,6 @@ class Definitions:
         """Return the topic that a publish to `topic` is written under, and its message type (R62, R63).
 
         A publish to a queue's own name goes to its `default_publish_target`.
-
-        Raises
-        ------
-        ConfigError
-            UNKNOWN_TOPIC with the nearest name, or TOPIC_AMBIGUOUS.
         """
         queue = self.queues.get(topic)
         if queue is not None and queue.underlying_topic is None:

@@ -50,13 +50,7 @@ def valid_name(name: object) -> bool:
 
 
 def parse_duration_ms(value: Any) -> int:
-    """Parse a duration such as ``"60s"``, ``"1.5h"`` or ``"250ms"`` into milliseconds.
-
-    Raises
-    ------
-    ValueError
-        When it is not a number with a unit of ms, s, m, h or d, or not between 1 ms and a century.
-    """
+    """Parse a duration such as ``"60s"``, ``"1.5h"`` or ``"250ms"`` into milliseconds."""
     match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
     duration_ms = 0 if match is None else round(float(match[1]) * _UNIT_MS[match[2]])
     if not 1 <= duration_ms <= DURATION_LIMIT_MS:
@@ -85,13 +79,7 @@ _BACKOFF_FACTOR_MAX = 100
 
 
 def parse_backoff(value: Any) -> Backoff:
-    """Parse a backoff: ``"30s"`` for always the same, or ``"1s..5m x2"`` for 1 s, 2 s, 4 s and so on, 5 min at most.
-
-    Raises
-    ------
-    ValueError
-        When it is neither, its maximum lies below its first delay, or its factor is not between 1 and 100.
-    """
+    """Parse a backoff: ``"30s"`` for always the same, or ``"1s..5m x2"`` for 1 s, 2 s, 4 s and so on, 5 min at most."""
     wanted = ValueError('a delay such as "30s", or first..longest and a factor from 1 to 100, such as "1s..5m x2"')
     pattern = r"(\S+?)(?:\.\.(\S+)\s+x(\d{1,3}(?:\.\d{1,9})?))?"
     match = re.fullmatch(pattern, value.strip()) if isinstance(value, str) else None
@@ -134,13 +122,7 @@ def _parse_text(value: Any) -> str:
 
 
 def parse_timestamp_ms(value: str) -> int:
-    """Parse an ISO-8601 time with an offset into milliseconds since 1970 UTC.
-
-    Raises
-    ------
-    ValueError
-        When it is no such time; a time without an offset could mean two moments.
-    """
+    """Parse an ISO-8601 time with an offset into milliseconds since 1970 UTC."""
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:

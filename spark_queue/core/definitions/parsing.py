@@ -48,15 +48,7 @@ _EVERY_QUEUE = "^.*"
 
 
 def parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
-    """Return the principals of stored definitions, by name.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE, UNKNOWN_KEY, NAME_INVALID, CONTRADICTORY_SETTINGS: also of two with one token.
-    AccessError
-        NOBODY_ADMINISTERS: nobody could change them any more.
-    """
+    """Return the principals of stored definitions, by name."""
     tables = read_tables(stored, "principals")
     check_names("principal", tables)
     principals = {
@@ -104,13 +96,7 @@ def _check_principals(principals: Mapping[str, PrincipalDefinition]) -> None:
 
 
 def parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
-    """Return the peers of stored definitions, by name.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_KEY, BAD_VALUE, NAME_INVALID, CONTRADICTORY_SETTINGS.
-    """
+    """Return the peers of stored definitions, by name."""
     tables = read_tables(stored, "peers")
     check_names("peer", tables)
     peers = {name: _parse_peer(name, read_keys(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
@@ -134,13 +120,7 @@ def _parse_peer(name: str, values: Mapping[str, Any], journal: JournalDefinition
 
 
 def check_peers(definitions: Definitions) -> None:
-    """Refuse peers by which a queue could not stay the same on all instances.
-
-    Raises
-    ------
-    ConfigError
-        LOCAL_QUEUE_REPLICATED, BAD_VALUE, CONTRADICTORY_SETTINGS.
-    """
+    """Refuse peers by which a queue could not stay the same on all instances."""
     journals: dict[str, str] = {}
     for peer in definitions.peers.values():
         other = journals.setdefault(peer.journal.rstrip("/"), peer.name)
@@ -181,16 +161,7 @@ _NO_DEAD_LETTER_KEYS = (
 
 
 def parse(stored: Mapping[str, Any]) -> Definitions:
-    """Read definitions from their stored form and check every relation between them.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_KEY, BAD_VALUE, NAME_INVALID, NAME_CASE_CLASH, TOPIC_CLAIMED_TWICE, CONTRADICTORY_SETTINGS, UNKNOWN_TOPIC,
-        UNKNOWN_QUEUE, UNKNOWN_MESSAGE_TYPE or LOCAL_QUEUE_REPLICATED.
-    AccessError
-        NOBODY_ADMINISTERS.
-    """
+    """Read definitions from their stored form and check every relation between them."""
     check_keys(stored, ("journal", "message_types", "queues", "peers", "replication", "principals"), "the definitions")
     journal = JournalDefinition(**read_keys(stored.get("journal", {}), JOURNAL_KEYS, "[journal]"))
     tables: dict[str, Mapping[str, Any]] = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
@@ -225,13 +196,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
 
 
 def parse_recorded(stored: Mapping[str, Any], *, path: str) -> Definitions:
-    """Read definitions that a journal's log says, which were checked when they were recorded.
-
-    Raises
-    ------
-    JournalError
-        PROTOCOL_NEWER: who recorded them knew what is refused here.
-    """
+    """Read definitions that a journal's log says, which were checked when they were recorded."""
     try:
         return parse(stored)
     except ConfigError as reason:

@@ -78,28 +78,14 @@ class JournalState:
         return self._requests.messages_of(request)
 
     def ledger(self, queue: str) -> QueueLedger:
-        """Return a queue's ledger.
-
-        Raises
-        ------
-        ConfigError
-            UNKNOWN_QUEUE, naming the nearest.
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when it cannot be told which messages are in the queue; QUEUE_SET_ASIDE.
-        """
+        """Return a queue's ledger."""
         name = self.definitions.queue(queue).name
         if name in self.troubles:
             raise self.troubles[name]
         return self.queues[name]
 
     def guard(self, queue: str) -> QueueGuard:
-        """Return a context in which whatever raises is the fault of a queue, but for doubts about the log or the store.
-
-        Raises
-        ------
-        FaultError
-            In a reign; anybody else goes on without the queue.
-        """
+        """Return a context in which whatever raises is the fault of a queue, but for doubts about the log or the store."""
         return QueueGuard(self, queue)
 
     def note_fault(self, queue: str, fault: Exception) -> bool:
@@ -136,13 +122,7 @@ class JournalState:
         self.foresee(())
 
     def fold(self, record: Record) -> None:
-        """Apply one record.
-
-        Raises
-        ------
-        JournalError
-            PROTOCOL_NEWER for an unknown kind that is marked critical; other unknown kinds are skipped.
-        """
+        """Apply one record."""
         match record.kind:
             case Kind.JOURNAL_CREATED:
                 self.journal_id, self.created_at_ms = record.detail["journal"], record.at_ms
@@ -221,11 +201,6 @@ class JournalState:
         ----------
         requests : Iterable of TraitRequest
             What is asked; unless given, what the queues that stand ask of it as it enters, and may have prepared.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
         """
         standing = self.trait_requests(self.queues_of(segment.message_type)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
@@ -310,13 +285,7 @@ class JournalState:
         del self.queues[name]
 
     def prepare_filters(self, ledger: QueueLedger, texts: Iterable[str]) -> None:
-        """Find out what filters match, before a record says that a subscription has them.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT: inside the fold that would set the queue aside.
-        """
+        """Find out what filters match, before a record says that a subscription has them."""
         self._prepared.clear()
         for text in texts:
             if text not in ledger.selection.matches:
@@ -336,13 +305,7 @@ class JournalState:
         return True
 
     def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64, letters: Letters | None = None) -> BitMap64:
-        """Return which of `rows` of a queue match a filter, which of letters may ask more; see `TraitSource`.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
-        """
+        """Return which of `rows` of a queue match a filter, which of letters may ask more; see `TraitSource`."""
         queue = ledger.definition
         placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]

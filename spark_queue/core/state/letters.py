@@ -17,13 +17,7 @@ from spark_queue.errors import CallerError
 
 
 def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64:
-    """Return the dead letters of a queue, or those that match a filter, wherever they are now.
-
-    Raises
-    ------
-    CallerError
-        UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own: those that wait in it are its source's.
-    """
+    """Return the dead letters of a queue, or those that match a filter, wherever they are now."""
     ledger = state.ledger(queue)
     dead = ledger.rows[State.DEAD].copy()
     source = state.definitions.source_of(queue)

@@ -100,13 +100,7 @@ class LogTail(list[Record]):
         return max([earlier, *(record.at_ms for record in self)])
 
     def refuse_newer(self, path: str) -> None:
-        """Refuse what only newer software can fold, before anything is written.
-
-        Raises
-        ------
-        JournalError
-            PROTOCOL_NEWER.
-        """
+        """Refuse what only newer software can fold, before anything is written."""
         for record in self:
             refuse_unknown(record, path=path)
             if record.kind == Kind.DEFINITIONS_APPLIED:
@@ -124,13 +118,6 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
     """Return a queue's figures.
 
     Its cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_QUEUE, naming the nearest.
-    JournalError
-        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when it cannot be told which messages are in the queue.
     """
     ledger = state.ledger(queue)
     message_type = state.message_types[ledger.definition.message_type]

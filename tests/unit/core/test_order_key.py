@@ -137,3 +137,10 @@ def test_one_hot_key_costs_no_step_for_each_message() -> None:
     assert list(order_keys.behind) == [999_999]
     order_keys.leave(BitMap64([0]))
     assert not order_keys.behind
+
+
+def test_a_run_is_followed_beyond_the_first_window() -> None:
+    order_keys = OrderKeys()
+    order_keys.add(np.arange(12, dtype=np.int64), np.array([7, *range(20, 30), 7], dtype=np.uint64))
+    with mock.patch.object(order_key, "_FIRST_WINDOW", 1):
+        assert list(order_keys.runs(BitMap64([0]), BitMap64(range(12)), count=2, longest=0)) == [0, 11]

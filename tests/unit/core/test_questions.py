@@ -62,6 +62,7 @@ STORY = [
     "wait 1s\nsettle Q expire 4..5",
     "planner p Q/s\nnext p limit=1",
     "wait 1s\nsettle D acknowledge 0",
+    "planner q D/s\nnext q limit=1",
     "redrive Q 4",
     "settle Q acknowledge 4",
     "wait 1s\npurge D",

@@ -174,13 +174,7 @@ class PeersWork:
         self.emit_record(kind, detail=detail, **fields)
 
     def check_peer(self, peer: str) -> None:
-        """Refuse what is no peer.
-
-        Raises
-        ------
-        ConfigError
-            UNKNOWN_PEER, naming the nearest.
-        """
+        """Refuse what is no peer."""
         peers = self.state.definitions.peers
         if peer not in peers:
             raise ConfigError("UNKNOWN_PEER", peer=peer, nearest=nearest(peer, peers))
@@ -201,15 +195,7 @@ def reset(work: PeersWork, command: ResetPeer) -> Done:
 
 
 def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
-    """Claim what a peer owned that is gone for good, but for what may be delivered at most once; nothing waits for it any more.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_PEER.
-    JournalError
-        PEER_LIVES while it is heard of.
-    """
+    """Claim what a peer owned that is gone for good, but for what may be delivered at most once; nothing waits for it any more."""
     peer = command.peer
     work.check_peer(peer)
     heard_ms, after_ms = work.reach.heard_ms(peer, now_ms=work.now_ms), work.state.definitions.replication.unreachable_after_ms
@@ -232,15 +218,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
 
 
 def drain(work: PeersWork, command: DrainTo) -> Drained:
-    """Transfer what is owned here to a peer, but for what is leased: that follows once its lease has ended.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_PEER.
-    JournalError
-        JOURNAL_RESTORED: what it owned may be somebody else's by now.
-    """
+    """Transfer what is owned here to a peer, but for what is leased: that follows once its lease has ended."""
     work.check_peer(command.peer)
     if work.reach.restored is not None:
         raise work.reach.restored
@@ -274,13 +252,7 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
 
 
 def restored(work: PeersWork, command: Restored) -> Done:
-    """Give what entered since the journal was restored, and what will enter, another origin: lost rows may have its bookmarks.
-
-    Raises
-    ------
-    CallerError
-        UNSUPPORTED_WRITE where nothing tells that it was restored.
-    """
+    """Give what entered since the journal was restored, and what will enter, another origin: lost rows may have its bookmarks."""
     found = work.reach.restored
     if found is None and command.after is None:
         reason = "no peer has pulled anything of it that its log does not have."
