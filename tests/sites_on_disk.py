@@ -23,7 +23,7 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
 from spark_queue.journal.open import create_journal, open_journal
@@ -32,7 +32,7 @@ from spark_queue.journal.schema import schema_of
 from spark_queue.ports import Clock
 from spark_queue.protocol import wire
 from spark_queue.protocol.host import host_id
-from spark_queue.replication.exchange import Look, Pull, PullState
+from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
@@ -74,7 +74,7 @@ class DiskInstance:
         state = self.opened.control.load().fold(traits)
         self.engine, self.epoch = Engine(state), state.epoch + 1
         claim(self.engine, epoch=self.epoch, host=host_id(), address=NOBODY, now_ms=self.now_ms)
-        self._entrance = Entrance(self.opened, self.engine, traits)
+        self._entrance = Sequencer(self.opened, self.engine, traits)
         self._entrance.recover()
         self._peers = Peers(self.opened, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
         self.engine.reach.is_level = True
@@ -163,15 +163,15 @@ class DiskInstance:
         )  # fmt: skip
 
     def _look(self, peer: str) -> PullState:
-        found = self._ask(Look(peer))
+        found = self._ask(PullProgressQuery(peer))
         assert isinstance(found, PullState)
         return found
 
-    def hand_over(self, pull: Pull) -> bool:
+    def hand_over(self, pull: ApplyPulled) -> bool:
         """Take over what was read; returns whether it was taken."""
         return self._ask(pull) is True
 
-    def _ask(self, request: Look | Pull) -> PullState | bool | None:
+    def _ask(self, request: PullProgressQuery | ApplyPulled) -> PullState | bool | None:
         call = Call(request, lambda: False)
         self._serve(call)
         if call.reply is not None:
@@ -180,7 +180,7 @@ class DiskInstance:
 
     def _serve(self, call: Call) -> None:
         """Serve a puller, as the loop of a coordinator does."""
-        assert isinstance(call.request, Look | Pull)
+        assert isinstance(call.request, PullProgressQuery | ApplyPulled)
         call.reply = self._peers.serve(call, call.request, now_ms=self.now_ms).reply
         self.commit()
 

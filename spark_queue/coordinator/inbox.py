@@ -13,7 +13,7 @@ from spark_queue.coordinator.logins import Login
 from spark_queue.core import commands
 from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import Look, Pull, PullState
+from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 
 
 class ClosedError(Exception):
@@ -26,7 +26,10 @@ class Call:
     __slots__ = ("_answered", "abandoned", "figures", "pieces", "pulled", "reply", "request", "who")
 
     def __init__(
-        self, request: wire.AnyRequest | Look | Pull | Observe, abandoned: Callable[[], bool], who: Login | None = None
+        self,
+        request: wire.AnyRequest | PullProgressQuery | ApplyPulled | Observe,
+        abandoned: Callable[[], bool],
+        who: Login | None = None,
     ) -> None:
         self.request = request
         #: Whose token came with it; None for what the coordinator asks itself.

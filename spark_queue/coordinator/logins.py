@@ -50,7 +50,7 @@ class Login:
     token_hash: str | None = None
 
 
-class Logins:
+class CallerTokens:
     """Tells callers by their tokens, counts failed logins by address, and slows them.
 
     Parameters
@@ -151,7 +151,7 @@ class Proofs:
         Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
     """
 
-    def __init__(self, journal_id: str, logins: Logins, location: Callable[[], str]) -> None:
+    def __init__(self, journal_id: str, logins: CallerTokens, location: Callable[[], str]) -> None:
         #: Random, so that what was sent to one process opens no other.
         self._name = secrets.token_hex(16)
         self._journal_id = journal_id

@@ -22,11 +22,11 @@ from spark_queue.core.state.alarm import Alarm, FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal.entering import Entrance
+from spark_queue.journal.entering import Sequencer
 from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import Look, Pull
+from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Loop:
     """
 
     def __init__(
-        self, *, journal: JournalPort, engine: Engine, entrance: Entrance, inbox: Inbox, clock: ReignClock, epoch: int,
+        self, *, journal: JournalPort, engine: Engine, entrance: Sequencer, inbox: Inbox, clock: ReignClock, epoch: int,
         ends_idle: bool, pullers: PeerPullers,
     ) -> None:  # fmt: skip
         self._journal = journal
@@ -232,7 +232,7 @@ class Loop:
                 self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
-        if not isinstance(call.request, Look | Pull | Observe):
+        if not isinstance(call.request, PullProgressQuery | ApplyPulled | Observe):
             self._called_at_ms = now_ms
         assert not isinstance(call.request, wire.Ping), "pings are answered before they come here"
         match call.request:
@@ -246,7 +246,7 @@ class Loop:
             case Observe():
                 call.figures = self._commands.figures(self._entrance.trouble, self._peers.told(now_ms=now_ms), now_ms=now_ms)
                 self._answer(call, Answer(reply=replies.Done()))
-            case Look() | Pull() | wire.AskPeers() as about_peers:
+            case PullProgressQuery() | ApplyPulled() | wire.AskPeers() as about_peers:
                 self._running = call
                 self._answer(call, self._peers.serve(call, about_peers, now_ms=now_ms))
                 self._running = None

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
-from spark_queue.coordinator.logins import Logins
+from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.core.records import Record
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
@@ -180,7 +180,7 @@ def _listen(metrics: ProcessMetrics, asked: MetricsOptions, bind: Bind) -> str:
     tls = tls_context(cert, key) if reaches_others and cert is not None and key is not None else None
     if asked.token_file is None:
         return listen(metrics.families, host=asked.host, port=asked.port)
-    logins, guesses = Logins(chosen_token(Path(asked.token_file), "--metrics-token-file")), GuessLimit()
+    logins, guesses = CallerTokens(chosen_token(Path(asked.token_file), "--metrics-token-file")), GuessLimit()
 
     def admits(header: bytes, address: str) -> bool | None:
         return guesses.looked_at(address, lambda: logins.is_own(header))

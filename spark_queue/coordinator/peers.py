@@ -15,10 +15,10 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.engine import Engine
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal.entering import Entrance
+from spark_queue.journal.entering import Sequencer
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import HEARS_MS, Look, Pull, PullReport, PullState, Standing
+from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, PullProgressQuery, PullReport, PullState, Standing
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def fixes_place(command: object) -> bool:
 class Peers:
     """The peers of a journal, as its loop meets them."""
 
-    def __init__(self, journal: JournalPort, engine: Engine, entrance: Entrance, pullers: PeerPullers, *, now_ms: int) -> None:
+    def __init__(self, journal: JournalPort, engine: Engine, entrance: Sequencer, pullers: PeerPullers, *, now_ms: int) -> None:
         self._journal = journal
         self._engine = engine
         self._entrance = entrance
@@ -148,11 +148,11 @@ class Peers:
         self._engine.reach.has_heard = False
         self._heard_at_latest_ms = now_ms + HEARS_MS
 
-    def serve(self, call: Call, request: Look | Pull | wire.AskPeers, *, now_ms: int) -> Answer:
+    def serve(self, call: Call, request: PullProgressQuery | ApplyPulled | wire.AskPeers, *, now_ms: int) -> Answer:
         """Tell a puller what it must know, or a caller how peers are pulled, or take over what was read: in one commit."""
         if isinstance(request, wire.AskPeers):
             return Answer(reply=wire.PeersTold(peers=self.told(now_ms=now_ms)))
-        if isinstance(request, Look):
+        if isinstance(request, PullProgressQuery):
             call.pulled = self._state(request.peer)
             return Answer(reply=replies.Done())
         if request.definitions is not self._engine.state.definitions or request.is_over():
@@ -186,7 +186,7 @@ class Peers:
             return Answer(reply=wire.failed(refusal))
         return Answer(reply=replies.Done())
 
-    def _refuse_twin(self, request: Pull) -> None:
+    def _refuse_twin(self, request: ApplyPulled) -> None:
         """Refuse a peer whose journal is that of another one, or a copy of it: by its UUID both would be one origin."""
         state, peer = self._engine.state, request.pulled.peer
         for name, watermark in state.pulled.items():

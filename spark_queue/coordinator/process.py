@@ -36,7 +36,7 @@ from spark_queue.coordinator.election import (
     wait_to_reign,
 )
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
-from spark_queue.coordinator.logins import Logins
+from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.peers import PeerPullers
@@ -45,14 +45,14 @@ from spark_queue.core.deciding.unit_of_work import heard_of
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, SparkQueueError
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, JournalPort
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import Advertisement, Advertiser, read_advertisement
 from spark_queue.protocol.host import Bind, StartOptions, host_id, location_of
-from spark_queue.replication.exchange import EndedError, Look, Pull, PullState
+from spark_queue.replication.exchange import ApplyPulled, EndedError, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
     """Fold the log, and make the first commit of the reign; the loop that is given can serve."""
     traits = PreparedTraits(journal.traits)
     engine = Engine(_fold(reign, traits))
-    entrance = Entrance(journal, engine, traits)
+    entrance = Sequencer(journal, engine, traits)
     entrance.recover()
     loop = Loop(
         journal=journal,
@@ -132,7 +132,7 @@ class _Post:
     store: Store
     server: Server
     admission: Admission
-    logins: Logins
+    logins: CallerTokens
     candidate: Candidate
     ports: ElectionPorts
     metrics: ProcessMetrics | None
@@ -203,7 +203,7 @@ def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(store=store, makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
-    logins = Logins(token)
+    logins = CallerTokens(token)
     server = Server(
         bind=options.bind, logins=logins, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store),
         connections_max=room_for_connections(),
@@ -279,7 +279,7 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
         _exit(EXIT_DOUBT)
 
 
-def _ask(inbox: Inbox, request: Look | Pull) -> PullState | bool:
+def _ask(inbox: Inbox, request: PullProgressQuery | ApplyPulled) -> PullState | bool:
     call = Call(request, lambda: False)
     try:
         inbox.submit(call)

@@ -17,7 +17,7 @@ import grpc
 import pyarrow as pa
 
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
-from spark_queue.coordinator.logins import Login, Logins, Proofs, address_of
+from spark_queue.coordinator.logins import CallerTokens, Login, Proofs, address_of
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import LOCATION_HEADER, PROVES, TOKEN_REFUSAL
@@ -283,7 +283,7 @@ class Server:
         self,
         *,
         bind: Bind,
-        logins: Logins,
+        logins: CallerTokens,
         journal_id: str,
         admission: Admission,
         location: Callable[[], str],

@@ -54,7 +54,7 @@ class CancelledError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ChangeRequest:
     """What somebody wants to be done."""
 
     verb: Verb
@@ -133,7 +133,7 @@ class StartedChange:
         running, done, cancelled or failed.
     """
 
-    def __init__(self, journal_name: str, wish: Wish, count: int) -> None:
+    def __init__(self, journal_name: str, wish: ChangeRequest, count: int) -> None:
         self.key = secrets.token_urlsafe(9)
         self.journal_name = journal_name
         self.wish = wish
@@ -180,7 +180,7 @@ class Changes:
         self._known: OrderedDict[str, StartedChange] = OrderedDict()
         self._lock = threading.Lock()
 
-    def start(self, journal: Journal, journal_name: str, wish: Wish, count: int) -> StartedChange:
+    def start(self, journal: Journal, journal_name: str, wish: ChangeRequest, count: int) -> StartedChange:
         """Begin a change, in a thread of its own."""
         change = StartedChange(journal_name, wish, count)
         with self._lock:
@@ -240,7 +240,7 @@ class ChangeSite:
         if verb not in VERBS:
             raise ConfigError("BAD_VALUE", key="verb", where="the form", value=verb, expected=f"one of {', '.join(VERBS)}")
 
-        def wished() -> tuple[Wish, int, str]:
+        def wished() -> tuple[ChangeRequest, int, str]:
             with looking(follower) as look:
                 wish = _wish(look.state, known_queue(look.state, request), verb, form)
             return wish, *wish.dry_run(follower.handle)
@@ -281,9 +281,9 @@ class ChangeSite:
         return known_journal(self._followers, request), await request.form()
 
 
-def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> Wish:
+def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> ChangeRequest:
     """Return what a form asks for."""
-    wish = Wish(verb=verb, queue=queue)
+    wish = ChangeRequest(verb=verb, queue=queue)
     if wish.is_of_queue:
         return wish
     where = str(form.get("where", "")).strip() or None

@@ -53,7 +53,7 @@ class LetterGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Homes:
+class DeadLetterQueues:
     """Where what is done about dead letters is done."""
 
     #: The queue that they died in, which redrives them.
@@ -62,10 +62,10 @@ class Homes:
     home: str | None
 
 
-def homes_of(state: JournalState, queue: str) -> Homes:
+def homes_of(state: JournalState, queue: str) -> DeadLetterQueues:
     """Return the queues that the dead letters shown on a queue's page belong to."""
     source = state.definitions.source_of(queue) or queue
-    return Homes(source=source, home=state.definitions.queue(source).dead_letter_queue)
+    return DeadLetterQueues(source=source, home=state.definitions.queue(source).dead_letter_queue)
 
 
 def choice_of(asked: Mapping[str, Any]) -> LetterChoice:

@@ -3,7 +3,7 @@
 Nothing is sampled. Of a queue it is kept when how many messages left, came back or died, and which message stood first from when
 on. When messages were published, their segments tell. A chart of any span asks for as many moments as it has points.
 
-Numbers that change at moments.
+Times that change at moments.
 Whose the messages of replicated queues were over time: owned here, owned elsewhere, and how many moved (R119).
 What records said of one queue: when messages left it, came again or died, and which stood first.
 """
@@ -28,7 +28,7 @@ from spark_queue.core.state.lifecycle import OWNED_HERE, State
 from spark_queue.core.state.ownership import Stage
 from spark_queue.core.state.status import oldest_ms
 
-Numbers = NDArray[np.int64]
+Times = NDArray[np.int64]
 
 
 class StepSeries:
@@ -37,7 +37,7 @@ class StepSeries:
     def __init__(self) -> None:
         self._times_ms: list[int] = []
         self._values: list[int] = []
-        self._arrays: tuple[Numbers, Numbers] | None = None
+        self._arrays: tuple[Times, Times] | None = None
 
     def add(self, at_ms: int, change: int) -> None:
         """Let it change by so much."""
@@ -59,12 +59,12 @@ class StepSeries:
         """How often it changed, and what it is now: another pair whenever it changed."""
         return len(self._times_ms), self._values[-1] if self._values else 0
 
-    def at(self, times_ms: Numbers, *, before: int = 0) -> Numbers:
+    def at(self, times_ms: Times, *, before: int = 0) -> Times:
         """Return what it was at some moments; `before` holds before its first change."""
         if self._arrays is None:
             self._arrays = np.array(self._times_ms, np.int64), np.array([before, *self._values], np.int64)
         known_ms, values = self._arrays
-        found: Numbers = values[np.searchsorted(known_ms, times_ms, side="right")]
+        found: Times = values[np.searchsorted(known_ms, times_ms, side="right")]
         return found
 
 
@@ -231,18 +231,18 @@ class Series:
     """A queue over a span of time."""
 
     #: The moments, in milliseconds: one more than there are rates.
-    times_ms: Numbers
-    depth: Numbers
-    dead_letters: Numbers
+    times_ms: Times
+    depth: Times
+    dead_letters: Times
     #: Age of the oldest message, in seconds; NaN where there was none.
     oldest_age_s: NDArray[np.float64]
     #: Messages each second between two moments.
     rate_in: NDArray[np.float64]
     rate_out: NDArray[np.float64]
     #: Of a replicated queue, whose depth is what this instance owns: what others own, and what came and went by transfers, in all.
-    remote: Numbers | None = None
-    transferred_in: Numbers | None = None
-    transferred_out: Numbers | None = None
+    remote: Times | None = None
+    transferred_in: Times | None = None
+    transferred_out: Times | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,13 +260,13 @@ class _Flow:
     """What came to a queue and left it until some moments, and what that was found with."""
 
     #: The segments of its type: when they were published, and up to which bookmark.
-    published_ms: Numbers
-    untils: Numbers
+    published_ms: Times
+    untils: Times
     #: Whatever was ever in it by a segment, and up to which bookmark segments were published.
     members: BitMap64
-    until: Numbers
-    came: Numbers
-    left: Numbers
+    until: Times
+    came: Times
+    left: Times
 
 
 class JournalHistory:
@@ -285,7 +285,7 @@ class JournalHistory:
         self.sparks: dict[str, Spark] = {}
         self._traces: dict[str, QueueTrace] = {}
         #: Segments of message types as arrays: how many there were, when they were published, and up to which bookmark.
-        self._published: dict[str, tuple[int, Numbers, Numbers]] = {}
+        self._published: dict[str, tuple[int, Times, Times]] = {}
 
     def follow(self, records: Iterable[Record], state: JournalState) -> None:
         """Take the next records of `KINDS`; `state` is what they lead to."""
@@ -315,7 +315,7 @@ class JournalHistory:
         """Return when a queue began."""
         return self._traces[queue].since_ms
 
-    def series(self, state: JournalState, queue: str, times_ms: Numbers) -> Series:
+    def series(self, state: JournalState, queue: str, times_ms: Times) -> Series:
         """Return a queue at some moments."""
         trace, owners, flow = self._traces[queue], self._owners(state, queue), self._flow(state, queue, times_ms)
         depth = self._depth(trace, owners, flow, times_ms)
@@ -334,7 +334,7 @@ class JournalHistory:
             transferred_out=None if owners is None else owners.transferred_out.at(times_ms),
         )
 
-    def depth(self, state: JournalState, queue: str, times_ms: Numbers) -> Numbers:
+    def depth(self, state: JournalState, queue: str, times_ms: Times) -> Times:
         """Return how many messages were in a queue at some moments; of a replicated one, those that this instance owned."""
         return self._depth(self._traces[queue], self._owners(state, queue), self._flow(state, queue, times_ms), times_ms)
 
@@ -356,13 +356,13 @@ class JournalHistory:
         return self.owners.traces.get(queue)
 
     @staticmethod
-    def _depth(trace: QueueTrace, owners: OwnerTrace | None, flow: _Flow, times_ms: Numbers) -> Numbers:
+    def _depth(trace: QueueTrace, owners: OwnerTrace | None, flow: _Flow, times_ms: Times) -> Times:
         if owners is not None:
             return owners.owned.at(times_ms)
-        found: Numbers = np.where(times_ms >= trace.since_ms, np.maximum(flow.came - flow.left, 0), 0)
+        found: Times = np.where(times_ms >= trace.since_ms, np.maximum(flow.came - flow.left, 0), 0)
         return found
 
-    def _flow(self, state: JournalState, queue: str, times_ms: Numbers) -> _Flow:
+    def _flow(self, state: JournalState, queue: str, times_ms: Times) -> _Flow:
         trace, ledger = self._traces[queue], state.ledger(queue)
         published_ms, untils = self._segments(state, ledger.definition.message_type)
         members = ledger.entered | trace.left if ledger.definition.underlying_topic else BitMap64()
@@ -375,7 +375,7 @@ class JournalHistory:
         )  # fmt: skip
 
     @staticmethod
-    def _ages(trace: QueueTrace, owners: OwnerTrace | None, flow: _Flow, times_ms: Numbers) -> NDArray[np.float64]:
+    def _ages(trace: QueueTrace, owners: OwnerTrace | None, flow: _Flow, times_ms: Times) -> NDArray[np.float64]:
         if owners is not None:
             return _ages(times_ms, owners.oldest_ms.at(times_ms, before=-1))
         members, first = flow.members, trace.first_row.at(times_ms, before=0)
@@ -389,7 +389,7 @@ class JournalHistory:
         oldest_ms = np.minimum(own_ms, np.where(later_ms < 0, _NEVER_MS, later_ms))
         return _ages(times_ms, np.where(oldest_ms == _NEVER_MS, -1, oldest_ms))
 
-    def _segments(self, state: JournalState, message_type: str) -> tuple[Numbers, Numbers]:
+    def _segments(self, state: JournalState, message_type: str) -> tuple[Times, Times]:
         segments = state.message_types[message_type].segments
         known = self._published.get(message_type)
         if known is None or known[0] != len(segments):
@@ -408,6 +408,6 @@ class JournalHistory:
         return begun
 
 
-def _ages(times_ms: Numbers, oldest_ms: Numbers) -> NDArray[np.float64]:
+def _ages(times_ms: Times, oldest_ms: Times) -> NDArray[np.float64]:
     """Return the age of the oldest in seconds, NaN where there is none, which is -1."""
     return np.where(oldest_ms < 0, np.nan, np.maximum(times_ms - oldest_ms, 0) / 1_000)

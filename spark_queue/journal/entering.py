@@ -78,7 +78,7 @@ class MessageLogs(Protocol):
         ...
 
 
-class Entrance:
+class Sequencer:
     """Reads the message logs forward and lets their messages enter.
 
     Attributes

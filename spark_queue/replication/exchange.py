@@ -50,7 +50,7 @@ class PullState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
+class ApplyPulled:
     """What was read of a peer, for the loop: files of messages first, then what the records say."""
 
     pulled: Pulled
@@ -62,7 +62,7 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PullProgressQuery:
     """The question for the `PullState` about one peer."""
 
     peer: str
@@ -82,7 +82,7 @@ class PullReport:
     #: What keeps it from being pulled.
     trouble: BaseException | None = None
 
-    def count(self, pull: Pull) -> None:
+    def count(self, pull: ApplyPulled) -> None:
         """Count what was copied."""
         files = [file for files in pull.files for file in files.files]
         self.rows += sum(rows for file in files for _, rows, _, _ in file.origins)

@@ -18,7 +18,7 @@ from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.copying import Copied, CopyFailedError
-from spark_queue.replication.exchange import Pull, PullState
+from spark_queue.replication.exchange import ApplyPulled, PullState
 from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
@@ -53,7 +53,7 @@ class Puller:
     look : callable
         Returns the `PullState` of the own journal.
     hand_over : callable
-        Gives a `Pull` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
+        Gives a `ApplyPulled` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
     fit : Fit
         Whether the peer's definitions fit.
     meet : callable
@@ -63,7 +63,7 @@ class Puller:
 
     def __init__(
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
-        look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock, fit: Fit,
+        look: Callable[[], PullState], hand_over: Callable[[ApplyPulled], bool], clock: Clock, fit: Fit,
         meet: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._peer = peer
@@ -140,7 +140,7 @@ class Puller:
             # A queue fits again whose news were withheld: they are read from the first record.
             record, digest = (-1, "") if again else (self._last.record, digest_of(self._last))
             # Nothing is copied, so it is refused for no rows that came by another way.
-            self._hand_over(Pull(pulled=self._pulled(record, digest), definitions=self._definitions))
+            self._hand_over(ApplyPulled(pulled=self._pulled(record, digest), definitions=self._definitions))
             self._note_told()
         if again:
             self._begin()
@@ -208,7 +208,7 @@ class Puller:
                 files = [copy.files for copy in copies if copy.files is not None]
                 names = [copy.names for copy in copies if copy.names is not None]
                 found = replace(pulled, names=names, lost=lost)
-                taken = self._hand_over(Pull(pulled=found, definitions=self._definitions, files=files))
+                taken = self._hand_over(ApplyPulled(pulled=found, definitions=self._definitions, files=files))
             self._note_told()
         except CopyFailedError as failed:
             self._give(read.before(failed.segment))

@@ -18,7 +18,7 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
-from spark_queue.replication.exchange import HEARS_MS, EndedError, Look, Pull, PullReport, PullState
+from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, EndedError, PullProgressQuery, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError, scan
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.puller import SILENT_KINDS
@@ -71,10 +71,11 @@ class Pullers:
     own : Store
         The journal.
     ask : callable
-        Gives a `Look` or a `Pull` to the loop, and returns what it says; raises `EndedError` where there is no loop any more.
+        Gives a `PullProgressQuery` or an `ApplyPulled` to the loop, and returns what it says; raises `EndedError` where there is
+        no loop any more.
     """
 
-    def __init__(self, own: Store, ask: Callable[[Look | Pull], PullState | bool], clock: Clock) -> None:
+    def __init__(self, own: Store, ask: Callable[[PullProgressQuery | ApplyPulled], PullState | bool], clock: Clock) -> None:
         self._own = own
         self._ask = ask
         self._clock = clock
@@ -146,11 +147,11 @@ class Pullers:
     def _made(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
         def look() -> PullState:
             thread.check()
-            found = self._ask(Look(peer.name))
+            found = self._ask(PullProgressQuery(peer.name))
             assert isinstance(found, PullState), "a look is answered with what it asks for"
             return found
 
-        def hand_over(pull: Pull) -> bool:
+        def hand_over(pull: ApplyPulled) -> bool:
             thread.check()
             taken = self._ask(replace(pull, is_over=thread.is_told_to_end)) is True
             if taken:

@@ -32,7 +32,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.entering import Entrance, MessageLogs, PreparedTraits
+from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal
@@ -214,7 +214,7 @@ def count_on(
     logs: MessageLogs, state: JournalState, traits: PreparedTraits, *, message_type: str, now_ms: int
 ) -> SparkQueueError | None:
     """Let enter what is in a message log and not in the control log yet; returns what keeps the rest out."""
-    entrance = Entrance(logs, Engine(state), traits)
+    entrance = Sequencer(logs, Engine(state), traits)
     while entrance.admit(message_type, now_ms=now_ms):
         continue
     return entrance.trouble.get(message_type)

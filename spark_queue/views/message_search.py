@@ -148,7 +148,7 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class SearchPlan:
     """What was found out about messages while the state could not change; reading files comes after."""
 
     message_type: MessageTypeState
@@ -159,7 +159,7 @@ class Chosen:
 
 def choose(
     state: JournalState, queue: str, *, states: Iterable[State], bookmark: int | None, after: int, where: str | None
-) -> Chosen:
+) -> SearchPlan:
     """Return the messages in question.
 
     Raises
@@ -175,7 +175,7 @@ def choose(
     if where is not None:
         check_command(state, commands.Purge(queue=queue, where=where))
     found.remove_range(0, after)
-    return Chosen(
+    return SearchPlan(
         message_type=frozen(state.message_types[ledger.definition.message_type]),
         columns=ledger.definition.columns,
         rows=found,
@@ -190,7 +190,7 @@ def frozen(message_type: MessageTypeState) -> MessageTypeState:
     return made
 
 
-def search(traits: TraitSource, chosen: Chosen, where: str | None, *, limit: int) -> tuple[BitMap64, int | None, bool]:
+def search(traits: TraitSource, chosen: SearchPlan, where: str | None, *, limit: int) -> tuple[BitMap64, int | None, bool]:
     """Return the oldest that match, the bookmark to go on from if there may be more, and whether time was over."""
     if where is None:
         found = oldest(chosen.rows, limit)

@@ -11,7 +11,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
@@ -66,7 +66,7 @@ def _enter_s(store: Store, *, available: int) -> float:
     # The first commit of a process is slow, and a reign's claim pays for it.
     claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
     opened.control.append(engine.take(), epoch=1)
-    entrance = Entrance(opened, engine, traits)
+    entrance = Sequencer(opened, engine, traits)
     entrance.recover()
     began_s = time.perf_counter()
     while entrance.admit("json", now_ms=now_ms):

@@ -20,7 +20,7 @@ from spark_queue.core import commands
 from spark_queue.core.engine import Engine
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal
@@ -71,7 +71,7 @@ class _Reign:
         self._engine = engine = Engine(self._state)
         now_ms = self._clock.wall_ms()
         claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
-        entrance = Entrance(self._journal, engine, traits)
+        entrance = Sequencer(self._journal, engine, traits)
         entrance.recover()
         while entrance.admit("json", now_ms=now_ms):
             pass

@@ -16,7 +16,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.state.lifecycle import State
-from spark_queue.replication.exchange import Pull
+from spark_queue.replication.exchange import ApplyPulled
 from tests.benchmarks.core import EverythingEnters, lease_s
 from tests.benchmarks.figure import Bench, Figure, median, shown, spread
 from tests.benchmarks.instances import BenchInstance
@@ -84,7 +84,7 @@ def memory(bench: Bench) -> Iterator[Figure]:
         detail = {"requester": "here", "owner": "there", "passed": []}
         news = News(queue=QUEUE, message_type="json", rows={there.state.journal_id: drawn}, value=None, detail=detail)
         pulled = Pulled(peer="here", journal=here.state.journal_id, record=-1, digest="", news=[news])
-        assert there.hand_over(Pull(pulled=pulled, definitions=there.state.definitions))
+        assert there.hand_over(ApplyPulled(pulled=pulled, definitions=there.state.definitions))
     here.pull("there")
     assert here.count(State.AVAILABLE) == MANY_MESSAGES // 2
     sizes = {name: [_recovered_mib(bench.place / name) for _ in range(bench.runs)] for name in ("alone", "here")}

@@ -21,14 +21,14 @@ from spark_queue.coordinator.commands import Commands
 from spark_queue.coordinator.loop import Loop
 from spark_queue.journal import control_log, log_entry
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.entering import Entrance
+from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.upkeep import Upkeep
 
 #: What is timed: step -> owner and name of the function.
 STEPS: dict[str, tuple[Any, str]] = {
     "one group of calls": (Loop, "step"),
     "decide (engine)": (Commands, "run"),
-    "read the message log": (Entrance, "admit"),
+    "read the message log": (Sequencer, "admit"),
     "append": (DeltaControlLog, "append"),
     "write the records (Parquet)": (control_log, "stage_records"),
     "write the log entry (commit)": (log_entry, "create_entry"),

@@ -21,7 +21,7 @@ from spark_queue.coordinator import __main__ as entry
 from spark_queue.coordinator import election, process
 from spark_queue.core.records import Record
 from spark_queue.journal import log_entry, upkeep
-from spark_queue.journal.entering import Entrance
+from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits, MessageTableWork
 from spark_queue.journal.open import DeltaJournal, open_journal
@@ -144,8 +144,8 @@ def faulty_work(faults: Faults) -> dict[str, Any]:
     return {"commit": commit, "_swap": swap}
 
 
-def admit(entrance: Entrance, *given: Any, **options: Any) -> bool:
-    """Stand in for `Entrance.admit`, which reads the message log, unless somebody is about to die over it."""
+def admit(entrance: Sequencer, *given: Any, **options: Any) -> bool:
+    """Stand in for `Sequencer.admit`, which reads the message log, unless somebody is about to die over it."""
     with READING:
         return ADMIT(entrance, *given, **options)
 
@@ -153,7 +153,7 @@ def admit(entrance: Entrance, *given: Any, **options: Any) -> bool:
 #: Held by whoever reads or writes message logs.
 READING = threading.Lock()
 
-ADMIT = Entrance.admit
+ADMIT = Sequencer.admit
 
 CREATE_ENTRY = log_entry.create_entry
 
@@ -183,7 +183,7 @@ def main(faults: Faults) -> int:
     serve = process.serve
     with (
         mock.patch.multiple(MessageTableWork, **faulty_work(faults)),
-        mock.patch.object(Entrance, "admit", admit),
+        mock.patch.object(Sequencer, "admit", admit),
         mock.patch.object(election, "SILENCE_S", faults.silence_s),
         mock.patch.object(election, "WATCH_S", faults.watch_s),
         mock.patch.object(upkeep, "CONTROL_CHECKPOINT_COMMITS", faults.upkeep_commits),

@@ -27,7 +27,7 @@ METRICS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a scrape keeps an idle coordinator alive",
-        "Look | Pull | Observe):", "Look | Pull):",
+        "PullProgressQuery | ApplyPulled | Observe):", "PullProgressQuery | ApplyPulled):",
         ("tests/unit/coordinator/test_metrics.py",),
     ),
     Mutant(

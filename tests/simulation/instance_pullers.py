@@ -13,7 +13,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import wire
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, Hearing, read_beacon
-from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
+from spark_queue.replication.exchange import ApplyPulled, EndedError, PullProgressQuery, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.pullers import is_unreadable
@@ -206,15 +206,15 @@ class PullThread:
         if not self._pullers.are_compared():
             raise _WaitsError
 
-    def _hand_over(self, pull: Pull) -> bool:
+    def _hand_over(self, pull: ApplyPulled) -> bool:
         return self._ask(replace(pull, is_over=lambda: self.is_over)) is True
 
     def _look(self) -> PullState:
-        found = self._ask(Look(self._peer.name))
+        found = self._ask(PullProgressQuery(self._peer.name))
         assert isinstance(found, PullState)
         return found
 
-    def _ask(self, request: Look | Pull) -> PullState | bool:
+    def _ask(self, request: PullProgressQuery | ApplyPulled) -> PullState | bool:
         """Ask the loop, as `coordinator.process` does; other calls may be served before, and the process may end."""
         # Its thread may wait for its turn, while another one takes over the same rows.
         self._pullers.instance.let_others_go_on()

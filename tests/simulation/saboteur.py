@@ -18,7 +18,7 @@ from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.state import alarm, folds
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.journal import entering
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 
 
 class SabotageError(Exception):
@@ -117,7 +117,7 @@ class Saboteur:
             for table in tables:
                 yield mock.patch.dict(table, {key: self.around(function) for key, function in table.items()})
         yield mock.patch.object(engine, "CONSEQUENCES", tuple(map(self.around, handlers.CONSEQUENCES)))
-        for owner in (QueueLedger, PreparedTraits, Entrance):
+        for owner in (QueueLedger, PreparedTraits, Sequencer):
             for name, method in _methods(owner).items():
                 yield mock.patch.object(owner, name, self.around(method))
 

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 
 @dataclass(slots=True)
-class Numbers:
+class BitSlicedInts:
     """A number per bookmark, 0 at first; bookmark b has a binary digit when the bitmap of that digit holds it."""
 
     #: The lowest digit first; some bookmark has the highest.
@@ -78,7 +78,7 @@ class Numbers:
             self._digits.pop()
 
 
-class Counts(Numbers):
+class Counts(BitSlicedInts):
     """A count per bookmark; what a step costs does not follow how high they are."""
 
     __slots__ = ()

@@ -17,7 +17,7 @@ from enum import IntEnum
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import Numbers
+from spark_queue.core.bitmaps.numbers import BitSlicedInts
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Record
 from spark_queue.core.state.lifecycle import State
@@ -156,8 +156,8 @@ class Ownership:
     claimed: int = 0
     #: Whether messages may be claimed whose owner cannot be reached (R108).
     claims_unreachable: bool = False
-    _lives: Numbers = field(default_factory=Numbers)
-    _terms: Numbers = field(default_factory=Numbers)
+    _lives: BitSlicedInts = field(default_factory=BitSlicedInts)
+    _terms: BitSlicedInts = field(default_factory=BitSlicedInts)
     #: What each other instance owns.
     _owners: dict[str, BitMap64] = field(default_factory=dict)
 

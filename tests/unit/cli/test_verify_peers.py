@@ -15,7 +15,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
-from spark_queue.replication.exchange import Pull
+from spark_queue.replication.exchange import ApplyPulled
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
@@ -61,7 +61,7 @@ def test_news_that_were_passed_over_are_found_by_both_sides(
 ) -> None:
     frankfurt, virginia = sites
 
-    def deaf(pull: Pull) -> bool:
+    def deaf(pull: ApplyPulled) -> bool:
         return frankfurt.hand_over(replace(pull, pulled=replace(pull.pulled, news=())))
 
     monkeypatch.setattr(frankfurt._pullers["virginia"], "_hand_over", deaf)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator import logins as module
-from spark_queue.coordinator.logins import ADDRESSES_MAX, LONGEST_DELAY_S, Logins, address_of
+from spark_queue.coordinator.logins import ADDRESSES_MAX, LONGEST_DELAY_S, CallerTokens, address_of
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.protocol.tokens import TOKEN_PREFIX, new_token, token_hash
@@ -30,8 +30,8 @@ def waits() -> list[float]:
 
 
 @pytest.fixture
-def logins(waits: list[float]) -> Logins:
-    return Logins("own", pause=waits.append)
+def logins(waits: list[float]) -> CallerTokens:
+    return CallerTokens("own", pause=waits.append)
 
 
 def test_a_token_is_random_found_by_its_beginning_and_stored_as_a_hash_of_ours() -> None:
@@ -43,7 +43,7 @@ def test_a_token_is_random_found_by_its_beginning_and_stored_as_a_hash_of_ours()
     assert token_hash("x") == "295115c175535cb8db11672671b1b5158b297bc2b29f6eade287708a525fa06d"
 
 
-def test_tokens_tell_principals_and_change_without_a_restart(logins: Logins) -> None:
+def test_tokens_tell_principals_and_change_without_a_restart(logins: CallerTokens) -> None:
     first, second = new_token(), new_token()
     now = [definitions(ops=token_hash(first))]
     logins.know(lambda: now[0])
@@ -57,7 +57,7 @@ def test_tokens_tell_principals_and_change_without_a_restart(logins: Logins) -> 
     assert logins.principal_of(bearer(first)) is None
 
 
-def test_the_hash_of_a_token_is_no_token(logins: Logins) -> None:
+def test_the_hash_of_a_token_is_no_token(logins: CallerTokens) -> None:
     """Who reads the definitions cannot call."""
     token = new_token()
     logins.know(lambda: definitions(ops=token_hash(token)))
@@ -67,7 +67,7 @@ def test_the_hash_of_a_token_is_no_token(logins: Logins) -> None:
 
 
 @pytest.mark.parametrize("scheme", [b"bearer ", b"BEARER ", b"Bearer  "])
-def test_the_scheme_has_any_case_of_letters(logins: Logins, scheme: bytes) -> None:
+def test_the_scheme_has_any_case_of_letters(logins: CallerTokens, scheme: bytes) -> None:
     token = new_token().encode()
     assert logins.is_own(scheme + b"own")
     assert logins.may_be_known_later(scheme + token)
@@ -78,21 +78,21 @@ def test_the_scheme_has_any_case_of_letters(logins: Logins, scheme: bytes) -> No
         assert logins.principal_of(other + token) is None
 
 
-def test_the_own_token_is_no_principals(logins: Logins) -> None:
+def test_the_own_token_is_no_principals(logins: CallerTokens) -> None:
     logins.know(definitions)
     assert logins.is_own(bearer("own"))
     assert not logins.is_own(bearer("other"))
     assert logins.principal_of(bearer("own")) is None
 
 
-def test_only_what_looks_like_a_principals_token_may_be_known_later(logins: Logins) -> None:
+def test_only_what_looks_like_a_principals_token_may_be_known_later(logins: CallerTokens) -> None:
     assert logins.may_be_known_later(bearer(new_token()))
     assert not logins.may_be_known_later(bearer("a guess"))
     logins.know(definitions)
     assert not logins.may_be_known_later(bearer(new_token()))
 
 
-def test_failed_logins_are_counted_and_slowed_by_address(logins: Logins, waits: list[float]) -> None:
+def test_failed_logins_are_counted_and_slowed_by_address(logins: CallerTokens, waits: list[float]) -> None:
     for _ in range(3):
         logins.refused("10.0.0.7")
     assert waits == []
@@ -105,7 +105,7 @@ def test_failed_logins_are_counted_and_slowed_by_address(logins: Logins, waits: 
     assert logins.failed == 12
 
 
-def test_what_is_remembered_of_failed_logins_is_bounded(logins: Logins) -> None:
+def test_what_is_remembered_of_failed_logins_is_bounded(logins: CallerTokens) -> None:
     for number in range(3 * ADDRESSES_MAX):
         logins.refused(f"10.0.{number // 256}.{number % 256}")
     assert len(logins._failures) == ADDRESSES_MAX
@@ -120,7 +120,7 @@ def test_only_so_many_answers_wait_at_one_time(monkeypatch: pytest.MonkeyPatch) 
         begun.set()
         assert go_on.wait(60)
 
-    logins = Logins("own", pause=pause)
+    logins = CallerTokens("own", pause=pause)
     for _ in range(3):
         logins.refused("a")
     first = threading.Thread(target=logins.refused, args=("a",))
@@ -133,7 +133,7 @@ def test_only_so_many_answers_wait_at_one_time(monkeypatch: pytest.MonkeyPatch) 
     assert logins.failed == 5
 
 
-def test_refused_calls_are_logged_rarely_and_without_their_token(logins: Logins, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_calls_are_logged_rarely_and_without_their_token(logins: CallerTokens, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(100):
             logins.refused("10.0.0.7")

@@ -17,7 +17,7 @@ from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import HEARS_MS, Look, Pull, PullReport, PullState
+from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, PullProgressQuery, PullReport, PullState
 from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
@@ -32,14 +32,14 @@ def pull(
 ) -> Call:
     """Hand over that the peer is pulled up to a record."""
     pulled = Pulled(peer="virginia", journal="uuid", record=number, digest=f"of {number}", disagreements=told)
-    call = Call(Pull(pulled=pulled, definitions=definitions, is_over=lambda: is_over), lambda: False)
+    call = Call(ApplyPulled(pulled=pulled, definitions=definitions, is_over=lambda: is_over), lambda: False)
     world.loop.step([call])
     return call
 
 
 def watermark(world: World) -> int | None:
     """Return how far the peer is pulled."""
-    call = Call(Look("virginia"), lambda: False)
+    call = Call(PullProgressQuery("virginia"), lambda: False)
     world.loop.step([call])
     assert isinstance(call.pulled, PullState)
     return None if call.pulled.watermark is None else call.pulled.watermark.record
@@ -66,7 +66,7 @@ def test_a_coordinator_tells_how_its_peers_are_pulled(monkeypatch: pytest.Monkey
     path = PulledFile(path="a", size_bytes=900, stats={}, origins=((0, 5, "u", 0), (5, 2, "v", 0)))
     pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="")
     files = [PulledFiles(message_type="json", files=(path,), instances={})]
-    report.count(Pull(pulled=pulled, definitions=world.loop._engine.state.definitions, files=files))
+    report.count(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions, files=files))
     monkeypatch.setattr(peers._pullers, "reports", lambda: {"virginia": report})
     world.loop.step([])
     for passed_ms, silent_ms in ((1_000, 1_000), (4_000, 5_000)):
@@ -89,7 +89,9 @@ def test_a_peer_is_no_copy_of_another_one() -> None:
     world = World(PULLS | {"peers": PULLS["peers"] | {"tokyo": PULLS["peers"]["virginia"] | {"journal": "/tokyo"}}})
     definitions = world.loop._engine.state.definitions
     pull(world, definitions, 7)
-    copy = Call(Pull(pulled=Pulled(peer="tokyo", journal="uuid", record=7, digest=""), definitions=definitions), lambda: False)
+    copy = Call(
+        ApplyPulled(pulled=Pulled(peer="tokyo", journal="uuid", record=7, digest=""), definitions=definitions), lambda: False
+    )
     world.loop.step([copy])
     assert copy.reply is not None
     with pytest.raises(JournalError, match=r"PEER_MISNAMED.*'tokyo' is the journal of peer 'virginia'"):

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import flight
 
 from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.coordinator.logins import Logins, Proofs
+from spark_queue.coordinator.logins import CallerTokens, Proofs
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
@@ -103,7 +103,7 @@ def found(address: str, token: str) -> Connection:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    admission, logins = Admission(path="/j", journal_id="j"), Logins(OWN, pause=lambda _: None)
+    admission, logins = Admission(path="/j", journal_id="j"), CallerTokens(OWN, pause=lambda _: None)
     admission.claimed(1)
     logins.know(lambda: DEFINITIONS)
     made = Server(bind=Bind(), logins=logins, journal_id="j", admission=admission, location=lambda: "p")
@@ -133,12 +133,12 @@ def test_what_the_users_own_calls_carry_opens_one_process_of_one_journal_at_one_
     assert OWN not in given
     assert server._proofs.stands_for_token(given.encode())
     for journal_id, place in (("other", "p"), ("j", "elsewhere"), ("j", "p")):
-        assert not Proofs(journal_id, Logins(OWN), partial(str, place)).stands_for_token(given.encode())
+        assert not Proofs(journal_id, CallerTokens(OWN), partial(str, place)).stands_for_token(given.encode())
 
 
 def test_who_runs_the_coordinator_with_a_principals_token_is_that_principal() -> None:
     """From its first call on: the definitions may be read only after it. Who reads them, and so knows the hash, is not."""
-    admission, logins = Admission(path="/j", journal_id="j"), Logins(PLAIN)
+    admission, logins = Admission(path="/j", journal_id="j"), CallerTokens(PLAIN)
     admission.claimed(1)
     server = Server(bind=Bind(), logins=logins, journal_id="j", admission=admission, location=lambda: "p")
     try:

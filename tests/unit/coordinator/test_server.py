@@ -13,7 +13,7 @@ import pytest
 from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Inbox
-from spark_queue.coordinator.logins import Logins
+from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
@@ -36,7 +36,9 @@ def admission() -> Admission:
 def server(admission: Admission, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        server = Server(bind=Bind(), logins=Logins(user_files.token()), journal_id="j", admission=admission, location=lambda: "p")
+        server = Server(
+            bind=Bind(), logins=CallerTokens(user_files.token()), journal_id="j", admission=admission, location=lambda: "p"
+        )
         yield server
         server.shutdown()
 
@@ -210,7 +212,7 @@ def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: 
     cert, key = make_certificate(tmp_path, "DNS:localhost")
     monkeypatch.setenv("SPARKQ_TLS_ROOTS", str(cert))
     bind = Bind(host="localhost", tls_cert=str(cert), tls_key=str(key))
-    over_tls = Server(bind=bind, logins=Logins(user_files.token()), journal_id="j", admission=admission, location=lambda: "p")
+    over_tls = Server(bind=bind, logins=CallerTokens(user_files.token()), journal_id="j", admission=admission, location=lambda: "p")
     try:
         assert over_tls.address.startswith("grpc+tls://localhost:")
         assert ping(over_tls.address, "j", "p", 5.0) is Verdict.SERVES
@@ -223,13 +225,13 @@ def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: 
 def test_an_address_that_is_taken_is_refused_by_name(server: Server, admission: Admission) -> None:
     port = int(server.address.rpartition(":")[2])
     with pytest.raises(CoordinatorError, match=f"ADDRESS_UNUSABLE.*127.0.0.1:{port}"):
-        Server(bind=Bind(port=port), logins=Logins("t"), journal_id="j", admission=admission, location=lambda: "p")
+        Server(bind=Bind(port=port), logins=CallerTokens("t"), journal_id="j", admission=admission, location=lambda: "p")
 
 
 def test_a_certificate_that_cannot_be_read_is_refused_by_name(admission: Admission) -> None:
     bind = Bind(tls_cert="/nowhere/cert.pem", tls_key="/nowhere/key.pem")
     with pytest.raises(CoordinatorError, match="ADDRESS_UNUSABLE.*/nowhere/cert.pem"):
-        Server(bind=bind, logins=Logins("t"), journal_id="j", admission=admission, location=lambda: "p")
+        Server(bind=bind, logins=CallerTokens("t"), journal_id="j", admission=admission, location=lambda: "p")
 
 
 def test_what_is_no_address_is_refused_by_name() -> None:

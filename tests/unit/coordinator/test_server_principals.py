@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from spark_queue.coordinator.inbox import Call, Inbox
-from spark_queue.coordinator.logins import Login, Logins
+from spark_queue.coordinator.logins import CallerTokens, Login
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
@@ -30,7 +30,7 @@ class Served:
 
     def __init__(self) -> None:
         self.waits: list[float] = []
-        self.logins = Logins("own", pause=self.waits.append)
+        self.logins = CallerTokens("own", pause=self.waits.append)
         self.admission = Admission(path="/journals/j", journal_id="j")
         self.server = Server(bind=Bind(), logins=self.logins, journal_id="j", admission=self.admission, location=lambda: "p")
         self.inbox = Inbox()

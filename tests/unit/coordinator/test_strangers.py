@@ -19,7 +19,7 @@ from pyarrow import flight
 
 from spark_queue.coordinator import server
 from spark_queue.coordinator.inbox import Inbox
-from spark_queue.coordinator.logins import Logins
+from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
@@ -50,7 +50,7 @@ def serve() -> Iterator[Serve]:
         def start(*, connections_max: int = 50, knows: bool = True) -> Server:
             admission = Admission(path="/journals/j", journal_id="j")
             admission.claimed(1)
-            logins = Logins("own", pause=lambda _: None)
+            logins = CallerTokens("own", pause=lambda _: None)
             if knows:
                 logins.know(lambda: parsing.parse({}))
                 admission.open(Inbox())
@@ -238,6 +238,6 @@ def test_an_action_is_read_as_it_was_written(kind: str, body: bytes) -> None:
 def test_two_coordinators_never_share_a_port(serve: Serve) -> None:
     with pytest.raises(CoordinatorError, match="ADDRESS_UNUSABLE"):
         Server(
-            bind=Bind(port=serve().port), logins=Logins("own"), journal_id="j", admission=Admission(path="p", journal_id="j"),
+            bind=Bind(port=serve().port), logins=CallerTokens("own"), journal_id="j", admission=Admission(path="p", journal_id="j"),
             location=lambda: "p",
         )  # fmt: skip

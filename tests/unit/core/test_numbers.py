@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import Numbers
+from spark_queue.core.bitmaps.numbers import BitSlicedInts
 
 ROWS = st.sets(st.integers(0, 20), max_size=21)
 NUMBER = st.one_of(st.integers(0, 9), st.sampled_from([2**20, 2**30 - 1]))
 STEPS = st.lists(st.tuples(ROWS, NUMBER), max_size=20)
 
 
-def play(steps: list[tuple[set[int], int]]) -> tuple[Numbers, Counter[int]]:
-    numbers, model = Numbers(), Counter[int]()
+def play(steps: list[tuple[set[int], int]]) -> tuple[BitSlicedInts, Counter[int]]:
+    numbers, model = BitSlicedInts(), Counter[int]()
     for rows, number in steps:
         given = BitMap64(rows)
         numbers.set(given, number)
@@ -46,4 +46,4 @@ def test_what_is_all_zero_is_as_at_first(steps: list[tuple[set[int], int]]) -> N
     numbers, model = play(steps)
     assert numbers.all_zero == (not any(model.values()))
     numbers.set(BitMap64(range(21)), 0)
-    assert numbers == Numbers()
+    assert numbers == BitSlicedInts()

@@ -17,7 +17,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import create_journal, open_journal
 from tests.deciding import claim, leased, started
 
@@ -65,7 +65,7 @@ class DashboardWorld:
         self._control = DeltaControlLog(self.journal.store)
         self.engine.state.fold_all(self._control.load())
         claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=self.start_ms)
-        self._entrance = Entrance(self.opened, self.engine, traits)
+        self._entrance = Sequencer(self.opened, self.engine, traits)
         self._planners: dict[str, dict[str, Any]] = {}
         self._finished: dict[str, int] = {}
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from spark_queue.dashboard import changes
-from spark_queue.dashboard.changes import VERBS, StartedChange, Wish
+from spark_queue.dashboard.changes import VERBS, ChangeRequest, StartedChange
 from spark_queue.errors import CallerError
 from tests.unit.dashboard.changing import QUEUE, Held, confirmed, ended
 
@@ -158,7 +158,7 @@ def test_letters_that_lie_in_no_queue_are_only_redriven(tmp_path: Path, monkeypa
 def test_a_cancelled_change_says_what_was_done(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "PART_MESSAGES", 2)
     rows = held.engine.state.ledger("BILLING_FAILED").entered
-    change = StartedChange("shop", Wish(verb="settle", queue="BILLING_FAILED", rows=rows), len(rows))
+    change = StartedChange("shop", ChangeRequest(verb="settle", queue="BILLING_FAILED", rows=rows), len(rows))
     change.cancel()
     change.work(held.journal)
     assert (change.state, change.done) == ("cancelled", 2)
@@ -167,7 +167,7 @@ def test_a_cancelled_change_says_what_was_done(held: Held, monkeypatch: pytest.M
 
 
 def test_a_change_claims_nothing_that_somebody_else_has_done(held: Held) -> None:
-    wish = Wish(verb="settle", queue="BILLING_FAILED", rows=held.engine.state.ledger("BILLING_FAILED").entered)
+    wish = ChangeRequest(verb="settle", queue="BILLING_FAILED", rows=held.engine.state.ledger("BILLING_FAILED").entered)
     held.expire("BILLING_FAILED", range(3), "by hand", 4)
     change = StartedChange("shop", wish, 10)
     change.work(held.journal)
@@ -179,7 +179,7 @@ def test_a_refusal_is_what_a_failed_change_says(held: Held, monkeypatch: pytest.
         raise CallerError("UNKNOWN_SUBSCRIPTION", queue="BILLING", subscription="x", nearest="")
 
     monkeypatch.setattr("spark_queue.client.queue.call_once", refuse)
-    change = StartedChange("shop", Wish(verb="purge", queue="SHIPPING"), 1)
+    change = StartedChange("shop", ChangeRequest(verb="purge", queue="SHIPPING"), 1)
     change.work(held.journal)
     assert change.state == "failed"
     assert "UNKNOWN_SUBSCRIPTION" in change.text
@@ -198,7 +198,7 @@ def test_no_other_page_waits_while_a_form_is_understood(held: Held, monkeypatch:
     """To group a million dead letters, or to wait for a fold, takes time."""
     threads, wished = list[threading.Thread](), changes._wish
 
-    def noted(*given: Any) -> Wish:
+    def noted(*given: Any) -> ChangeRequest:
         threads.append(threading.current_thread())
         return wished(*given)
 

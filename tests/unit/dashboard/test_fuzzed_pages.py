@@ -178,7 +178,7 @@ def test_where_changes_are_not_allowed_the_right_token_changes_nothing(world: Da
 
 def test_what_is_not_confirmed_is_not_done(world: DashboardWorld, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     visitor = asker(world.journal, allows_changes=True)
-    monkeypatch.setattr("spark_queue.dashboard.changes.Wish.run", lambda *_: called.append("run"))
+    monkeypatch.setattr("spark_queue.dashboard.changes.ChangeRequest.run", lambda *_: called.append("run"))
     monkeypatch.setattr("tests.unit.dashboard.strange_requests.FIELDS", _unconfirmed())
     counts = fuzz(visitor, 4, [visitor.cookie], [visitor.form_token])
     assert counts[200] > 0

@@ -12,7 +12,7 @@ from spark_queue.core import commands
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import schema_of
@@ -36,7 +36,7 @@ class Reign:
         self.state.fold_all(self.journal.control.load())
         self.engine = Engine(self.state)
         claim(self.engine, epoch=epoch, host="h", address="a", pid=1, now_ms=NOW_MS)
-        self.entrance = Entrance(self.journal, self.engine, traits)
+        self.entrance = Sequencer(self.journal, self.engine, traits)
         self.entrance.recover()
         self.commit()
 

@@ -17,7 +17,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.source.topic_log import TopicLog
@@ -43,14 +43,14 @@ def publish_other(disk: Disk, count: int) -> None:
     publish(plan, disk.journal_id, disk.definitions, pa.table({"value": ["{}"] * count}))
 
 
-def entrance(disk: Disk) -> Entrance:
+def entrance(disk: Disk) -> Sequencer:
     journal = disk.open()
     state = state_at(journal).state
     assert isinstance(state, JournalState)
-    return Entrance(journal, Engine(state), PreparedTraits(journal.traits))
+    return Sequencer(journal, Engine(state), PreparedTraits(journal.traits))
 
 
-def entered(of: Entrance, message_type: str) -> int:
+def entered(of: Sequencer, message_type: str) -> int:
     of.admit(message_type, now_ms=1)
     return of._engine.state.message_types[message_type].entered_until
 

@@ -9,7 +9,7 @@ import pytest
 from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.replication import peer_log, record_forms
-from spark_queue.replication.exchange import Pull
+from spark_queue.replication.exchange import ApplyPulled
 from tests.fake_clock import FakeClock
 from tests.unit.replication.sites import Site, three_sites
 
@@ -18,7 +18,7 @@ def requests_heard(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[News]:
     """Return where the requests will be that a site takes from logs."""
     heard, hand_over = list[News](), site.hand_over
 
-    def noted(pull: Pull) -> bool:
+    def noted(pull: ApplyPulled) -> bool:
         heard.extend(news for news in pull.pulled.news if news.value is None)
         return hand_over(pull)
 

@@ -16,12 +16,12 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.replication import puller, pullers
-from spark_queue.replication.exchange import Look, Pull, PullState
+from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
 
 #: What a puller does at each step: by the name of the peer, with what it meets the others by, and what it hands over by.
-Step = Callable[[str, Callable[[], None], Callable[[Pull], bool]], None]
+Step = Callable[[str, Callable[[], None], Callable[[ApplyPulled], bool]], None]
 
 
 def definitions(path: Path) -> Definitions:
@@ -38,7 +38,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Start two pullers that do something else than pull; they end with the test."""
     started: list[Pullers] = []
 
-    def begin(step: Step, ask: Callable[[Look | Pull], PullState | bool] = lambda _: True) -> Pullers:
+    def begin(step: Step, ask: Callable[[PullProgressQuery | ApplyPulled], PullState | bool] = lambda _: True) -> Pullers:
         class Stepping:
             trouble = None
 
@@ -127,20 +127,20 @@ def test_who_is_refused_since_another_peer_shows_a_loss_shows_none(start: Any) -
 
 def test_what_was_read_before_somebody_said_that_the_journal_was_restored_is_over(start: Any, tmp_path: Path) -> None:
     """It is in line already, and passed over what was lost."""
-    asked: list[Pull] = []
+    asked: list[ApplyPulled] = []
     in_line, go_on = threading.Event(), threading.Event()
     pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="")
 
-    def ask(request: Look | Pull) -> PullState | bool:
-        assert isinstance(request, Pull)
+    def ask(request: PullProgressQuery | ApplyPulled) -> PullState | bool:
+        assert isinstance(request, ApplyPulled)
         asked.append(request)
         in_line.set()
         go_on.wait(60)
         return False
 
-    def step(peer: str, _: object, hand_over: Callable[[Pull], bool]) -> None:
+    def step(peer: str, _: object, hand_over: Callable[[ApplyPulled], bool]) -> None:
         if peer == "virginia" and not asked:
-            hand_over(Pull(pulled=pulled, definitions=definitions(tmp_path)))
+            hand_over(ApplyPulled(pulled=pulled, definitions=definitions(tmp_path)))
 
     running = start(step, ask)
     try:

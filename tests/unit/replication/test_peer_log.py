@@ -14,7 +14,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
 from spark_queue.replication import peer_log
 from spark_queue.replication import record_forms as chunks
-from spark_queue.replication.exchange import Pull, PullState, Standing
+from spark_queue.replication.exchange import ApplyPulled, PullState, Standing
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
@@ -86,10 +86,10 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "PART_ROWS", 1)
-    attack, taken = Attack(home, tmp_path), list[Pull]()
+    attack, taken = Attack(home, tmp_path), list[ApplyPulled]()
     hand_over = attack.here.hand_over
 
-    def spy(pull: Pull) -> bool:
+    def spy(pull: ApplyPulled) -> bool:
         taken.append(pull)
         return hand_over(pull)
 
@@ -121,9 +121,9 @@ def test_files_that_were_merged_since_are_found_further_on(
             file.unlink()
     for module, limit, value in limits:
         monkeypatch.setattr(module, limit, value)
-    taken: list[Pull] = []
+    taken: list[ApplyPulled] = []
 
-    def take(pull: Pull) -> bool:
+    def take(pull: ApplyPulled) -> bool:
         taken.append(pull)
         return True
 

@@ -17,7 +17,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication.exchange import Pull, PullState, Standing
+from spark_queue.replication.exchange import ApplyPulled, PullState, Standing
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
@@ -43,7 +43,7 @@ class Loop:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.taken: list[Pull] = []
+        self.taken: list[ApplyPulled] = []
         #: How often it refuses first, since rows have come by another way meanwhile.
         self.refusals = 0
         self.watermark: Watermark | None = None
@@ -59,7 +59,7 @@ class Loop:
     def look(self) -> PullState:
         return PullState(self.site.journal_id, self.watermark, {"json": {}}, {"json": Standing()}, disagreements=self.disagreements)
 
-    def take(self, pull: Pull) -> bool:
+    def take(self, pull: ApplyPulled) -> bool:
         self.taken.append(pull)
         if len(self.taken) <= self.refusals:
             return False

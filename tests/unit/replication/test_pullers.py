@@ -16,7 +16,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import CONTROL_LOG, Store
 from spark_queue.replication import puller, pullers
 from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hearing, read_beacon
-from spark_queue.replication.exchange import Look, Pull, PullState
+from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
 
@@ -26,7 +26,7 @@ def definitions(path: Path) -> Definitions:
     return parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
 
 
-def nothing_is_asked(request: Look | Pull) -> PullState | bool:
+def nothing_is_asked(request: PullProgressQuery | ApplyPulled) -> PullState | bool:
     raise AssertionError(f"nothing is asked: {request}")
 
 

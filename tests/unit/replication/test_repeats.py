@@ -23,7 +23,7 @@ from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_entry import LogEntry, read_entry
 from spark_queue.journal.publisher import Identity, Published
 from spark_queue.replication import copying
-from spark_queue.replication.exchange import Pull
+from spark_queue.replication.exchange import ApplyPulled
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance
 
@@ -50,7 +50,7 @@ class Site(DiskInstance):
         rows = pa.table({"id": list(ids), "price": [price] * len(ids), "lines": lines})
         return self.publish_rows(rows, identity=Identity(publisher=publisher), first_sequence=first)
 
-    def hand_over(self, pull: Pull) -> bool:
+    def hand_over(self, pull: ApplyPulled) -> bool:
         meanwhile, self.meanwhile = self.meanwhile, int
         meanwhile()
         return super().hand_over(pull)

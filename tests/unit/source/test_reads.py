@@ -19,7 +19,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner, topic_reader
@@ -181,7 +181,7 @@ def test_time_counts_from_the_commit_whatever_entered_beside_it(tmp_path: Path) 
     engine = Engine(JournalState(traits))
     engine.state.fold_all(control.load())
     claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=YEAR_2096_MS)
-    entrance = Entrance(opened, engine, traits)
+    entrance = Sequencer(opened, engine, traits)
     for message_type in ("line", "note"):
         entrance.admit(message_type, now_ms=YEAR_2096_MS)
     control.append(engine.take(), epoch=1)

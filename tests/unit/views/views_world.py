@@ -16,7 +16,7 @@ from spark_queue.core.replies import Run
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.entering import Entrance, PreparedTraits
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
 from spark_queue.views import PointInTime, point_in_time
 from tests.commit_times import date_commit, newest_entry
@@ -47,7 +47,7 @@ class ViewsWorld:
         state.fold_all(self.records)
         self.engine = Engine(state)
         claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=START_MS)
-        self._entrance = Entrance(self.opened, self.engine, traits)
+        self._entrance = Sequencer(self.opened, self.engine, traits)
         self._call = 0
         self._finished = 0
         self._control = DeltaControlLog(self.journal.store)
