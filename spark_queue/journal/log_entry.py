@@ -192,6 +192,10 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
     if table is not None and is_torn(store, key, table.version()):
         repair_head(store, key)
         table = delta.open_table(store, key)
+        # Nor does delta-rs mind one that was cut at the end of a line: where it stays as it is, only we refuse it.
+        if table is not None and is_torn(store, key, table.version()):
+            what = f"version {table.version()} of {key} is not whole"
+            raise delta.damaged(store, what, "Nor is the one before it, and a power loss takes one commit.")
     return table
 
 

@@ -21,6 +21,11 @@ KEPT_SEEDS: dict[int, str] = {
     183: "whoever found a torn head that another repaired in that moment took it for damage",
 }
 
+#: Those of a disk that is not forced to hold anything.
+KEPT_WITHOUT_FSYNC: dict[int, str] = {
+    21_014_989: "two torn heads that Delta opens, each cut at the end of a line, ended in an error without a name",
+}
+
 
 def run(seed: int) -> PowerWorld:
     """Run a world to its end and drain it; a third of them begin without fsync, and with power that does not fail."""
@@ -48,7 +53,7 @@ def test_nothing_that_was_answered_is_lost_with_the_power(seed: int) -> None:
         check_journal(world)
 
 
-@over_seeds(every=100)
+@over_seeds(every=100, kept=KEPT_WITHOUT_FSYNC)
 def test_without_fsync_a_journal_opens_or_says_that_it_is_damaged(seed: int) -> None:
     """What was answered may be lost, and more than the head be torn; nothing else than a named error may come of it."""
     with simulated_delta(random.Random(seed).getrandbits):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,44 @@ def test_two_torn_entries_are_damage_and_stay_as_they_are(disk: Disk) -> None:
     with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
         disk.open()
     assert disk.log_path(CONTROL, control.version).read_bytes() == b'{"comm'
+
+
+@pytest.mark.parametrize("opened", [lambda disk: disk.open(), lambda disk: disk.open().control.load()], ids=["open", "load"])
+def test_two_entries_that_were_cut_at_the_end_of_a_line_are_damage(disk: Disk, opened: Callable[[Disk], object]) -> None:
+    """Delta opens such a log without a word (tried), as if both commits had had no actions."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    heads = [disk.log_path(CONTROL, version) for version in (control.version - 1, control.version)]
+    cut = [head.read_bytes().splitlines(keepends=True)[0] for head in heads]
+    for head, content in zip(heads, cut, strict=True):
+        head.write_bytes(content)
+    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*version {control.version} of control is not whole"):
+        opened(disk)
+    assert [head.read_bytes() for head in heads] == cut
+
+
+def test_nobody_publishes_past_two_empty_entries(disk: Disk) -> None:
+    """It would bury them: what it answered for could never be read."""
+    for number in range(3):
+        disk.publish([number])
+    for version in (2, 3):
+        disk.log_path(messages_key("order"), version).write_bytes(b"")
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED.*version 3 of messages/order is not whole"):
+        disk.publish([3])
+    assert not disk.log_path(messages_key("order"), 4).exists()
+
+
+@pytest.mark.parametrize("content", [b'{"commitInfo":5}', b'{"txn":{"appId":"a","version":%d}}' % 2**70], ids=["info", "txn"])
+def test_head_of_the_control_log_that_is_no_commit_is_damage_and_stays(disk: Disk, content: bytes) -> None:
+    """Delta opens such a log (tried); no power loss made it, so nothing is set aside."""
+    control = DeltaControlLog(disk.store)
+    claim(control)
+    head = disk.log_path(CONTROL, control.version + 1)
+    head.write_bytes(content)
+    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*version {control.version + 1} of control says what no commit"):
+        DeltaControlLog(disk.store).load()
+    assert head.read_bytes() == content
 
 
 def test_torn_entry_in_the_middle_of_the_control_log_is_damage(disk: Disk) -> None:
