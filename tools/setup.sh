@@ -125,7 +125,7 @@ apt_install_java() {
 # Fetch Delta's jars into the user's cache, where sessions look for them, and link to them for spark-submit.
 fetch_delta_jars() {
   local jars
-  jars=$(tools/run.sh python -c 'from spark_queue import delta_jars; print(delta_jars.jars()[0].parent)')
+  jars=$(tools/run.sh python -c 'from spark_queue import session; print(session.jars()[0].parent)')
   ln -sfn "$jars" "$venv/delta-jars"
 }
 

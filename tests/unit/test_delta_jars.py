@@ -35,7 +35,7 @@ Fake = Callable[[str], Path]
 KNOWN = {"delta.jar": hashlib.sha256(b"a whole").hexdigest()}
 
 FETCH = [
-    sys.executable, "-c", f"from spark_queue import delta_jars; delta_jars.SHA256 = {KNOWN}; print(*delta_jars.jars())",
+    sys.executable, "-c", f"from spark_queue import session; session.SHA256 = {KNOWN}; print(*session.jars())",
 ]  # fmt: skip
 
 

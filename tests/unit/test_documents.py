@@ -1,9 +1,11 @@
-"""Texts for people name only what is there: every link leads to a file and a heading, every path that they name exists."""
+"""Texts name only what is there: every link leads to a file and a heading, every path exists, scripts import what is there."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 
@@ -14,6 +16,7 @@ NAMES_PATHS = ("CONTRIBUTING.md", "docs/design.md", "docs/semantics.md", "SECURI
 
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([\w-]+))?\)")
 _PATH = re.compile(r"`((?:\.ci|conf|docs|jobs|spark_queue|tests|tools)/[\w./*-]+|[A-Z]+\.md|Makefile)`")
+_IMPORT = re.compile(r"from (spark_queue[\w.]*) import (\w+)")
 
 
 def anchors(text: str) -> set[str]:
@@ -35,10 +38,14 @@ def problems(file: SourceFile) -> Iterator[str]:
         for path in _PATH.findall(line) if file.path in NAMES_PATHS else ():
             if not any(ROOT.glob(path)):
                 yield file.error(number, f"there is no {path}")
+        # No type checker reads the Python of a shell script.
+        for package, name in _IMPORT.findall(line):
+            if not hasattr(import_module(package), name) and find_spec(f"{package}.{name}") is None:
+                yield file.error(number, f"there is no {package}.{name}")
 
 
 def test_texts_lead_somewhere() -> None:
-    found = [problem for file in text_files() if file.path.endswith(".md") for problem in problems(file)]
+    found = [problem for file in text_files() if file.path.endswith((".md", ".sh")) for problem in problems(file)]
     assert not found, "\n".join(found)
 
 
@@ -50,6 +57,7 @@ def test_texts_lead_somewhere() -> None:
         ("# Here\n\n[there](#there)", "this text has no heading #there"),
         ("in `spark_queue/core/nowhere.py`", "there is no spark_queue/core/nowhere.py"),
         ("in `tests/unit/no_*.py`", "there is no tests/unit/no_*.py"),
+        ("python -c 'from spark_queue import nobody'", "there is no spark_queue.nobody"),
     ],
 )
 def test_what_leads_nowhere_is_named(text: str, message: str) -> None:
