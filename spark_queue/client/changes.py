@@ -19,20 +19,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import Apply, Caller
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
-from spark_queue.core.definitions.keys import (
-    ADMINISTER,
-    CHANGE,
-    JOURNAL_KEYS,
-    MESSAGE_TYPE_KEYS,
-    PEER_KEYS,
-    PRINCIPAL_KEYS,
-    QUEUE_KEYS,
-    READ,
-    REPLICATION_KEYS,
-    WRITE,
-    Key,
-)
+from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Definitions, PrincipalDefinition
+from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, WRITE, Key, keys_of
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind
@@ -286,19 +274,17 @@ def _with_previews(changes: Iterable[Change], wanted: Definitions, state: Journa
 def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] = ()) -> list[Change]:
     """List what differs, and the queues whose recovery point is taken again."""
     changes: list[Change] = []
-    for kind, keys in _KINDS.items():
+    for kind, definition in TABLES.items():
         before, after = _tables(old, kind), _tables(new, kind)
         changes += [Change(where=where, action="remove") for where in before if where not in after]
         for where, table in after.items():
-            changes += _of_table(where, keys, before[where], table) if where in before else [Change(where=where, action="add")]
+            changes += (
+                _of_table(where, keys_of(definition), before[where], table)
+                if where in before
+                else [Change(where=where, action="add")]
+            )
     return [*changes, *(Change(where=f"[queues.{name}]", action="reset") for name in reset)]
 
-
-#: The keys that the tables of each kind have.
-_KINDS: Mapping[str, tuple[Key, ...]] = {
-    "journal": JOURNAL_KEYS, "message_types": MESSAGE_TYPE_KEYS, "queues": QUEUE_KEYS, "peers": PEER_KEYS,
-    "replication": REPLICATION_KEYS, "principals": PRINCIPAL_KEYS,
-}  # fmt: skip
 
 #: A table as parsed, and as the user wrote it.
 _Table = tuple[Any, Mapping[str, Any]]
@@ -307,7 +293,7 @@ _Table = tuple[Any, Mapping[str, Any]]
 def _tables(definitions: Definitions, kind: str) -> dict[str, _Table]:
     """Return the tables of a kind by their heads."""
     stored = definitions.stored.get(kind, {})
-    if kind in ("journal", "replication"):
+    if kind in UNNAMED_TABLES:
         return {f"[{kind}]": (getattr(definitions, kind), stored)}
     return {f"[{kind}.{name}]": (parsed, stored.get(name, {})) for name, parsed in getattr(definitions, kind).items()}
 

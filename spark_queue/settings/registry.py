@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from spark_queue.core.definitions import keys
-from spark_queue.core.definitions.keys import Key, parse_duration_ms, valid_name
+from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Entitlement
+from spark_queue.core.definitions.keys import Key, keys_of, parse_duration_ms, valid_name
 from spark_queue.errors import nearest
 from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose, parse_timestamp, to_ms
 
@@ -46,16 +46,9 @@ def _option_row(option: Option) -> RegistryRow:
 
 def key_rows() -> list[RegistryRow]:
     """List the keys of a definition file for people, by table."""
-    tables: tuple[tuple[str, tuple[Key, ...]], ...] = (
-        ("[journal]", keys.JOURNAL_KEYS),
-        ("[message_types.NAME]", keys.MESSAGE_TYPE_KEYS),
-        ("[queues.NAME]", keys.QUEUE_KEYS),
-        ("[peers.NAME]", keys.PEER_KEYS),
-        ("[replication]", keys.REPLICATION_KEYS),
-        ("[principals.NAME]", keys.PRINCIPAL_KEYS),
-        ("[[principals.NAME.rights]]", keys.ENTITLEMENT_KEYS),
-    )
-    return [_key_row(key, where) for where, table in tables for key in table]
+    heads = {f"[{head}]" if head in UNNAMED_TABLES else f"[{head}.NAME]": kind for head, kind in TABLES.items()}
+    heads["[[principals.NAME.rights]]"] = Entitlement
+    return [_key_row(key, where) for where, kind in heads.items() for key in keys_of(kind)]
 
 
 def _key_row(key: Key, where: str) -> RegistryRow:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core.definitions import keys
+from spark_queue.core.definitions.definition import TABLES, Entitlement
+from spark_queue.core.definitions.keys import keys_of
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.settings.read import load_definitions, read_options, read_purpose
 from spark_queue.settings.registry import key_rows, option_rows
@@ -175,12 +176,7 @@ def test_a_definition_file_that_cannot_be_read_is_refused_with_its_path(tmp_path
 
 def test_the_tables_for_people_hold_every_key_and_option() -> None:
     assert {row.name for row in key_rows()} == {
-        key.name
-        for table in (
-            *(keys.JOURNAL_KEYS, keys.MESSAGE_TYPE_KEYS, keys.QUEUE_KEYS, keys.PEER_KEYS, keys.REPLICATION_KEYS),
-            *(keys.PRINCIPAL_KEYS, keys.ENTITLEMENT_KEYS),
-        )
-        for key in table
+        key.name for definition in (*TABLES.values(), Entitlement) for key in keys_of(definition)
     }
     names = [row.name for row in option_rows()]
     assert names[:2] == ["journal", "storage.*"]

@@ -1,7 +1,8 @@
 """What a journal is configured to hold: message types, queues, peers, principals, and the journal's own settings.
 
-The stored form (in `definitions_applied`) is the user's own: nested tables of the keys in `keys`, whose durations are strings
-with units. `parsing.parse` reads it and checks every key and every relation between definitions before anything is touched.
+The stored form (in `definitions_applied`) is the user's own: nested tables of keys, whose durations are strings with units.
+`parsing.parse` reads it and checks every key and every relation between definitions before anything is touched. A field that
+a key fills says how, and what it means, for `sparkq options`, the reference and the advice in errors. Keys are stored for ever.
 
 What must hold between the definitions of instances that share queues, by rule (R106, R113, R116; DESIGN 17.7).
 """
@@ -16,7 +17,34 @@ from typing import Any
 
 import re2
 
-from spark_queue.core.definitions.keys import ADMINISTER, AT_MOST_ONCE, Backoff, valid_name
+from spark_queue.core.definitions.keys import (
+    ADMINISTER,
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    DISTRIBUTED,
+    FAST,
+    GROUP_LOCAL,
+    LOCAL,
+    PROPORTIONAL,
+    ROUND_ROBIN,
+    Backoff,
+    duration,
+    key,
+    one_of,
+    parse_backoff,
+    parse_depth,
+    parse_entitlements,
+    parse_expiry_ms,
+    parse_limit,
+    parse_name,
+    parse_recovery_point,
+    parse_rights,
+    parse_text,
+    parse_texts,
+    parse_token_hashes,
+    text,
+    valid_name,
+)
 from spark_queue.errors import AccessError, ConfigError, nearest
 
 
@@ -71,13 +99,11 @@ BUILT_IN_COLUMNS = {"json": "value STRING", "binary": "value BINARY"}
 class JournalDefinition:
     """Settings of the whole journal."""
 
-    durability: str
-    #: None keeps everything.
-    retention_ms: int | None
-    coordinator_idle_ms: int
-    #: Its name among instances; None for a journal that does not replicate.
-    instance: str | None
-    group: str | None
+    durability: str = key(one_of("os", "fsync"), "os", "What a commit survives: kills (os), or power loss too (fsync).")
+    retention_ms: int | None = duration(None, "Age after which messages that no queue needs leave the journal; default: kept.")
+    coordinator_idle_ms: int = duration("60s", "A coordinator started on demand ends after this long without calls.")
+    instance: str | None = key(parse_name, None, "Its name among the instances of replicated queues; never changes once it is set.")
+    group: str | None = key(parse_name, None, "The group of instances that it belongs to; default: its own name.")
 
     @property
     def durable(self) -> bool:
@@ -87,15 +113,17 @@ class JournalDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerDefinition:
-    """Another instance that this one pulls from. Fields are the keys of `PEER_KEYS`."""
+    """Another instance that this one pulls from."""
 
     #: The name of the peer's instance.
     name: str
-    journal: str
-    topics: tuple[str, ...]
-    queues: tuple[str, ...]
-    passthrough: tuple[str, ...]
-    pull_interval_ms: int
+    journal: str = text("Path of the peer's journal; it is read, and never written.", required="the path of the peer's journal")
+    topics: tuple[str, ...] = key(parse_texts, (), "Topics and patterns whose messages are pulled.")
+    queues: tuple[str, ...] = key(
+        parse_texts, (), "Queues whose outcomes and ownership are pulled, too; none: only messages (R114)."
+    )
+    passthrough: tuple[str, ...] = key(parse_texts, ("^.*",), "Instances and groups whose messages may come through this peer.")
+    pull_interval_ms: int = duration("500ms", "How often its logs are read.")
 
     def takes(self, topic: str) -> bool:
         """Return whether messages of `topic` are pulled."""
@@ -112,33 +140,39 @@ class PeerDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationDefinition:
-    """What holds for all peers. Fields are the keys of `REPLICATION_KEYS`."""
+    """What holds for all peers."""
 
-    keep_ms: int
-    transfer_after_ms: int
-    unreachable_after_ms: int
+    keep_ms: int = duration("7d", "How long message files wait at most for peers that have not pulled them.")
+    transfer_after_ms: int = duration("10s", "Longest time that a message waits for its owner before it is asked for.")
+    unreachable_after_ms: int = duration("30s", "Silence after which an instance counts as not reachable.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entitlement:
-    """Some rights on some queues. Fields are the keys of `ENTITLEMENT_KEYS`."""
+    """Some rights on some queues."""
 
-    #: A name, or a pattern.
-    queues: str
-    rights: tuple[str, ...]
-    #: With `read`: what does not match is hidden.
-    filter: str | None
+    queues: str = key(parse_text, "^.*", "A queue, or a pattern that starts with ^; for write, of the names that are published to.")
+    rights: tuple[str, ...] = key(
+        parse_rights, None, "Of read, write, change and administer; the last is for the whole journal (R12).",
+        required="a list of rights",
+    )  # fmt: skip
+    filter: str | None = text("With read: SQL expression; what does not match is hidden from the principal.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrincipalDefinition:
-    """Somebody who may call, told by a token, and what for (R12). Fields are the keys of `PRINCIPAL_KEYS`."""
+    """Somebody who may call, told by a token, and what for (R12)."""
 
     name: str
-    token_hash: tuple[str, ...]
-    rights: tuple[Entitlement, ...]
-    #: None for never.
-    expires_ms: int | None
+    token_hash: tuple[str, ...] = key(
+        parse_token_hashes, None, "What `sparkq token new` printed; a list of two while one replaces the other.",
+        required="the hash that `sparkq token new` prints",
+    )  # fmt: skip
+    #: As parsed; `parsing` makes entitlements of the tables.
+    rights: tuple[Entitlement, ...] = key(
+        parse_entitlements, None, "What it may do: a list of tables with the keys below.", required="a list of tables of rights"
+    )
+    expires_ms: int | None = key(parse_expiry_ms, None, "From this time on its tokens are refused, an ISO time; default: never.")
 
     def may(self, right: str, name: str) -> bool:
         """Return whether it has a right on a queue, or on a name that is published to."""
@@ -167,50 +201,59 @@ class MessageTypeDefinition:
     """A named column list and the topics whose messages have it."""
 
     name: str
-    #: Spark DDL.
-    columns: str
-    topics: tuple[str, ...]
+    columns: str = text(
+        "The columns, in Spark DDL. Fixed for json and binary.", required='Spark DDL, such as "id BIGINT, item STRING"'
+    )
+    topics: tuple[str, ...] = key(parse_texts, (), "Names, or RE2 patterns that start with ^ and match the whole topic.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDefinition:
-    """One queue: a view over the topics of one message type (R1). Fields are the keys of `QUEUE_KEYS`, and `columns`."""
+    """One queue: a view over the topics of one message type (R1)."""
 
     name: str
-    message_type: str
     #: The columns of its message type, in Spark DDL, which its expressions may use; no key, since the message type has it.
     columns: str
+    message_type: str = text("The message type; found by the underlying topic when absent.")
     #: None for a dead-letter queue, which messages enter only by reference.
-    underlying_topic: str | None
-    default_publish_target: str | None
-    semantics: str
-    lease_period_ms: int
-    lease_renewal_limit_ms: int
-    max_backlog: int
-    max_per_subscription_backlog: int
-    fairness: str
-    fairness_window_ms: int
-    expiration_ms: int | None
-    max_deliveries: int
-    max_cancels: int
-    retry_backoff: Backoff | None
-    leasing: str
-    target_queue_depth: int
-    deferred_ack_expiration_ms: int
-    recovery_point: str
-    subscription_retention_ms: int
-    filter: str | None
-    priority: str | None
-    order_key: str | None
-    #: Most messages of one key in a lease; 0 for no limit.
-    order_key_run: int
-    #: A filter; what matches it is a barrier (R67).
-    barrier: str | None
-    dead_letter_retention_ms: int | None
-    dead_letter_queue: str | None
-    ownership: str
-    initial_owner: str | None
-    group_local_domain: str | None
+    underlying_topic: str | None = text("A topic, or a pattern that starts with ^; default: the queue's name (R61).")
+    default_publish_target: str | None = text("Where a publish to the queue's name goes; required with a pattern (R62).")
+    semantics: str = key(one_of(AT_LEAST_ONCE, AT_MOST_ONCE), AT_LEAST_ONCE, "Leased, then removed; or removed when granted (R14).")
+    lease_period_ms: int = duration("60s", "How long a lease lasts unless it is renewed (R15).")
+    lease_renewal_limit_ms: int = duration("1h", "How long a living reader may go on renewing one lease.")
+    max_backlog: int = key(parse_limit, 0, "Most messages leased from the whole queue; 0 for no limit (R31).")
+    max_per_subscription_backlog: int = key(parse_limit, 0, "Most messages leased to one subscription; 0 for no limit (R24).")
+    fairness: str = key(
+        one_of(FAST, ROUND_ROBIN, PROPORTIONAL), PROPORTIONAL, "Who is next (R32); at-most-once: round-robin (R34)."
+    )
+    fairness_window_ms: int = duration("1s", "How long after its last poll a subscription's part waits for it.")
+    expiration_ms: int | None = duration(None, "Age since it entered after which what is not leased is removed (R50, R51).")
+    max_deliveries: int = key(parse_limit, 0, "Deliveries after which a returned message is a dead letter; 0 for none (R54).")
+    max_cancels: int = key(parse_limit, 0, "Times that a message may be returned by cancel; 0 for no limit (R55).")
+    retry_backoff: Backoff | None = key(  # noqa: RUF009 - it gives a field.
+        parse_backoff, None, 'Delay of a cancel that names none: "30s", or "1s..5m x2", growing by factor 2.'
+    )
+    filter: str | None = text("SQL expression: only messages that match it enter the queue (R65).")
+    priority: str | None = text("SQL expression: highest first, the oldest first within a value; NULL comes last (R66).")
+    order_key: str | None = text("SQL expression: the messages of one key go to one lease at a time, oldest first.")
+    order_key_run: int = key(parse_limit, 0, "Most messages of one key in a lease; 0 for no limit, 1 for one at a time.")
+    leasing: str = key(one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anybody, or only its holder (R38).")
+    target_queue_depth: int = key(parse_depth, 0, "Most active messages, 1000 or more; younger ones wait, unseen. 0: all (R79).")
+    deferred_ack_expiration_ms: int = duration("1d", "How long an acknowledge of an inactive message counts (R83).")
+    recovery_point: str = key(
+        parse_recovery_point, "epoch", "Where it starts: epoch, now, creation, a bookmark, an ISO time (R90)."
+    )
+    subscription_retention_ms: int = duration("7d", "How long a subscription without a running query is remembered.")
+    barrier: str | None = text("A filter: what matches is held until all before it is gone, then goes to everybody (R67).")
+    ownership: str = key(one_of(DISTRIBUTED, GROUP_LOCAL, LOCAL), DISTRIBUTED, "Whose a message is where queues replicate (R102).")
+    initial_owner: str | None = key(
+        parse_name, None, "With group_local: the instance that every message belongs to at first (R115)."
+    )
+    group_local_domain: str | None = key(
+        parse_name, None, "With group_local: tells it from others of its name; default: its group (R116)."
+    )
+    dead_letter_queue: str | None = text("The queue that receives this queue's dead letters by reference.")
+    dead_letter_retention_ms: int | None = duration(None, "Time after which a dead letter is removed for good; default: never.")
 
     @property
     def at_most_once(self) -> bool:
@@ -220,6 +263,14 @@ class QueueDefinition:
     def takes(self, topic: str) -> bool:
         """Return whether messages of `topic` enter this queue."""
         return self.underlying_topic is not None and topic_matches(self.underlying_topic, topic)
+
+
+#: What the tables of a definition file hold, by their heads; of journal and replication there is one, of others one for each name.
+TABLES: Mapping[str, type] = {
+    "journal": JournalDefinition, "message_types": MessageTypeDefinition, "queues": QueueDefinition, "peers": PeerDefinition,
+    "replication": ReplicationDefinition, "principals": PrincipalDefinition,
+}  # fmt: skip
+UNNAMED_TABLES = ("journal", "replication")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

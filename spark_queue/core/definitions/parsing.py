@@ -13,6 +13,7 @@ from typing import Any
 
 from spark_queue.core.definitions.definition import (
     BUILT_IN_COLUMNS,
+    TABLES,
     Definitions,
     Entitlement,
     JournalDefinition,
@@ -28,16 +29,9 @@ from spark_queue.core.definitions.keys import (
     ADMINISTER,
     AT_MOST_ONCE,
     DISTRIBUTED,
-    ENTITLEMENT_KEYS,
     GROUP_LOCAL,
-    JOURNAL_KEYS,
     LOCAL,
-    MESSAGE_TYPE_KEYS,
-    PEER_KEYS,
-    PRINCIPAL_KEYS,
-    QUEUE_KEYS,
     READ,
-    REPLICATION_KEYS,
     ROUND_ROBIN,
 )
 from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
@@ -52,7 +46,8 @@ def parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition
     tables = read_tables(stored, "principals")
     check_names("principal", tables)
     principals = {
-        name: _parse_principal(name, read_keys(table, PRINCIPAL_KEYS, f"[principals.{name}]")) for name, table in tables.items()
+        name: _parse_principal(name, read_keys(table, PrincipalDefinition, f"[principals.{name}]"))
+        for name, table in tables.items()
     }
     _check_principals(principals)
     return principals
@@ -60,18 +55,13 @@ def parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition
 
 def _parse_principal(name: str, values: Mapping[str, Any]) -> PrincipalDefinition:
     where = f"[principals.{name}]"
-    for key, expected in (("token_hash", "the hash that `sparkq token new` prints"), ("rights", "a list of tables of rights")):
-        if values[key] is None:
-            raise ConfigError("BAD_VALUE", key=key, where=where, value=None, expected=expected)
     return PrincipalDefinition(name=name, **{**values, "rights": tuple(_entitlement(each, where) for each in values["rights"])})
 
 
 def _entitlement(table: Mapping[str, Any], where: str) -> Entitlement:
     where = f"rights of {where}"
-    values = read_keys(table, ENTITLEMENT_KEYS, where)
+    values = read_keys(table, Entitlement, where)
     check_topic_entry(values["queues"], "queues", where)
-    if values["rights"] is None:
-        raise ConfigError("BAD_VALUE", key="rights", where=where, value=None, expected="a list of rights")
     found = Entitlement(**values)
     if found.filter is not None and READ not in found.rights:
         reason = "a filter says what is read, and the entry does not give that right."
@@ -99,7 +89,9 @@ def parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[s
     """Return the peers of stored definitions, by name."""
     tables = read_tables(stored, "peers")
     check_names("peer", tables)
-    peers = {name: _parse_peer(name, read_keys(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
+    peers = {
+        name: _parse_peer(name, read_keys(table, PeerDefinition, f"[peers.{name}]"), journal) for name, table in tables.items()
+    }
     for peer in peers.values():
         for entry in peer.topics:
             check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
@@ -108,8 +100,6 @@ def parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[s
 
 def _parse_peer(name: str, values: Mapping[str, Any], journal: JournalDefinition) -> PeerDefinition:
     where = f"[peers.{name}]"
-    if values["journal"] is None:
-        raise ConfigError("BAD_VALUE", key="journal", where=where, value=None, expected="the path of the peer's journal")
     if journal.instance is None:
         reason = "an instance that pulls from others needs a name of its own."
         raise ConfigError("CONTRADICTORY_SETTINGS", where="[journal]", reason=reason, keys=f"instance, peers.{name}")
@@ -162,8 +152,8 @@ _NO_DEAD_LETTER_KEYS = (
 
 def parse(stored: Mapping[str, Any]) -> Definitions:
     """Read definitions from their stored form and check every relation between them."""
-    check_keys(stored, ("journal", "message_types", "queues", "peers", "replication", "principals"), "the definitions")
-    journal = JournalDefinition(**read_keys(stored.get("journal", {}), JOURNAL_KEYS, "[journal]"))
+    check_keys(stored, TABLES, "the definitions")
+    journal = JournalDefinition(**read_keys(stored.get("journal", {}), JournalDefinition, "[journal]"))
     tables: dict[str, Mapping[str, Any]] = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
     for name, table in read_tables(stored, "message_types").items():
         if name in BUILT_IN_COLUMNS:
@@ -176,11 +166,11 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     check_names("queue", queue_tables)
     letters = Counter(each for table in queue_tables.values() if isinstance(each := table.get("dead_letter_queue"), str))
     _check_letters_exist(queue_tables)
-    peers = _read_peers(stored, journal)
-    replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))
+    peers = parse_peers(stored, journal)
+    replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), ReplicationDefinition, "[replication]"))
     without_queues = Definitions(
         journal=journal, message_types=message_types, queues={}, peers=peers, replication=replication,
-        principals=_read_principals(stored), stored=stored,
+        principals=parse_principals(stored), stored=stored,
     )  # fmt: skip
     queues = {
         name: _parse_queue(name, table, without_queues, is_dead_letter_queue=name in letters)
@@ -203,26 +193,9 @@ def parse_recorded(stored: Mapping[str, Any], *, path: str) -> Definitions:
         raise JournalError("PROTOCOL_NEWER", path=path, what=f"definitions with what is refused here ({reason})") from reason
 
 
-def _read_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
-    if not stored.get("peers"):
-        return {}
-    # Most journals pull from nobody, and their publishers need not load this.
-    return parse_peers(stored, journal)
-
-
-def _read_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
-    if not stored.get("principals"):
-        return {}
-    return parse_principals(stored)
-
-
 def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:
     where = f"[message_types.{name}]"
-    values = read_keys(table, MESSAGE_TYPE_KEYS, where)
-    if values["columns"] is None:
-        raise ConfigError(
-            "BAD_VALUE", key="columns", where=where, value=None, expected='Spark DDL, such as "id BIGINT, item STRING"'
-        )
+    values = read_keys(table, MessageTypeDefinition, where)
     for entry in values["topics"]:
         check_topic_entry(entry, "topics", where)
     return MessageTypeDefinition(name=name, **values)
@@ -244,7 +217,7 @@ def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
 
 def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_dead_letter_queue: bool) -> QueueDefinition:
     where = f"[queues.{name}]"
-    values = read_keys(table, QUEUE_KEYS, where)
+    values = read_keys(table, QueueDefinition, where)
     values["lease_renewal_limit_ms"] = _renewal_limit_ms(table, values, where)
     if values["semantics"] == AT_MOST_ONCE:
         values["fairness"] = _at_most_once_fairness(table, where)

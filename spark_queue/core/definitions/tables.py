@@ -8,7 +8,7 @@ from typing import Any
 import re2
 
 from spark_queue.core.definitions.definition import QUIET, is_pattern
-from spark_queue.core.definitions.keys import Key, valid_name
+from spark_queue.core.definitions.keys import keys_of, valid_name
 from spark_queue.errors import ConfigError, nearest
 
 
@@ -23,13 +23,15 @@ def read_tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str
     return tables
 
 
-def read_keys(table: Mapping[str, Any], keys: Iterable[Key], where: str) -> dict[str, Any]:
-    """Return the values of a table by their fields; what is no such key, or no such value, is refused."""
-    keys = tuple(keys)
+def read_keys(table: Mapping[str, Any], definition: type, where: str) -> dict[str, Any]:
+    """Return the values of a table by the fields of what it defines; what is no such key, or no such value, is refused."""
+    keys = keys_of(definition)
     check_keys(table, [key.name for key in keys], where)
     values: dict[str, Any] = {}
     for key in keys:
         if key.name not in table:
+            if key.required is not None:
+                raise ConfigError("BAD_VALUE", key=key.name, where=where, value=None, expected=key.required)
             values[key.field] = key.value
             continue
         value = table[key.name]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS
+from spark_queue.core.definitions.definition import TABLES
+from spark_queue.core.definitions.keys import keys_of
 from spark_queue.core.definitions.parsing import parse
 from spark_queue.errors import ConfigError
 
@@ -232,7 +233,8 @@ def test_defaults_are_those_of_the_table() -> None:
 
 
 def test_every_key_is_documented_and_named_once() -> None:
-    for keys in (JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS):
+    for keys in map(keys_of, TABLES.values()):
+        assert keys
         assert len({key.name for key in keys}) == len(keys)
         assert all(key.about.endswith(".") for key in keys)
 
