@@ -125,6 +125,10 @@ CALLER: dict[str, str] = {
         "The batch function of queue '{queue}' ended by {what}, which ends the thread that Spark waits for, and not the query. "
         "Return from the function, or raise an exception, and end the query by its own stop()."
     ),
+    "UNKNOWN_ATTEMPT": (
+        "Subscription '{subscription}' of queue '{queue}' has made no attempt {attempt} to append to a sink; the last is {last}. "
+        "`sparkq decide` lists those that are in doubt."
+    ),
     "UNKNOWN_SUBSCRIPTION": (
         "Queue '{queue}' has no subscription '{subscription}'.{nearest} It begins with the first start of its stream."
     ),
@@ -150,6 +154,24 @@ LEASE: dict[str, str] = {
     "STALE_RUN": (
         "A batch of subscription '{subscription}' of queue '{queue}' belongs to run {run}, but {reason}. Its outcomes were "
         "not recorded; the rows are delivered again by the newer run."
+    ),
+    "SINK_IN_DOUBT": (
+        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt: it may stand "
+        "there by now. That has to be decided before {what}, and nothing was changed. The next run of its stream decides it, after "
+        "the end of its lease any other stream of the queue that appends there, or you with `sparkq decide`."
+    ),
+    "SINK_LANDED": (
+        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' stands in '{table}', and its messages are settled "
+        "as was said when it was prepared. That rules out {what}, so nothing was changed. Nothing to do."
+    ),
+    "SINK_FENCED": (
+        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' was fenced before it was committed to its sink, "
+        "since its run seemed to be over. It stands nowhere. The batch fails, and its rows are read again; nothing to do."
+    ),
+    "SINK_ROWS_LOST": (
+        "The batch of subscription '{subscription}' of queue '{queue}' has lost {count} message(s), first bookmark {bookmark}: its "
+        "lease ended, and they are somebody else's by now, or done with. Nothing was appended. The batch fails, and is read again "
+        "as it is now. Make `lease_period` longer where this comes often."
     ),
     "CHECKPOINT_FOREIGN": (
         "The checkpoint names {what}, which is not {expected}. It was copied, edited, or belongs to a journal that "

@@ -66,7 +66,12 @@ NEEDED: Mapping[type[commands.Command], Needed] = {
     commands.StartRun: _READS,
     commands.EndRun: _READS,
     commands.Prove: _READS,
-    # To settle what came under a lease of one's own belongs to reading.
+    commands.Prepare: _READS,
+    # To decide about attempts of one's own belongs to reading, and so does to settle what came under a lease of one's own.
+    commands.Landed: _CHANGES,
+    commands.Fenced: _CHANGES,
+    commands.SinkUnreadable: _CHANGES,
+    commands.FindAttempts: _CHANGES,
     commands.Settle: _CHANGES,
     commands.SettleWhere: _CHANGES,
     commands.Purge: _CHANGES,
@@ -120,7 +125,7 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     if expiry is not None:
         return expiry
     may = _has(definitions, principal, needed, request)
-    if not may and isinstance(request, commands.Settle) and _is_of_own_leases(state, principal, request):
+    if not may and _is_of_own(state, principal, request):
         may = _has(definitions, principal, _READS, request)
     if not may:
         return _denied(principal.name, needed, request)
@@ -171,6 +176,16 @@ def _writes_to(definitions: Definitions, principal: PrincipalDefinition, message
     known = definitions.message_types.get(message_type)
     queues = (each.name for each in definitions.queues.values() if each.message_type == message_type)
     return any(principal.may(WRITE, name) for name in (*queues, *(() if known is None else known.topics)))
+
+
+def _is_of_own(state: JournalState, principal: PrincipalDefinition, request: Any) -> bool:
+    """Return whether a call is only about what a principal's own subscriptions have."""
+    if isinstance(request, commands.Settle):
+        return _is_of_own_leases(state, principal, request)
+    if not isinstance(request, commands.AttemptCommand | commands.SinkUnreadable) or request.queue not in state.queues:
+        return False
+    known = state.queues[request.queue].subscriptions.get(request.subscription)
+    return known is not None and known.principal == principal.name
 
 
 def _is_of_own_leases(state: JournalState, principal: PrincipalDefinition, request: commands.Settle) -> bool:

@@ -123,6 +123,9 @@ class Leave(PlannerCommand, frozen=True, kw_only=True):
 class StartRun(SubscriptionCommand, frozen=True, kw_only=True):
     """fn is about to run (P4, P6). Answered with `RunStarted`."""
 
+    #: Whether what fn gives is appended to a sink: then the reply tells what is in doubt there (R125).
+    sink: bool = False
+
 
 class EndRun(SubscriptionCommand, frozen=True, kw_only=True):
     """fn returned or raised; stages outcomes (P4, P5, P6). Answered with `Done`."""
@@ -141,6 +144,52 @@ class Prove(SubscriptionCommand, frozen=True, kw_only=True):
     """Spark committed the batch of the run's lease (the listener's report). Answered with `Done`."""
 
     run: Run
+
+
+class Prepare(SubscriptionCommand, frozen=True, kw_only=True):
+    """What the run's fn gave is staged and about to be committed to a sink (R123). Answered with `Prepared`."""
+
+    run: Run
+    #: The sink as people name it, and the id that tells it from another of that name.
+    table: str
+    table_id: str
+    #: The newest version of the subscription's transaction id there; -1 where there is none.
+    transaction_version: int = -1
+    #: What becomes of the rows that are not in the commit; all others are acknowledged by it.
+    outcomes: tuple[OutcomeRows, ...] = ()
+
+
+class AttemptCommand(SubscriptionCommand, frozen=True, kw_only=True):
+    """Base of what is said of an attempt to append to a sink, by the wrapper that made it or by who decides about it (R126)."""
+
+    attempt: int
+    #: Whether somebody says so who could not read the sink.
+    forced: bool = False
+
+
+class Landed(AttemptCommand, frozen=True, kw_only=True):
+    """The attempt stands in its sink. Answered with `Done`."""
+
+    #: The version of the table by which it does; None where that is not known.
+    table_version: int | None = None
+
+
+class Fenced(AttemptCommand, frozen=True, kw_only=True):
+    """The attempt does not stand in its sink, and never will. Answered with `Done`."""
+
+
+class SinkUnreadable(SubscriptionCommand, frozen=True, kw_only=True):
+    """Nobody could decide about the attempt, since its sink cannot be read. Answered with `Done`."""
+
+    attempt: int
+    error: str
+
+
+class FindAttempts(Command, frozen=True, kw_only=True):
+    """Name the attempts of a queue, or of one subscription, that are in doubt. Answered with `Attempts`; changes nothing."""
+
+    queue: str
+    subscription: str | None = None
 
 
 class Settle(Command, frozen=True, kw_only=True):
@@ -256,8 +305,8 @@ class Restored(Command, frozen=True, kw_only=True):
 
 
 QueueCommand = (
-    DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
-    | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
+    DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Prepare | Landed | Fenced | SinkUnreadable
+    | FindAttempts | Settle | SettleWhere | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
 )  # fmt: skip
 
 #: What people say of the instances of a journal, whatever queue.

@@ -140,8 +140,10 @@ def _needed(state: JournalState, message_type: str) -> BitMap64:
             needed = BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
             # A released barrier has left the queue, and is still to be read by whoever has not received it.
             needed = BitMap64.union(needed, *(each.barriers for each in ledger.subscriptions.values()))
-            if ledger.definition.at_most_once:
-                needed = BitMap64.union(needed, *(lease.rows for lease in ledger.leases.values() if not lease.proven))
+            # What left the queue, and is to be read by whoever was given it, or was given it before it landed in a sink.
+            unproven = (each for each in ledger.leases.values() if not each.proven)
+            read = (each.rows for each in unproven if ledger.definition.at_most_once or each.has_landed)
+            needed = BitMap64.union(needed, *read)
     return needed
 
 

@@ -17,6 +17,9 @@ from spark_queue.errors import JournalError
 #: Half-open ranges of bookmarks, ascending and disjoint, as they travel.
 Ranges = tuple[tuple[int, int], ...]
 
+#: What a batch said of some rows before its proof: outcome, due time of a retry in milliseconds, error text.
+Staged = tuple[str, int | None, str | None]
+
 #: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
 Incarnation = tuple[int, int]
 
@@ -72,6 +75,10 @@ class Kind(StrEnum):
     RESTORED = "restored"
     SET_ASIDE = "set_aside"
     REVIVED = "revived"
+    PREPARED = "prepared"
+    LANDED = "landed"
+    FENCED = "fenced"
+    SINK_UNREADABLE = "sink_unreadable"
 
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
@@ -79,6 +86,12 @@ REPLICATION_KINDS = frozenset({
     Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE, Kind.PROXIED_TRANSFER,
     Kind.PEER_CHANGED, Kind.RESTORED,
 })  # fmt: skip
+
+#: Kinds that software without sinks must refuse: it would let leases lapse whose messages stand in a sink (DESIGN 19).
+SINK_KINDS = frozenset({Kind.PREPARED, Kind.LANDED, Kind.FENCED})
+
+#: Kinds whose detail says that nobody may skip them.
+CRITICAL_KINDS = REPLICATION_KINDS | SINK_KINDS
 
 
 class Outcome(StrEnum):

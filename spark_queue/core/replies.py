@@ -123,6 +123,32 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     lease: int
 
 
+class AttemptTold(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt to append to a sink that is in doubt (R123)."""
+
+    subscription: str
+    attempt: int
+    table: str
+    table_id: str
+    lease: int
+    prepared_at_ms: int
+    #: The end of its lease: from then on everybody may decide about it who appends to the same table.
+    due_at_ms: int
+    #: Why nobody could decide about it; None while nobody said so.
+    error: str | None = None
+
+
+class SinkTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run must know that appends to a sink."""
+
+    #: Whether what fn gives is to be appended: not where the run's messages have landed already, or where it has none to settle.
+    appends: bool
+    #: The attempt of its own subscription that has to be decided before fn runs.
+    own: AttemptTold | None = None
+    #: Attempts of other subscriptions of the queue whose lease is past due.
+    others: tuple[AttemptTold, ...] = ()
+
+
 class RunStarted(Reply, frozen=True, kw_only=True):
     """The run that the wrapper now speaks for."""
 
@@ -130,6 +156,20 @@ class RunStarted(Reply, frozen=True, kw_only=True):
     ack_mode: str
     #: Whether its one message is a barrier.
     is_barrier: bool
+    #: What a run has to know that appends to a sink; None where that was not asked, and from a coordinator that knows of no sinks.
+    sink: SinkTold | None = None
+
+
+class Prepared(Reply, frozen=True, kw_only=True):
+    """The number of the attempt: it commits version 2n of the transaction id, and its fence 2n + 1."""
+
+    attempt: int
+
+
+class Attempts(Reply, frozen=True, kw_only=True):
+    """The attempts that are in doubt."""
+
+    attempts: tuple[AttemptTold, ...]
 
 
 class Settled(Reply, frozen=True, kw_only=True):
@@ -203,7 +243,10 @@ class LeasedRows:
     is_barrier: bool
 
 
-CoreReply = Drawn | Granted | RowsOf | Renewed | RunStarted | Settled | Purged | DeadLetters | Redriven | Forgotten | Drained | Done
+CoreReply = (
+    Drawn | Granted | RowsOf | Renewed | RunStarted | Prepared | Attempts | Settled | Purged | DeadLetters | Redriven | Forgotten
+    | Drained | Done
+)  # fmt: skip
 
 
 def _shown(value: object) -> str:

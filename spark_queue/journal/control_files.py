@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.records import DETAIL_VERSION, ORIGIN_DETAIL_VERSION, REPLICATION_KINDS, Kind, Record
+from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, ORIGIN_DETAIL_VERSION, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import CONTROL, Store
@@ -73,9 +73,9 @@ def to_table(records: Sequence[Record]) -> pa.Table:
 
 
 def _detail(record: Record) -> str:
-    # Software without replication must refuse what would make it take every message for its own.
+    # Older software must refuse what it would go wrong without.
     version = ORIGIN_DETAIL_VERSION if "origin" in record.detail else DETAIL_VERSION
-    critical = {"critical": True} if record.kind in REPLICATION_KINDS else {}
+    critical = {"critical": True} if record.kind in CRITICAL_KINDS else {}
     return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()
 
 
@@ -120,7 +120,7 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
         detail = msgspec.json.decode(details[i])
         if detail.pop("v") > (ORIGIN_DETAIL_VERSION if kind == Kind.ENTERED else DETAIL_VERSION):
             raise NewerDetailError(kind, record)
-        if kind in REPLICATION_KINDS:
+        if kind in CRITICAL_KINDS:
             detail.pop("critical")
         yield Record(
             kind=kind,

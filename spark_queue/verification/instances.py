@@ -174,6 +174,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
         "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},
         "next_lease": ledger.next_lease,
+        "attempts": _copied(ledger.attempts),
         "failed_expressions": ledger.failed_expressions,
         "barriers": to_ranges(ledger.barriers),
         "barriers_given_up": ledger.barriers_given_up,

@@ -43,10 +43,11 @@ from spark_queue.core.deciding.settlement import (
 from spark_queue.core.deciding.unit_of_work import Session, UnitOfWork
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.records import HIDDEN, RUN_FAILED, Incarnation, Kind, Removal, Return
-from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf, Run, RunStarted
+from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf, Run, RunStarted, SinkTold
+from spark_queue.core.state.attempt import fenced_refusal, in_doubt, refusal, told
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.lifecycle import State
-from spark_queue.errors import ConfigError, LeaseError
+from spark_queue.errors import CallerError, ConfigError, LeaseError
 
 
 def belonging(principal: str, entitlement: tuple[str, ...]) -> dict[str, Any]:
@@ -96,7 +97,9 @@ def _let_go_of_hidden_barriers(work: UnitOfWork, subscription: Subscription) -> 
 
 
 def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
-    """End a subscription; what it holds returns."""
+    """End a subscription; what it holds returns. What is in doubt has to be decided first (R123)."""
+    for lease in in_doubt(work.ledger, subscription.name):
+        raise refusal(work.ledger, lease, "ending the subscription")
     for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
         end_lease(work, lease, Return.UNSUBSCRIBED)
     work.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
@@ -194,9 +197,9 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
     _check_lease_number(work, subscription, command.finished)
     lease = work.ledger.open_lease(subscription)
     if lease is not None and lease.number > command.finished:
-        if lease.incarnation != session.incarnation and not _is_handed_over_once(work, lease):
-            rows = _resumable(work, lease)
-            _resume(work, lease, session, rows, call=command.call, counted=False, vanished_runs=lease.vanished_runs)
+        if lease.incarnation != session.incarnation and not (_is_handed_over_once(work, lease) or lease.has_landed):
+            rows = resumable(work, lease)
+            resume(work, lease, session.incarnation, rows, call=command.call, counted=False, vanished_runs=lease.vanished_runs)
         return granted(work, lease)
     if lease is not None:
         prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
@@ -233,7 +236,9 @@ def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> 
     if _is_handed_over_once(work, lease):
         return _hand_over(work, lease, session, call=call)
     own = lease.incarnation == session.incarnation
-    is_whole = lease.is_barrier or len(lease.leased) == len(lease.rows)
+    # What has landed is read again as it was, also once it has left the queue, and is no delivery any more (R127).
+    is_whole = lease.is_barrier or lease.has_landed or len(lease.leased) == len(lease.rows)
+    own = own or lease.has_landed
     if not (own and (session.asked == lease.number or is_whole)):
         _resume_run(work, lease, session, call=call)
     session.asked, session.unasked = lease.number, 0
@@ -260,7 +265,7 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
         detail = {"incarnation": list(command.incarnation)}
         work.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail=detail)
         lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
-        if lease is not None and session.cannot_be_committed(lease):
+        if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):
             end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
     return Done()
 
@@ -291,8 +296,12 @@ def _hand_over(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -
 
 
 def _resume_run(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> None:
+    if lease.is_in_doubt:
+        # Nothing of it goes back before it is decided; what it reads again is what it may append again (R123).
+        resume(work, lease, session.incarnation, lease.leased, call=call, counted=False, vanished_runs=lease.vanished_runs)
+        return
     asked_before = session.unasked != lease.number
-    rows = _resumable(work, lease)
+    rows = resumable(work, lease)
     # Only a run that had nothing but this message says anything about it (P3).
     lone = asked_before and len(lease.rows) == len(rows) == 1
     vanished_runs = lease.vanished_runs + 1 if asked_before and lease.failure is None else 0
@@ -312,10 +321,10 @@ def _resume_run(work: UnitOfWork, lease: Lease, session: Session, *, call: int) 
         # The lone message of a failing batch has used its deliveries: it becomes a dead letter, and the batch reads empty.
         remove(work, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
         rows = BitMap64()
-    _resume(work, lease, session, rows, call=call, counted=lone and bool(rows), vanished_runs=vanished_runs)
+    resume(work, lease, session.incarnation, rows, call=call, counted=lone and bool(rows), vanished_runs=vanished_runs)
 
 
-def _resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
+def resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
     """Return what a resume may cover: what is still held, and what came back and is not held up by its order key (P2).
 
     What came back and is hidden from its principal by now is not leased to it again (R12).
@@ -337,16 +346,17 @@ def _halve(work: UnitOfWork, lease: Lease, rows: BitMap64) -> BitMap64:
     return kept
 
 
-def _resume(
-    work: UnitOfWork, lease: Lease, session: Session, rows: BitMap64, *, call: int, counted: bool, vanished_runs: int
+def resume(
+    work: UnitOfWork, lease: Lease, incarnation: Incarnation, rows: BitMap64, *, call: int, counted: bool, vanished_runs: int
 ) -> None:
+    """Let a lease be `rows` from now on, for a planner start (P2)."""
     work.emit(
         Kind.RESUMED,
         rows,
         of=lease,
         due_at_ms=work.now_ms + work.ledger.definition.lease_period_ms,
         detail={
-            "incarnation": list(session.incarnation),
+            "incarnation": list(incarnation),
             "call": call,
             # What came back undelivered was not counted when it was granted.
             "counted": counted or lease.undelivered,
@@ -380,6 +390,10 @@ def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
     """Note that fn begins, and tell which planner start and which lease it speaks for (P4)."""
     subscription = work.subscription(command.subscription)
     lease = work.ledger.open_lease(subscription)
+    if command.sink:
+        refuse_unsuited(work, subscription)
+    if lease is not None and lease.is_in_doubt and not command.sink:
+        raise refusal(work.ledger, lease, "running its batch without the sink")
     session = work.sessions.of(subscription.name, subscription.incarnation)
     session.started = 0 if lease is None else lease.number
     work.sessions.keep(subscription.name, session)
@@ -387,6 +401,43 @@ def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
         run=Run(incarnation=subscription.incarnation, lease=session.started),
         ack_mode=subscription.ack_mode,
         is_barrier=lease is not None and lease.is_barrier and bool(lease.rows),
+        sink=_sink_told(work, subscription, lease) if command.sink else None,
+    )
+
+
+def refuse_unsuited(work: UnitOfWork, subscription: Subscription) -> None:
+    """Refuse to append to a sink where its commit cannot be the acknowledgement."""
+    if work.ledger.definition.at_most_once:
+        raise no_sink(work, "it delivers at most once, and acknowledges nothing.", "Use foreach_batch there.")
+    if subscription.ack_mode != AUTO:
+        raise no_sink(work, "its rows are acknowledged by hand, under ackMode explicit.", "Leave option ackMode out.")
+
+
+def no_sink(work: UnitOfWork, reason: str, next_step: str) -> CallerError:
+    """Return why a batch cannot be appended to a sink."""
+    what = f"Appending batches of queue '{work.ledger.definition.name}' to a sink"
+    return CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
+
+
+def refuse_fenced(work: UnitOfWork, lease: Lease, run: Run) -> None:
+    """Refuse whatever a run says whose attempt was fenced: it is over."""
+    if lease.fenced is not None and lease.fenced.incarnation == run.incarnation:
+        raise fenced_refusal(work.ledger, lease.subscription, lease.fenced.number)
+
+
+def _sink_told(work: UnitOfWork, subscription: Subscription, lease: Lease | None) -> SinkTold:
+    """Return what a run has to know that appends: what is in doubt, as far as it may decide about it (R125, R126)."""
+    others = (
+        told(each)
+        for each in in_doubt(work.ledger)
+        if each.subscription != subscription.name
+        and each.due_at_ms <= work.now_ms
+        and work.ledger.subscriptions[each.subscription].principal == subscription.principal
+    )
+    return SinkTold(
+        appends=lease is not None and bool(lease.rows) and not (lease.is_barrier or lease.has_landed),
+        own=next(map(told, in_doubt(work.ledger, subscription.name)), None),
+        others=tuple(others),
     )
 
 
@@ -397,9 +448,12 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
     """
     given = [read_outcome(work, each) for each in command.outcomes]
     subscription = work.subscription(command.subscription)
-    lease = _lease_of_run(work, subscription, command.run)
+    lease = lease_of_run(work, subscription, command.run)
     if lease is None:
         return Done()
+    refuse_fenced(work, lease, command.run)
+    if lease.is_in_doubt or (lease.has_landed and (given or command.cancel)):
+        raise refusal(work.ledger, lease, "what its run says of it")
     check_outcomes(work, given, lease.rows, "are not in the batch")
     if not command.cancel:
         refuse_barriers(work, given)
@@ -419,13 +473,13 @@ def prove_run(work: UnitOfWork, command: Prove) -> Done:
     subscription = work.subscription(command.subscription)
     newest = work.ledger.leases.get(subscription.lease)
     if command.run.lease >= subscription.lease and newest is not None and not newest.proven:
-        lease = _lease_of_run(work, subscription, command.run)
+        lease = lease_of_run(work, subscription, command.run)
         if lease is not None:
             prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
     return Done()
 
 
-def _lease_of_run(work: UnitOfWork, subscription: Subscription, run: Run) -> Lease | None:
+def lease_of_run(work: UnitOfWork, subscription: Subscription, run: Run) -> Lease | None:
     """Return the open lease that a run speaks for; None for the batch without a lease."""
     if run.incarnation != subscription.incarnation:
         reason = f"a newer reader, incarnation {list(subscription.incarnation)}, took the subscription over"
@@ -436,5 +490,10 @@ def _lease_of_run(work: UnitOfWork, subscription: Subscription, run: Run) -> Lea
         if lease is not None and lease.number == run.lease:
             return lease
         reason = f"that lease is settled, and the newest is {subscription.lease}"
+    raise stale_run(work, run, subscription.name, reason)
+
+
+def stale_run(work: UnitOfWork, run: Run, subscription: str, reason: str) -> LeaseError:
+    """Return why a run is not the current one (P4)."""
     speaks = f"{list(run.incarnation)} of lease {run.lease}"
-    raise LeaseError("STALE_RUN", subscription=subscription.name, queue=work.ledger.definition.name, run=speaks, reason=reason)
+    return LeaseError("STALE_RUN", subscription=subscription, queue=work.ledger.definition.name, run=speaks, reason=reason)

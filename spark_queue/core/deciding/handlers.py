@@ -12,7 +12,7 @@ from typing import Any
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Apply
-from spark_queue.core.deciding import delivery, manual_settlement
+from spark_queue.core.deciding import delivery, manual_settlement, sinks
 from spark_queue.core.deciding.instances import replicating, transfers
 from spark_queue.core.deciding.instances.replicating import PeersWork, end_letters_elsewhere
 from spark_queue.core.deciding.isolation import count_failed_expressions
@@ -172,6 +172,11 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
     commands.StartRun: delivery.start_run,
     commands.EndRun: delivery.end_run,
     commands.Prove: delivery.prove_run,
+    commands.Prepare: sinks.prepare,
+    commands.Landed: sinks.landed,
+    commands.Fenced: sinks.fenced,
+    commands.SinkUnreadable: sinks.sink_unreadable,
+    commands.FindAttempts: sinks.find_attempts,
     commands.Settle: manual_settlement.settle,
     commands.SettleWhere: manual_settlement.settle_where,
     commands.Purge: manual_settlement.purge,

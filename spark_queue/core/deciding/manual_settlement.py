@@ -7,7 +7,7 @@ Pausing a queue by hand (R41): nothing is granted, and what is leased goes on to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -30,10 +30,11 @@ from spark_queue.core.deciding.settlement import (
     stage,
 )
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Outcome, PauseReason, Removal, UnpauseReason
+from spark_queue.core.records import Kind, Outcome, PauseReason, Removal, Staged, UnpauseReason
 from spark_queue.core.replies import DeadLetters, Done, Purged, Redriven, Settled
+from spark_queue.core.state.attempt import refusal
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.lease import Lease, Staged
+from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.letters import dead_letters, free_letters, unlettered_elsewhere, waiting_letters
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import LeaseError
@@ -153,6 +154,9 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
         _Part(said=said, rows=rows, named=each.lease, lease=lease)
         for (said, rows), each, lease in zip(given, command.outcomes, leases, strict=True)
     ]
+    for _, rows in given:
+        for lease, held in _in_sinks(work, rows):
+            raise refusal(work.ledger, lease, f"settling bookmark {held.min()} by hand")
     lost, leased = claimable(work), work.seen(work.ledger.rows[State.LEASED].copy())
     plans = [_plan(work, each, lost) for each in parts]
     claim(work, lost & BitMap64.union(BitMap64(), *(rows for _, rows in given)))
@@ -168,8 +172,8 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
 def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     """Say the same of the messages that match a filter, whether or not somebody holds a lease on them (R37).
 
-    Of a queue with a target depth only the active part is looked at. Strict leasing leaves alone what is leased (R38). A cancel
-    finds leased messages only: the others are in the queue already.
+    Of a queue with a target depth only the active part is looked at. Strict leasing leaves alone what is leased (R38), and so does
+    whatever is in doubt, or in a sink (R123). A cancel finds leased messages only: the others are in the queue already.
     """
     said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
@@ -181,9 +185,17 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     claim(work, matching & lost)
     rows = matching & leased if said[0] == Outcome.CANCEL else in_queue(work, matching)
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
+    untouched = BitMap64.union(untouched, *(held for _, held in _in_sinks(work, rows)))
     counts = Counter(skipped=len(untouched))
     _settle_now(work, [_Part(said=said, rows=rows - untouched)], counts, seen=seen)
     return Settled(**counts)
+
+
+def _in_sinks(work: UnitOfWork, rows: BitMap64) -> Iterator[tuple[Lease, BitMap64]]:
+    """Yield which of `rows` are in doubt or in a sink, with their lease: what becomes of these the sink says, and nobody else."""
+    for lease in work.ledger.leases.values():
+        if lease.attempt is not None and (held := lease.leased & rows):
+            yield lease, held
 
 
 def purge(work: UnitOfWork, command: Purge) -> Purged:

@@ -17,9 +17,9 @@ from spark_queue.core.deciding.isolation import confirm, failed_alone, is_suspec
 from spark_queue.core.deciding.removal import aged, remove, remove_aged
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
-from spark_queue.core.records import Kind, Outcome, Ranges, Removal, Return
+from spark_queue.core.records import Kind, Outcome, Ranges, Removal, Return, Staged
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.lease import Lease, Staged
+from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, nearest
 
@@ -132,7 +132,13 @@ def settle_early(work: UnitOfWork, lease: Lease) -> None:
 
 
 def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bool = False) -> None:
-    """Give back what a lease still holds; staged `expire` and `cancel` hold, staged `acknowledge` is dropped (DESIGN 7)."""
+    """Give back what a lease still holds; staged `expire` and `cancel` hold, staged `acknowledge` is dropped (DESIGN 7).
+
+    What has landed in a sink is settled, as its proof would.
+    """
+    if lease.has_landed:
+        settle_landed(work, lease)
+        return
     apply_staged(work, lease, lease.leased, but=Outcome.ACKNOWLEDGE)
     rows = lease.leased.copy()
     if not rows:
@@ -142,6 +148,12 @@ def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bo
         give_back_failed(work, lease, rows, reason)
     else:
         give_back(work, rows, reason, lease=lease, undelivered=undelivered)
+
+
+def settle_landed(work: UnitOfWork, lease: Lease) -> None:
+    """Settle what a lease holds as it was prepared for its sink, in which the rest of it stands (R127)."""
+    apply_staged(work, lease, lease.leased)
+    acknowledge(work, lease.leased.copy(), lease=lease)
 
 
 def apply_staged(work: UnitOfWork, lease: Lease, within: BitMap64, *, but: Outcome | None = None) -> None:
@@ -207,6 +219,12 @@ def give_back(
 
 
 def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
+    if lease.is_in_doubt:
+        # Whether its messages stand in the sink, whoever decides about it says.
+        return
+    if lease.has_landed:
+        settle_landed(work, lease)
+        return
     if lease.is_barrier:
         receive(work, lease)
         return

@@ -5,7 +5,7 @@ What has to be looked at: queues that changed, and those on which something is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum, auto
 from heapq import heappop, heappush
 
@@ -19,7 +19,9 @@ from spark_queue.core.deciding.removal import remove_aged
 from spark_queue.core.deciding.settlement import end_lease
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Return
+from spark_queue.core.state.attempt import in_doubt
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import first_aging_ms
@@ -120,7 +122,7 @@ def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
     reign_began_at_ms : int
         Nobody is forgotten for silence before it, since an idle poll leaves no record.
     """
-    for lease in [each for each in work.ledger.leases.values() if work.ledger.outstanding(each) and each.due_at_ms <= work.now_ms]:
+    for lease in [each for each in _ending(work.ledger) if each.due_at_ms <= work.now_ms]:
         if lease.leased:
             end_lease(work, lease, Return.LEASE_EXPIRED)
         else:
@@ -129,8 +131,14 @@ def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
     work.shares.drop_lapsed(work.ledger, work.now_ms)
     for subscription in list(work.ledger.subscriptions.values()):
         heard = max(work.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
-        if work.now_ms - heard > work.ledger.definition.subscription_retention_ms:
+        is_forgotten = work.now_ms - heard > work.ledger.definition.subscription_retention_ms
+        if is_forgotten and not any(in_doubt(work.ledger, subscription.name)):
             end_subscription(work, subscription, reason="retention")
+
+
+def _ending(ledger: QueueLedger) -> Iterator[Lease]:
+    """Yield the leases that end once they are due; what is in doubt waits until somebody has decided about it (R123)."""
+    return (lease for lease in ledger.leases.values() if ledger.outstanding(lease) and not lease.is_in_doubt)
 
 
 def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
@@ -141,7 +149,7 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     ticked_at_ms : int
         When `tick` last did what was due: what still waits since then waits for something else.
     """
-    times = [lease.due_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
+    times = [lease.due_at_ms for lease in _ending(ledger)]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
     alarms = [each.alarm for each in ledger.subscriptions.values() if each.alarm is not None]
     times.extend(each.probe_at_ms for each in alarms if each.probe_at_ms is not None and each.probe_at_ms > ticked_at_ms)

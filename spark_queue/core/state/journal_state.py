@@ -16,6 +16,7 @@ from spark_queue.core.message_files.segment import EntryTraits, Foresight, Lette
 from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
 from spark_queue.core.state import folds
 from spark_queue.core.state.alarm import QueueGuard, describe, is_doubt, set_aside
+from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.folds import journal
 from spark_queue.core.state.lease import DoneRequests
 from spark_queue.core.state.ledger import QueueLedger, fill
@@ -58,8 +59,9 @@ class JournalState:
         self._prepared: dict[tuple[str, str], BitMap64] = {}
         #: What the log that is being folded says further on.
         self.foresight = Foresight()
-        #: Where the lease numbers of dropped queues go on.
+        #: Where the numbers of leases and attempts of dropped queues go on.
         self.lease_numbers: dict[str, int] = {}
+        self.attempts: dict[str, dict[str, AttemptNumbers]] = {}
         self._requests = DoneRequests()
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}

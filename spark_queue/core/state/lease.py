@@ -14,8 +14,9 @@ from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.bitmaps.priority import Priorities
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.message_files.segment import EntryTraits
-from spark_queue.core.records import Incarnation, Kind, Record
+from spark_queue.core.records import Incarnation, Kind, Record, Staged
 from spark_queue.core.state.alarm import Alarm, Suspect
+from spark_queue.core.state.attempt import Attempt
 
 #: How long a request is known at least, in milliseconds: its caller asks again for a minute at most.
 _KEPT_MS = 120_000
@@ -54,10 +55,6 @@ class DoneRequests:
             self._earlier, self._newest, self._newest_since_ms = self._newest, {}, record.at_ms
         messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
         self._newest[request] = self._newest.get(request, 0) + messages
-
-
-#: What a batch said of some rows before its proof: outcome, due time of a retry in milliseconds, error text.
-Staged = tuple[str, int | None, str | None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,6 +101,20 @@ class Lease:
     gives_back: bool = False
     #: Runs in a row that ended without any report.
     vanished_runs: int = 0
+    #: What its batch is to be in a sink, or is there by now.
+    attempt: Attempt | None = None
+    #: The newest attempt of its batch that was fenced: the run that prepared it is over.
+    fenced: Attempt | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether nobody knows if its batch stands in the sink: nothing may become of its messages (R123)."""
+        return self.attempt is not None and not self.attempt.landed
+
+    @property
+    def has_landed(self) -> bool:
+        """Whether its batch stands in the sink: whatever its end is, its messages are settled as prepared (R127)."""
+        return self.attempt is not None and self.attempt.landed
 
     @property
     def succeeded(self) -> bool:

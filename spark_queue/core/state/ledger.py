@@ -15,6 +15,7 @@ from spark_queue.core.bitmaps.ranges import below, oldest
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, TraitRequest
 from spark_queue.core.state.alarm import Alarm, Suspect
+from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.dead_letter import DeadLetterIndex
 from spark_queue.core.state.lease import Lease, Selection, Subscription
 from spark_queue.core.state.lifecycle import ACTIVE, LEFT, OWNED_HERE, TRANSITIONS, Event, State
@@ -56,6 +57,8 @@ class QueueLedger:
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.next_lease = 1
+        #: By name of a subscription, whichever had it.
+        self.attempts: dict[str, AttemptNumbers] = {}
         self.delivered = Counts()
         self.cancelled = Counts()
         #: How often messages failed alone; one that did is tried only alone from then on.
@@ -238,8 +241,9 @@ class QueueLedger:
 
     def forget_leases(self, subscription: str) -> None:
         """Forget the leases of a subscription that hold nothing."""
-        for number in [lease.number for lease in self.leases.values() if lease.subscription == subscription and not lease.leased]:
-            del self.leases[number]
+        for lease in list(self.leases.values()):
+            if lease.subscription == subscription and not (lease.leased or lease.is_in_doubt):
+                del self.leases[lease.number]
 
     def forget_batches(self) -> None:
         """Forget the barriers that were released and not received, and which messages failed: the queue begins anew."""

@@ -53,7 +53,8 @@ def applied(state: JournalState, record: Record) -> None:
             if before.source_of(queue.name) != state.definitions.source_of(queue.name):
                 old.forget_letters()
     for name in [name for name in state.queues if name not in state.definitions.queues]:
-        state.lease_numbers[name] = state.queues.pop(name).next_lease
+        dropped = state.queues.pop(name)
+        state.lease_numbers[name], state.attempts[name] = dropped.next_lease, dropped.attempts
     replicate(state)
     pull_from_the_start(state, before)
     _enter_past(state, fresh, record.detail.get("barriers", {}))
@@ -73,8 +74,9 @@ def _begun(state: JournalState, queue: QueueDefinition, old: QueueLedger | None,
     ledger = QueueLedger(queue, start=start)
     ledger.retired = state.foresight.retired(queue.message_type)
     ledger.next_lease = state.lease_numbers.get(queue.name, 1)
+    ledger.attempts = state.attempts.get(queue.name, {})
     if old is not None:
-        ledger.next_lease = old.next_lease
+        ledger.next_lease, ledger.attempts = old.next_lease, old.attempts
         ledger.subscriptions = old.subscriptions
         ledger.paused = old.paused
         # Of a queue of another message type the others could not be evaluated.

@@ -2,7 +2,7 @@
 
 What records about barriers change in a queue's ledger.
 What records about returned, removed and dead messages change in a queue's ledger.
-What records about leases change in a queue's ledger.
+What records about leases and their attempts change in a queue's ledger.
 What records about pauses change in a queue's ledger.
 What records about subscriptions change in a queue's ledger.
 What records about expressions change in a queue's ledger.
@@ -26,6 +26,7 @@ from spark_queue.core.records import (
     UnpauseReason,
 )
 from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, PROBE_BACKOFF, Alarm, Suspect
+from spark_queue.core.state.attempt import AttemptNumbers, attempt_of, begun
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
@@ -232,6 +233,36 @@ def renewed(ledger: QueueLedger, record: Record) -> None:
     """Extend a lease."""
     ledger.leases[int(record.lease or 0)].due_at_ms = int(record.due_at_ms or 0)
     seen(ledger, record)
+
+
+def prepared(ledger: QueueLedger, record: Record) -> None:
+    """Let a lease be in doubt: its batch may come to stand in a sink from now on."""
+    lease = ledger.leases[int(record.lease or 0)]
+    lease.attempt = begun(record, lease.incarnation)
+    numbers = ledger.attempts.setdefault(lease.subscription, AttemptNumbers())
+    numbers.last = lease.attempt.number
+    seen(ledger, record)
+
+
+def landed(ledger: QueueLedger, record: Record) -> None:
+    """Let the batch of a lease stand in its sink: from now on what was prepared is what becomes of its messages."""
+    lease = ledger.leases[int(record.lease or 0)]
+    attempt = attempt_of(lease)
+    attempt.landed, attempt.error = True, None
+    lease.staged, lease.failure, lease.gives_back = attempt.exceptions, None, False
+
+
+def fenced(ledger: QueueLedger, record: Record) -> None:
+    """Let a lease be an ordinary one again: its batch stands in no sink and never will."""
+    lease = ledger.leases[int(record.lease or 0)]
+    attempt = attempt_of(lease)
+    ledger.attempts[lease.subscription].fenced.add(attempt.number)
+    lease.fenced, lease.attempt = attempt, None
+
+
+def sink_unreadable(ledger: QueueLedger, record: Record) -> None:
+    """Note why nobody could decide about an attempt."""
+    attempt_of(ledger.leases[int(record.lease or 0)]).error = record.detail["error"]
 
 
 def claimed(ledger: QueueLedger, record: Record) -> None:

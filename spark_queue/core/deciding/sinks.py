@@ -1,0 +1,143 @@
+"""Appending to a sink: an attempt is prepared, and then known to have landed or to be fenced (R123 to R127, DESIGN 19).
+
+Nobody here sees a sink. Whoever sees it decides by what stands there, and says so; this side keeps what is in doubt from
+everybody until then, and draws a number only once nothing earlier is in doubt.
+"""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.commands import AttemptCommand, Fenced, FindAttempts, Landed, Prepare, SinkUnreadable
+from spark_queue.core.deciding.delivery import lease_of_run, no_sink, refuse_fenced, refuse_unsuited, resumable, resume, stale_run
+from spark_queue.core.deciding.settlement import ERROR_TEXT_LIMIT, Said, check_outcomes, read_outcome, settle_landed
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.records import Kind, Outcome
+from spark_queue.core.replies import Attempts, Done, Prepared
+from spark_queue.core.state.attempt import AttemptNumbers, attempt_of, exceptions_told, fenced_refusal, in_doubt, refusal, told
+from spark_queue.core.state.lease import Lease
+from spark_queue.errors import CallerError, LeaseError
+
+#: Longest name and id of a table, in characters.
+TABLE_TEXT_LIMIT = 4_000
+
+#: Above every version of a transaction id that is ours: such numbers travel as JSON.
+_VERSION_LIMIT = 2**53
+
+
+def prepare(work: UnitOfWork, command: Prepare) -> Prepared:
+    """Draw the number of an attempt, and keep its messages for it alone (R123, R124).
+
+    Granted to the current run whose messages are all still its own, or came back and are nobody's: those are leased again.
+    """
+    subscription = work.subscription(command.subscription)
+    refuse_unsuited(work, subscription)
+    lease = lease_of_run(work, subscription, command.run)
+    if lease is None or lease.is_barrier or not lease.rows:
+        raise no_sink(work, "its batch has no messages to acknowledge.", "Append only where the run is told so.")
+    attempt = lease.attempt
+    if attempt is not None and command.request and attempt.request == command.request and not attempt.landed:
+        # The reply was lost.
+        return Prepared(attempt=attempt.number)
+    refuse_fenced(work, lease, command.run)
+    if lease.has_landed:
+        raise refusal(work.ledger, lease, "appending its messages again")
+    for other in in_doubt(work.ledger, lease.subscription):
+        raise refusal(work.ledger, other, "another attempt")
+    if lease.incarnation != command.run.incarnation:
+        raise stale_run(work, command.run, lease.subscription, "the newer reader has not asked for its rows yet")
+    exceptions = _exceptions(work, lease, command)
+    _take_back(work, lease)
+    numbers = work.ledger.attempts.get(lease.subscription, AttemptNumbers())
+    # A journal that was put back from a backup never uses a number that the table has seen.
+    number = max(numbers.last + 1, command.transaction_version // 2 + 1)
+    detail = {"attempt": number, "table": command.table, "table_id": command.table_id, "exceptions": exceptions_told(exceptions)}
+    work.emit(Kind.PREPARED, lease.rows, of=lease, detail=detail)
+    return Prepared(attempt=number)
+
+
+def landed(work: UnitOfWork, command: Landed) -> Done:
+    """Note that an attempt stands in its sink (R127)."""
+    lease = _undecided(work, command)
+    if lease is None:
+        if command.attempt in work.ledger.attempts[command.subscription].fenced:
+            raise fenced_refusal(work.ledger, command.subscription, command.attempt)
+        return Done()
+    attempt = attempt_of(lease)
+    left_out = (rows for (outcome, _, _), rows in attempt.exceptions.items() if outcome != Outcome.ACKNOWLEDGE)
+    there = lease.rows - BitMap64.union(BitMap64(), *left_out)
+    known = {} if command.table_version is None else {"version": command.table_version}
+    work.emit(Kind.LANDED, there, of=lease, detail=_decided(lease, command) | known)
+    if lease.proven:
+        settle_landed(work, lease)
+    return Done()
+
+
+def fenced(work: UnitOfWork, command: Fenced) -> Done:
+    """Note that an attempt never stands in its sink: its lease is an ordinary one again (R128)."""
+    lease = _undecided(work, command)
+    if lease is not None:
+        work.emit(Kind.FENCED, lease.rows, of=lease, detail=_decided(lease, command))
+    elif command.attempt not in work.ledger.attempts[command.subscription].fenced:
+        facts = {"attempt": command.attempt, "subscription": command.subscription, "queue": command.queue}
+        raise LeaseError("SINK_LANDED", table="its sink", what="fencing it", **facts)
+    return Done()
+
+
+def sink_unreadable(work: UnitOfWork, command: SinkUnreadable) -> Done:
+    """Note why nobody can decide about an attempt; of one that is decided by now nothing is noted."""
+    for lease in in_doubt(work.ledger, command.subscription):
+        attempt, error = attempt_of(lease), command.error[:ERROR_TEXT_LIMIT]
+        if (attempt.number, attempt.error) != (command.attempt, error) and attempt.number == command.attempt:
+            work.emit(Kind.SINK_UNREADABLE, of=lease, detail={"attempt": attempt.number, "error": error})
+    return Done()
+
+
+def find_attempts(work: UnitOfWork, command: FindAttempts) -> Attempts:
+    """Name the attempts that are in doubt; changes nothing."""
+    return Attempts(attempts=tuple(told(lease) for lease in in_doubt(work.ledger, command.subscription)))
+
+
+def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[Said]:
+    """Return what is said of messages that are not in the commit; what goes back with one of them must not be in it either."""
+    texts = (command.table, command.table_id)
+    if not all(0 < len(text) <= TABLE_TEXT_LIMIT for text in texts) or not -1 <= command.transaction_version < _VERSION_LIMIT:
+        raise no_sink(work, "its name, its id, or the version of the transaction id there cannot be kept.", "Name it as it is.")
+    given = [read_outcome(work, each) for each in command.outcomes]
+    check_outcomes(work, given, lease.rows, "are not in the batch")
+    if work.ledger.definition.order_key is not None:
+        cancelled = BitMap64.union(BitMap64(), *(rows for said, rows in given if said[0] == Outcome.CANCEL))
+        left_out = BitMap64.union(BitMap64(), *(rows for said, rows in given if said[0] != Outcome.ACKNOWLEDGE))
+        behind = work.ledger.selection.order_keys.followers(cancelled, lease.rows) - left_out
+        if behind:
+            reason = f"bookmark {behind.min()} goes back with a cancelled message of its key that stands before it."
+            next_step = "Leave it out of what is appended, and cancel it, too."
+            raise CallerError("OUTCOME_INVALID", queue=work.ledger.definition.name, reason=reason, next_step=next_step)
+    return given
+
+
+def _take_back(work: UnitOfWork, lease: Lease) -> None:
+    """Lease again what came back from a run's batch and is nobody's; refuse where it does not have all of its messages any more."""
+    found = resumable(work, lease)
+    lost = lease.rows - found
+    if lost:
+        facts = {"subscription": lease.subscription, "queue": work.ledger.definition.name, "count": len(lost)}
+        raise LeaseError("SINK_ROWS_LOST", bookmark=lost.min(), **facts)
+    if found != lease.leased:
+        resume(work, lease, lease.incarnation, found, call=0, counted=False, vanished_runs=lease.vanished_runs)
+
+
+def _undecided(work: UnitOfWork, command: AttemptCommand) -> Lease | None:
+    """Return the lease of an attempt that is in doubt; None for one that was decided about."""
+    for lease in in_doubt(work.ledger, command.subscription):
+        if attempt_of(lease).number == command.attempt:
+            return lease
+    last = work.ledger.attempts.get(command.subscription, AttemptNumbers()).last
+    if not 0 < command.attempt <= last:
+        facts = {"attempt": command.attempt, "subscription": command.subscription, "queue": command.queue, "last": last}
+        raise CallerError("UNKNOWN_ATTEMPT", **facts)
+    return None
+
+
+def _decided(lease: Lease, command: AttemptCommand) -> dict[str, object]:
+    return {"attempt": command.attempt, "table": attempt_of(lease).table} | ({"forced": True} if command.forced else {})
