@@ -236,6 +236,11 @@ JOURNAL: dict[str, str] = {
         "is there. If the site is lost, choose one survivor, move the clients there, and let it take over: `sparkq "
         "proxied-transfer` (R112)."
     ),
+    "SINK_UNREADABLE": (
+        "Sink '{table}' cannot be read, so nobody can tell whether attempt {attempt} of subscription '{subscription}' of queue "
+        "'{queue}' stands there: {reason} Its messages wait. Make the table readable: the next batch then decides, or `sparkq "
+        "decide`. Where it is gone for good, say what became of it: `sparkq decide` with --landed or --fenced, and --force."
+    ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
     "JOURNAL_MISMATCH": (

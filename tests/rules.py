@@ -139,6 +139,11 @@ RULES: Mapping[int, str] = {
     120: "the state of a queue can be written out",
     121: "the log can be read as a table",
     122: "a fault sets its queue aside, loses nothing of it, and reaches no other; it can be revived",
+    123: "a batch and its acknowledgement are one commit of the sink; until that is known, nothing becomes of its messages",
+    124: "an attempt needs a current run and all of its messages; one at a time, with numbers that rise for ever",
+    125: "what is in doubt is decided by who reads the table; the first word counts, what nobody can read is an alarm",
+    126: "what has landed is settled as prepared, whatever ends the lease, and read again until the proof",
+    127: "what is fenced stands nowhere: its lease is an ordinary one, and its run is over",
 }
 
 _NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")

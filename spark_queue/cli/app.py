@@ -14,6 +14,7 @@ from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOpt
 from spark_queue.cli.definitions import (
     apply,
     dead_letters,
+    decide,
     init,
     pause,
     proxied_transfer,
@@ -81,7 +82,7 @@ def doctor(
 
 
 for verb in (
-    *(pause, unpause, purge, settle, redrive, unsubscribe, revive, proxied_transfer),
+    *(pause, unpause, purge, settle, redrive, unsubscribe, decide, revive, proxied_transfer),
     *(init, apply, options, publish, status, peek, explain, dead_letters, log),
     *(metrics, dashboard, verify, serve, stop, restored, doctor),
 ):

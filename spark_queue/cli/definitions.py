@@ -217,6 +217,44 @@ def unsubscribe(
     show({"queue": queue, "subscription": subscription}, text, as_json=json)
 
 
+def decide(
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    subscription: Annotated[str | None, typer.Option(metavar="NAME", help="Only the one of this subscription.")] = None,
+    landed: Annotated[bool, typer.Option("--landed", help="With --force: they stand in their sink.")] = False,
+    fenced: Annotated[bool, typer.Option("--fenced", help="With --force: they do not, and never will.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Decide without a look at the sink, where that is gone for good.")] = False,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show the batches of which nobody knows whether they stand in their sink, or say by force what became of them."""
+    target = open_target(journal, storage, coordinator, token_file).queue(queue)
+    if landed and fenced:
+        raise bad_argument("--landed", "with --fenced", "one of the two")
+    if force != (landed or fenced):
+        raise bad_argument("--force", "given" if force else "missing", "given with --landed or --fenced, and these with it")
+    found = target.attempts_in_doubt(subscription)
+    rows = [
+        {"subscription": each.subscription, "attempt": each.attempt, "table": each.table, "lease": each.lease,
+         "prepared": to_text(each.prepared_at_ms), "lease_ends": to_text(each.due_at_ms), "error": each.error} for each in found
+    ]  # fmt: skip
+    for each in found if force else ():
+        target.decide(each, landed=landed)
+    if json:
+        show_json({"queue": queue, "decided": force, "attempts": rows})
+    elif not rows:
+        say(f"Queue '{queue}': nothing is in doubt.")
+    elif force:
+        done = "are settled as prepared" if landed else "come again once their lease is over"
+        say(f"Queue '{queue}': {len(rows)} decided; their messages {done}.")
+    else:
+        draw(table(rows, list(rows[0])))
+        say("The next run of each stream decides. Where its table is gone for good: --landed or --fenced, with --force.")
+
+
 def settle(
     journal: JournalPath,
     queue: QueueName,

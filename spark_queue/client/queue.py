@@ -300,6 +300,21 @@ class Queue:
         """
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
+    def attempts_in_doubt(self, subscription: str | None = None) -> tuple[replies.AttemptTold, ...]:
+        """Return the batches of which nobody knows whether they stand in their sink, or those of one subscription (R123)."""
+        return cast(replies.Attempts, self._ask(commands.FindAttempts(queue=self.name, subscription=subscription))).attempts
+
+    def decide(self, attempt: replies.AttemptTold, *, landed: bool) -> None:
+        """Say of a batch, without a look at its sink, that it stands there, or that it does not and never will (R125).
+
+        Raises
+        ------
+        LeaseError
+            SINK_LANDED or SINK_FENCED where the contrary is known by now.
+        """
+        kind = commands.Landed if landed else commands.Fenced
+        self._ask(kind(queue=self.name, subscription=attempt.subscription, attempt=attempt.attempt, forced=True))
+
     def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, endpoint = self.journal.store, self.journal.endpoint
         if dry_run:

@@ -160,7 +160,7 @@ class Prepare(SubscriptionCommand, frozen=True, kw_only=True):
 
 
 class AttemptCommand(SubscriptionCommand, frozen=True, kw_only=True):
-    """Base of what is said of an attempt to append to a sink, by the wrapper that made it or by who decides about it (R126)."""
+    """Base of what is said of an attempt to append to a sink, by the wrapper that made it or by who decides about it (R125)."""
 
     attempt: int
     #: Whether somebody says so who could not read the sink.

@@ -59,6 +59,9 @@ class QueueStatus:
     #: again, and which subscription's it is: one that hangs may well renew its lease. None when no batch runs.
     longest_batch_seconds: float | None = None
     longest_batch_subscription: str | None = None
+    #: Attempts to append to a sink of which nobody knows whether they landed, and how long ago the oldest was prepared, in seconds.
+    attempts_in_doubt: int = 0
+    age_of_oldest_attempt: float | None = None
     #: Of a queue that other instances have, too: messages in it that this instance owns, and that another does; messages that came
     #: by transfers, that went, and that were claimed since their owner could not be reached (R119); whether that is allowed (R108).
     owned: int = 0

@@ -60,6 +60,19 @@ def _renewed(record: Record) -> str:
     return f"{who} lease {record.lease} until {to_text(record.due_at_ms)}"
 
 
+def _attempt(record: Record) -> str:
+    return f"attempt {record.detail['attempt']} of '{record.subscription}'"
+
+
+def _forced(record: Record) -> str:
+    return ", as somebody said who could not read it" if record.detail.get("forced") else ""
+
+
+def _landed(record: Record) -> str:
+    version = f", version {record.detail['version']}" if "version" in record.detail else ""
+    return f"went into '{record.detail['table']}'{version}, by {_attempt(record)}{_forced(record)}"
+
+
 def _outcomes(record: Record) -> str:
     if record.reason == RUN_FAILED:
         return f"the batch of lease {record.lease} failed"
@@ -137,6 +150,10 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.RENEWED: _renewed,
     Kind.CLAIMED: lambda record: f"its rows were handed to '{record.subscription}'",
     Kind.LAPSED: lambda record: f"lease {record.lease} ran out: it fills the backlog of '{record.subscription}' no more",
+    Kind.PREPARED: lambda record: f"{_attempt(record)} to append its batch to '{record.detail['table']}' was prepared",
+    Kind.LANDED: _landed,
+    Kind.FENCED: lambda record: f"{_attempt(record)} was fenced{_forced(record)}: it stands not in '{record.detail['table']}'",
+    Kind.SINK_UNREADABLE: lambda record: f"nobody can tell whether {_attempt(record)} landed",
     Kind.OUTCOMES: _outcomes,
     Kind.PROVEN: lambda record: f"Spark committed the batch of lease {record.lease}",
     Kind.RETURNED: _returned,

@@ -36,6 +36,8 @@ FIGURES = {
     "longest_batch_seconds": "How long the batch that has been running for the longest has been running, in seconds, since its "
     "rows were given out. A consumer that hangs renews its lease, so this shows it.",
     "longest_batch_subscription": "The subscription whose batch that is.",
+    "attempts_in_doubt": "Batches of which nobody knows whether they stand in their sink; their messages wait until it is decided.",
+    "age_of_oldest_attempt": "How long ago the oldest of them was prepared, in seconds.",
     "owned": "Messages in the queue that this instance owns.",
     "remote": "Messages in the queue that another instance owns. They count in no other figure but `entered`.",
     "transferred_in": "Messages that other instances gave to this one.",

@@ -47,10 +47,15 @@ Steps that act
         As named; the lease is that of the checkpoint, unless given.
     ``pause Q``, ``unpause Q``
         By somebody's word.
-    ``start P [as RUN]``
-        fn begins; RUN names what it speaks for (`P`, unless given).
+    ``start P [as RUN] [sink]``
+        fn begins; RUN names what it speaks for (`P`, unless given). With `sink` it appends what it gives to one, and is told
+        whether to, and what is in doubt.
     ``end RUN [OUTCOME ROWS [after=5s] [error=…] , …] [failed=… [on_error=cancel]] [early]``
         fn ends, with outcomes acknowledge, cancel, expire, or with what it raised. `early` settles at once.
+    ``prepare RUN [into=TABLE] [version=n] [request=ID] [OUTCOME ROWS [after=5s] [error=…] , …]``
+        What it gave is about to be committed to a table, whose newest version of the transaction id is `version`.
+    ``landed Q/S n [version=n] [forced]``, ``fenced Q/S n [forced]``, ``unreadable Q/S n error=…``
+        Somebody has decided about attempt n of a subscription, or could not.
     ``prove RUN``
         The listener reports that Spark committed the run's batch.
     ``settle Q [lease=n] OUTCOME ROWS [after=5s] [error=…] [lease=n] , …``, ``settle Q where=FILTER OUTCOME [after=5s] [error=…]``
@@ -75,6 +80,8 @@ Steps that look
         Each of the messages was delivered and cancelled that often.
     ``lease Q n [held ROWS] [claim ROWS] [due=60s]``
         What a lease holds, and may still cover; when it ends, from now.
+    ``doubts Q [S n TABLE [ERROR] , …]``
+        All the attempts that are in doubt.
     ``barriers Q/S [ROWS] [deliveries=n]``, ``given_up Q n``
         The barriers that were released to a subscription and not received; how often the oldest was delivered. How many
         were given up.

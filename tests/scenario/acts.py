@@ -12,7 +12,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
-from spark_queue.core.replies import Settled
+from spark_queue.core.replies import Settled, SinkTold
 from spark_queue.core.state.letters import dead_letters
 from tests.scenario.attributes import number_or_text
 from tests.scenario.script import Words, compare, rows_text
@@ -151,9 +151,15 @@ def _start(world: World, words: Words) -> str:
     name = words.take()
     planner = world.planners[name]
     common: dict[str, Any] = {"queue": planner.queue, "subscription": planner.subscription}
-    started = world.decide(commands.StartRun(**common)).run
-    world.runs[words.take() if words.flag("as") else name] = {**common, "run": started}
-    return f"lease {started.lease}" if started.lease else "no lease"
+    started = world.decide(commands.StartRun(**common, sink=words.flag("sink")))
+    world.runs[words.take() if words.flag("as") else name] = {**common, "run": started.run}
+    answer = f"lease {started.run.lease}" if started.run.lease else "no lease"
+    return answer if started.sink is None else f"{answer}{_sink_text(started.sink)}"
+
+
+def _sink_text(told: SinkTold) -> str:
+    in_doubt = [each for each in (told.own, *told.others) if each is not None]
+    return "".join([" appends" if told.appends else "", *(f" in doubt {each.subscription} {each.attempt}" for each in in_doubt)])
 
 
 def _end(world: World, words: Words) -> str:
@@ -161,6 +167,37 @@ def _end(world: World, words: Words) -> str:
     error, cancel, early = words.option("failed"), words.option("on_error") == "cancel", words.flag("early")
     outcomes = _outcomes(words)
     world.decide(commands.EndRun(**run, outcomes=outcomes, error=error, cancel=cancel, settle=early))
+    return "done"
+
+
+def _prepare(world: World, words: Words) -> str:
+    run, table, version = world.runs[words.take()], words.option("into") or "booked", words.number("version", -1)
+    request, outcomes = words.option("request") or "", _outcomes(words)
+    prepared = world.decide(
+        commands.Prepare(
+            **run, request=request, table=table, table_id=f"id of {table}", transaction_version=version, outcomes=outcomes
+        )
+    )
+    return f"attempt {prepared.attempt}"
+
+
+def _landed(world: World, words: Words) -> str:
+    queue, subscription = _place(words)
+    version, forced, attempt = words.number("version", 7), words.flag("forced"), int(words.take())
+    world.decide(commands.Landed(queue=queue, subscription=subscription, attempt=attempt, forced=forced, table_version=version))
+    return "done"
+
+
+def _fenced(world: World, words: Words) -> str:
+    queue, subscription = _place(words)
+    world.decide(commands.Fenced(queue=queue, subscription=subscription, attempt=int(words.take()), forced=words.flag("forced")))
+    return "done"
+
+
+def _unreadable(world: World, words: Words) -> str:
+    (queue, subscription), error = _place(words), words.option("error") or ""
+    attempt = int(words.take())
+    world.decide(commands.SinkUnreadable(queue=queue, subscription=subscription, attempt=attempt, error=error))
     return "done"
 
 
@@ -270,6 +307,10 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "unpause": _unpause,
     "start": _start,
     "end": _end,
+    "prepare": _prepare,
+    "landed": _landed,
+    "fenced": _fenced,
+    "unreadable": _unreadable,
     "prove": _prove,
     "settle": _settle,
     "purge": _purge,

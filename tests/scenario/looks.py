@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.keys import parse_duration_ms
@@ -51,6 +52,14 @@ def _lease(world: World, words: Words) -> str:
     wanted = _rows_by_name(words, ["held", "claim"])
     compare(wanted.get("held", lease.leased), lease.leased, f"holds {rows_text(lease.leased)}")
     compare(wanted.get("claim", lease.recoverable), lease.recoverable, f"claims {rows_text(lease.recoverable)}")
+    return "so"
+
+
+def _doubts(world: World, words: Words) -> str:
+    found = world.decide(commands.FindAttempts(queue=words.take())).attempts
+    text = ", ".join(f"{each.subscription} {each.attempt} {each.table}{f' {each.error}' if each.error else ''}" for each in found)
+    wanted = ", ".join(" ".join(clause.rest()) for clause in words.clauses())
+    compare(text, wanted, f"are {text or 'none'}")
     return "so"
 
 
@@ -160,6 +169,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "state": _state,
     "counts": _counts,
     "lease": _lease,
+    "doubts": _doubts,
     "barriers": _barriers,
     "given_up": _given_up,
     "failed": _failed,

@@ -81,6 +81,11 @@ class Words:
             rows.add_range(int(first), int(last or first) + 1)
         return rows
 
+    def rest(self) -> list[str]:
+        """Take everything that is left."""
+        words, self._words = self._words, []
+        return words
+
     def clauses(self) -> Iterator[Words]:
         """Take everything that is left, in the parts that commas separate."""
         part: list[str] = []

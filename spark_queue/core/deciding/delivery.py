@@ -236,7 +236,7 @@ def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> 
     if _is_handed_over_once(work, lease):
         return _hand_over(work, lease, session, call=call)
     own = lease.incarnation == session.incarnation
-    # What has landed is read again as it was, also once it has left the queue, and is no delivery any more (R127).
+    # What has landed is read again as it was, also once it has left the queue, and is no delivery any more (R126).
     is_whole = lease.is_barrier or lease.has_landed or len(lease.leased) == len(lease.rows)
     own = own or lease.has_landed
     if not (own and (session.asked == lease.number or is_whole)):
@@ -426,7 +426,7 @@ def refuse_fenced(work: UnitOfWork, lease: Lease, run: Run) -> None:
 
 
 def _sink_told(work: UnitOfWork, subscription: Subscription, lease: Lease | None) -> SinkTold:
-    """Return what a run has to know that appends: what is in doubt, as far as it may decide about it (R125, R126)."""
+    """Return what a run has to know that appends: what is in doubt, as far as it may decide about it (R125)."""
     others = (
         told(each)
         for each in in_doubt(work.ledger)
@@ -475,6 +475,7 @@ def prove_run(work: UnitOfWork, command: Prove) -> Done:
     if command.run.lease >= subscription.lease and newest is not None and not newest.proven:
         lease = lease_of_run(work, subscription, command.run)
         if lease is not None:
+            refuse_fenced(work, lease, command.run)
             prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
     return Done()
 

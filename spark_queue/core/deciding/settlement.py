@@ -151,7 +151,7 @@ def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bo
 
 
 def settle_landed(work: UnitOfWork, lease: Lease) -> None:
-    """Settle what a lease holds as it was prepared for its sink, in which the rest of it stands (R127)."""
+    """Settle what a lease holds as it was prepared for its sink, in which the rest of it stands (R126)."""
     apply_staged(work, lease, lease.leased)
     acknowledge(work, lease.leased.copy(), lease=lease)
 
@@ -219,8 +219,8 @@ def give_back(
 
 
 def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
-    if lease.is_in_doubt:
-        # Whether its messages stand in the sink, whoever decides about it says.
+    if lease.is_in_doubt or lease.is_fenced:
+        # Spark's commit does not tell whether they stand in the sink: whoever decides does.
         return
     if lease.has_landed:
         settle_landed(work, lease)

@@ -57,7 +57,7 @@ def prepare(work: UnitOfWork, command: Prepare) -> Prepared:
 
 
 def landed(work: UnitOfWork, command: Landed) -> Done:
-    """Note that an attempt stands in its sink (R127)."""
+    """Note that an attempt stands in its sink (R126)."""
     lease = _undecided(work, command)
     if lease is None:
         if command.attempt in work.ledger.attempts[command.subscription].fenced:
@@ -74,7 +74,7 @@ def landed(work: UnitOfWork, command: Landed) -> Done:
 
 
 def fenced(work: UnitOfWork, command: Fenced) -> Done:
-    """Note that an attempt never stands in its sink: its lease is an ordinary one again (R128)."""
+    """Note that an attempt never stands in its sink: its lease is an ordinary one again (R127)."""
     lease = _undecided(work, command)
     if lease is not None:
         work.emit(Kind.FENCED, lease.rows, of=lease, detail=_decided(lease, command))

@@ -113,8 +113,13 @@ class Lease:
 
     @property
     def has_landed(self) -> bool:
-        """Whether its batch stands in the sink: whatever its end is, its messages are settled as prepared (R127)."""
+        """Whether its batch stands in the sink: whatever its end is, its messages are settled as prepared (R126)."""
         return self.attempt is not None and self.attempt.landed
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the run that reads it now was fenced: whatever Spark commits, its messages stand in no sink (R127)."""
+        return self.fenced is not None and self.fenced.incarnation == self.incarnation
 
     @property
     def succeeded(self) -> bool:

@@ -18,11 +18,13 @@ from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import Kind, Record, Removal, Return, refuse_unknown
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, Alarm
+from spark_queue.core.state.attempt import attempt_of, in_doubt
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
+from spark_queue.errors import JournalError
 
 
 def oldest_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64]) -> int | None:
@@ -124,6 +126,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
     due = len(ledger.due(now_ms))
     granted = [lease.granted_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
     longest = min(_running(ledger, now_ms), key=lambda lease: lease.begun_at_ms, default=None)
+    prepared = [attempt_of(lease).prepared_at_ms for lease in in_doubt(ledger)]
     removed = ledger.removed_counts
     acknowledged = removed[Removal.ACKNOWLEDGED] + removed[Removal.DELIVERED]
     return QueueStatus(
@@ -155,6 +158,8 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         foreign_files=message_type.foreign_files,
         longest_batch_seconds=None if longest is None else _age_s(longest.begun_at_ms, now_ms),
         longest_batch_subscription=None if longest is None else longest.subscription,
+        attempts_in_doubt=len(prepared),
+        age_of_oldest_attempt=_age_s(min(prepared, default=None), now_ms),
         **_of_instances(ledger),
     )
 
@@ -191,7 +196,21 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
         found["messages that fail alone"] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
     if ledger.clash is not None and not ledger.clashing.issubset(ledger.rows[State.REMOVED]):
         found["numbers that a publisher used twice"] = ledger.clash
-    return found | _of_peers(state, ledger.definition.name)
+    return found | _of_sinks(ledger) | _of_peers(state, ledger.definition.name)
+
+
+def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
+    """Return an alarm for each attempt about which nobody could decide (R125)."""
+    found = {}
+    for lease in in_doubt(ledger):
+        attempt, facts = attempt_of(lease), {"subscription": lease.subscription, "queue": ledger.definition.name}
+        if attempt.error is not None:
+            facts |= {"table": attempt.table, "reason": attempt.error}
+            text = str(JournalError("SINK_UNREADABLE", attempt=attempt.number, **facts))
+            found[f"the sink of subscription '{lease.subscription}'"] = Alarm(
+                error=text.removesuffix("."), since_ms=attempt.prepared_at_ms
+            )
+    return found
 
 
 def _of_peers(state: JournalState, queue: str) -> dict[str, Alarm]:

@@ -126,6 +126,29 @@ def test_unsubscribe_names_the_subscription(sparkq: Terminal, asked: Asked, jour
     assert sparkq("unsubscribe", journal.path, "WORK").code == 2
 
 
+def test_decide_shows_what_is_in_doubt_and_decides_by_force_only(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    """R125."""
+    attempt = replies.AttemptTold(
+        subscription="east", attempt=4, table="lake/booked", table_id="t", lease=7, prepared_at_ms=0, due_at_ms=60_000, error="gone"
+    )
+    asked.replies = {commands.FindAttempts: replies.Attempts(attempts=(attempt,))}
+    verb = ("decide", journal.path, "WORK")
+    said = sparkq(*verb).out
+    assert all(part in said for part in ("east", "lake/booked", "gone", "The next run of each stream decides."))
+    for wrong in (("--landed",), ("--fenced",), ("--force",), ("--landed", "--fenced", "--force")):
+        assert "BAD_VALUE" in sparkq(*verb, *wrong).err
+    assert asked.requests == [commands.FindAttempts(queue="WORK")]
+    assert "1 decided; their messages are settled as prepared" in sparkq(*verb, "--landed", "--force").out
+    assert "1 decided; their messages come again" in sparkq(*verb, "--fenced", "--force", "--subscription", "east").out
+    known: dict[str, Any] = {"queue": "WORK", "subscription": "east", "attempt": 4, "forced": True}
+    decided = [each for each in asked.requests if not isinstance(each, commands.FindAttempts)]
+    assert decided == [commands.Landed(**known), commands.Fenced(**known)]
+    found = sparkq(*verb, "--json").json
+    assert (found["decided"], found["attempts"][0]["lease_ends"]) == (False, "1970-01-01T00:01:00+00:00")
+    asked.replies = {commands.FindAttempts: replies.Attempts(attempts=())}
+    assert sparkq(*verb).out == "Queue 'WORK': nothing is in doubt.\n"
+
+
 def test_revive_takes_a_queue_back_in(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
     """R122."""
     assert "'WORK' is back" in sparkq("revive", journal.path, "WORK").out

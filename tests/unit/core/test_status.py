@@ -92,3 +92,17 @@ def test_what_leases_gave_back_at_their_end_is_counted() -> None:
     assert status(scenario, "Q").expired_leases == 2
     scenario.run("planner r Q/t\nnext r limit=3\nrows r\ntick 61s")
     assert status(scenario, "Q").expired_leases == 5
+
+
+def test_attempts_in_doubt_are_counted_with_their_age_and_one_that_nobody_can_read_is_an_alarm() -> None:
+    """R119, R125."""
+    scenario = Scenario()
+    scenario.run(DEFINITIONS + "publish T 0..5\nplanner p Q/s\nnext p limit=2\nrows p\nstart p sink\nprepare p into=booked")
+    scenario.run("wait 9s\nplanner r Q/t\nnext r limit=1\nrows r\nstart r sink\nprepare r\nwait 1s")
+    found = status(scenario, "Q")
+    assert (found.attempts_in_doubt, found.age_of_oldest_attempt, found.alarm) == (2, 10.0, None)
+    scenario.run("unreadable Q/s 1 error='the table is gone.'")
+    assert "Sink 'booked' cannot be read, so nobody can tell whether attempt 1" in str(status(scenario, "Q").alarm)
+    scenario.run("landed Q/s 1")
+    found = status(scenario, "Q")
+    assert (found.attempts_in_doubt, found.age_of_oldest_attempt, found.alarm) == (1, 1.0, None)

@@ -10,6 +10,7 @@ from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.views.event_texts import event_text
 
 LEASE = {"subscription": "s", "lease": 3, "ranges": ((0, 2), (5, 6)), "due_at_ms": 60_000}
+ATTEMPT = {"attempt": 4, "table": "lake/booked"}
 COUNTED = {"deliveries": 2, "cancels": 1}
 
 
@@ -42,6 +43,11 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.REDRIVEN, {"queue": "Q"}, "redriven: in queue 'Q'"),
         (Kind.CLAIMED, LEASE, "its rows were handed to 's'"),
         (Kind.LAPSED, LEASE, "lease 3 ran out"),
+        (Kind.PREPARED, {**LEASE, "detail": ATTEMPT}, "attempt 4 of 's' to append its batch to 'lake/booked' was prepared"),
+        (Kind.LANDED, {**LEASE, "detail": {**ATTEMPT, "version": 9}}, "went into 'lake/booked', version 9, by attempt 4 of 's'"),
+        (Kind.LANDED, {**LEASE, "detail": {**ATTEMPT, "forced": True}}, "by attempt 4 of 's', as somebody said who could not read"),
+        (Kind.FENCED, {**LEASE, "detail": ATTEMPT}, "attempt 4 of 's' was fenced: it stands not in 'lake/booked'"),
+        (Kind.SINK_UNREADABLE, {**LEASE, "detail": {"attempt": 4, "error": "gone"}}, "whether attempt 4 of 's' landed: gone"),
         (Kind.TRANSFER_REQUESTED, {"detail": {"requester": "f", "owner": "v"}}, "'f' asked its owner, instance 'v', for it, or"),
         (Kind.TRANSFERRED, {"detail": {"owner": "f", "term": 2}}, "transferred to instance 'f', which had asked for it (term 2)"),
         (Kind.TRANSFERRED, {"reason": "claimed", "detail": {"owner": "f", "term": 2}}, "claimed by this instance, 'f', since"),

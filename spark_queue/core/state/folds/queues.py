@@ -249,7 +249,7 @@ def landed(ledger: QueueLedger, record: Record) -> None:
     lease = ledger.leases[int(record.lease or 0)]
     attempt = attempt_of(lease)
     attempt.landed, attempt.error = True, None
-    lease.staged, lease.failure, lease.gives_back = attempt.exceptions, None, False
+    lease.staged, lease.failure, lease.gives_back = {said: rows.copy() for said, rows in attempt.exceptions.items()}, None, False
 
 
 def fenced(ledger: QueueLedger, record: Record) -> None:
