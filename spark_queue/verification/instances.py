@@ -16,7 +16,7 @@ from spark_queue.core.bitmaps.expirations import Expirations
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
@@ -32,6 +32,11 @@ class _Life:
     dead: BitMap64 = field(default_factory=BitMap64)
     last_lease: int = 0
     proven: set[int] = field(default_factory=set)
+    #: What may stand in a sink, and which attempt it is, by subscription; and the newest number of each.
+    in_doubt: dict[str, tuple[int, BitMap64]] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    #: What stands in a sink.
+    landed: BitMap64 = field(default_factory=BitMap64)
 
 
 class MessageLives:
@@ -67,11 +72,12 @@ class MessageLives:
         for name in [*dropped, *record.detail["resets"]]:
             # Lease numbers are never reused, whatever becomes of the queue.
             life = self._lives.get(name, _Life())
-            self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven)
+            self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven, attempts=life.attempts)
 
     def _of_queue(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
         if rows and rows.max() >= max(self._until.values(), default=0):
             yield f"message {rows.max()} never entered"
+        yield from _of_sinks(record, life, rows)
         match record.kind:
             case Kind.GRANTED:
                 yield from self._granted(record, life, rows)
@@ -119,6 +125,31 @@ class MessageLives:
             life.removed |= rows
 
 
+#: What no record may do to messages while nobody knows whether they stand in a sink (R123).
+_MOVING = frozenset({Kind.GRANTED, Kind.RETURNED, Kind.REMOVED, Kind.REDRIVEN, Kind.DEFERRED})
+
+
+def _of_sinks(record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+    name, number = str(record.subscription), int(record.detail.get("attempt", 0))
+    if record.kind in _MOVING:
+        for subscription, (attempt, doubted) in life.in_doubt.items():
+            if rows.intersect(doubted):
+                yield f"message {(rows & doubted).min()} is in doubt, by attempt {attempt} of '{subscription}'"
+        if rows.intersect(life.landed) and record.reason != Removal.ACKNOWLEDGED:
+            yield f"message {(rows & life.landed).min()} stands in a sink, and may only be acknowledged"
+    elif record.kind == Kind.UNSUBSCRIBED and name in life.in_doubt:
+        yield f"attempt {life.in_doubt[name][0]} of '{name}' is in doubt"
+    elif record.kind == Kind.PREPARED:
+        if name in life.in_doubt or number <= life.attempts.get(name, 0):
+            yield f"attempt {number} of '{name}' begins before an earlier one is over, or has its number"
+        life.in_doubt[name], life.attempts[name] = (number, rows), number
+    elif record.kind in (Kind.LANDED, Kind.FENCED):
+        known, doubted = life.in_doubt.pop(name, (0, BitMap64()))
+        if number != known or not rows.issubset(doubted):
+            yield f"attempt {number} of '{name}' is not in doubt, or not with these messages"
+        life.landed |= rows if record.kind == Kind.LANDED else BitMap64()
+
+
 def _leased_by(record: Record, rows: BitMap64) -> BitMap64:
     """Return what a grant or resume leases: a barrier is given to many, and leased to nobody."""
     return BitMap64() if record.detail.get("barrier") else rows
@@ -133,6 +164,8 @@ def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:
 def _elsewhere(stage: Stage, life: _Life, rows: BitMap64) -> None:
     """Take over what another instance did with messages: it may have ended them, or given them another life."""
     life.leased, life.dead, life.removed = life.leased - rows, life.dead - rows, life.removed - rows
+    # Another instance ends what it claims, whatever sinks here know of it (R111).
+    life.in_doubt = {name: (attempt, doubted - rows) for name, (attempt, doubted) in life.in_doubt.items()}
     if stage == Stage.DEAD:
         life.dead |= rows
     elif stage == Stage.GONE:

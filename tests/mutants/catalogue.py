@@ -22,6 +22,7 @@ from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.secrecy import SECRECY
+from tests.mutants.sinks import SINKS
 from tests.mutants.standing_by import STANDING_BY
 from tests.mutants.strangers import STRANGERS
 from tests.mutants.times import TIMES
@@ -49,6 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *STANDING_BY,
     *RIGHTS,
     *SECRECY,
+    *SINKS,
     *STRANGERS,
     *METRICS,
     *DASHBOARD,

@@ -116,16 +116,24 @@ class Driver(Client):
         if not self.checkpoint.is_caught_up:
             yield from self._batch(self.checkpoint.ends[-1])
         while True:
-            finished = self.checkpoint.ends[-1] if self.checkpoint.ends else 0
+            finished = self._finished()
             limit, wait_ms = self.world.limit(), self.world.random.choice((0, 0, 1_000))
             call = yield from self._planner(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms)
             if call.reply.lease == finished:
                 continue
             yield
-            self.checkpoint.ends.append(call.reply.lease)
-            self.checkpoint.contents.append(BitMap64())
+            self._begin(call.reply.lease)
             yield
             yield from self._batch(call.reply.lease)
+
+    def _finished(self) -> int:
+        """Return the newest offset that the process knows of."""
+        return self.checkpoint.ends[-1] if self.checkpoint.ends else 0
+
+    def _begin(self, lease: int) -> None:
+        """Write a batch to the offset log."""
+        self.checkpoint.ends.append(lease)
+        self.checkpoint.contents.append(BitMap64())
 
     def _batch(self, lease: int) -> Steps:
         call = yield from self._planner(commands.Rows, lease=lease)

@@ -91,15 +91,23 @@ class Driver:
             yield from self._batch(self.checkpoint.ends[-1])
         while True:
             yield
-            finished = self.checkpoint.ends[-1] if self.checkpoint.ends else 0
+            finished = self._finished()
             granted = self._planner_call(commands.Next, finished=finished, limit=self.world.random.choice((1, 3, 8)))
             if granted is None:
                 continue
             yield
-            self.checkpoint.ends.append(granted.lease)
-            self.checkpoint.contents.append(BitMap64())
+            self._begin(granted.lease)
             yield
             yield from self._batch(granted.lease)
+
+    def _finished(self) -> int:
+        """Return the newest offset that the process knows of."""
+        return self.checkpoint.ends[-1] if self.checkpoint.ends else 0
+
+    def _begin(self, lease: int) -> None:
+        """Write a batch to the offset log."""
+        self.checkpoint.ends.append(lease)
+        self.checkpoint.contents.append(BitMap64())
 
     def _batch(self, lease: int) -> Any:
         rows = BitMap64(self._planner_call(commands.Rows, lease=lease).rows)

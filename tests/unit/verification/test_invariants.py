@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyroaring import BitMap64
@@ -120,6 +121,37 @@ RECORD_DAMAGE: list[tuple[Callable[[list[Record]], list[Record]], str]] = [
     (lambda records: repeated(records, Kind.REMOVED), "had already left the queue"),
     (lambda records: repeated(records, Kind.PROVEN), "was proven before"),
 ]
+
+
+#: A life in which attempt 1 of lease 1 is prepared and lands; what would be wrong behind it, or before it lands.
+_PREPARED = {"attempt": 1, "table": "t", "table_id": "i", "exceptions": []}
+SINK_DAMAGE: list[tuple[dict[str, Any], dict[str, Any] | None, str]] = [
+    ({"kind": Kind.RETURNED, "reason": "lease_expired"}, None, "message 0 is in doubt, by attempt 1 of 's'"),
+    ({"kind": Kind.GRANTED, "lease": 2}, None, "message 0 is in doubt"),
+    ({"kind": Kind.REMOVED, "reason": "acknowledged"}, None, "message 0 is in doubt"),
+    ({"kind": Kind.UNSUBSCRIBED}, None, "attempt 1 of 's' is in doubt"),
+    ({"kind": Kind.PREPARED, "detail": {**_PREPARED, "attempt": 2}}, None, "begins before an earlier one is over"),
+    ({"kind": Kind.FENCED, "detail": {"attempt": 2, "table": "t"}}, None, "attempt 2 of 's' is not in doubt"),
+    ({"kind": Kind.PREPARED, "detail": _PREPARED}, {"attempt": 1, "table": "t"}, "or has its number"),
+    ({"kind": Kind.RETURNED, "reason": "lease_expired"}, {"attempt": 1, "table": "t"}, "message 0 stands in a sink"),
+    ({"kind": Kind.REMOVED, "reason": "purged"}, {"attempt": 1, "table": "t"}, "message 0 stands in a sink"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "landed", "text"), SINK_DAMAGE)
+def test_a_log_that_moves_what_may_stand_in_a_sink_is_noticed(
+    world: ViewsWorld, wrong: dict[str, Any], landed: dict[str, Any] | None, text: str
+) -> None:
+    """R123, R124, R126."""
+    records = list(world.moment().records)
+    first = records[of_kind(records, Kind.GRANTED)]
+    fresh: dict[str, Any] = {"queue": first.queue, "subscription": "s", "lease": 1, "ranges": ((0, 1),)}
+    log = [*records[: first.record], replace(first, subscription="s"), Record(kind=Kind.PREPARED, detail=_PREPARED, **fresh)]
+    log += [] if landed is None else [Record(kind=Kind.LANDED, detail=landed, **fresh)]
+    log.append(Record(**{"detail": {}, **fresh, **wrong}))
+    numbered = [replace(each, record=number, epoch=1, at_ms=first.at_ms) for number, each in enumerate(log)]
+    assert text in "\n".join(invariants.of_records(numbered))
+    assert invariants.of_records(numbered[:-1]) == []
 
 
 @pytest.mark.parametrize(("damage", "text"), RECORD_DAMAGE, ids=[text for _, text in RECORD_DAMAGE])

@@ -1,0 +1,140 @@
+"""Bugs in what becomes of batches that are appended to a sink (R123 to R127, DESIGN 19); the first four are its shortcuts."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+_WORLDS = ("tests/simulation/test_sinks.py",)
+
+SINKS = (
+    Mutant(
+        "messages in doubt are given back with the end of their lease, without a fence",
+        "if ledger.outstanding(lease) and not lease.is_in_doubt)", "if ledger.outstanding(lease))",
+        _WORLDS,
+    ),
+    Mutant(
+        "there is one number for each lease, not for each attempt",
+        "    number = max(numbers.last + 1, command.transaction_version // 2 + 1)\n", "    number = lease.number\n",
+        _WORLDS,
+    ),
+    Mutant(
+        "an attempt is prepared without a look at what its lease still holds",
+        "    if lost:\n        facts", "    if found is lost:\n        facts",
+        _WORLDS,
+    ),
+    Mutant(
+        "a new run begins before the earlier attempt is decided",
+        "    for other in in_doubt(work.ledger, lease.subscription):\n", "    for other in ():\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a run is not told of its own earlier attempt",
+        "        own=next(map(told, in_doubt(work.ledger, subscription.name)), None),\n", "",
+        _WORLDS,
+    ),
+    Mutant(
+        "a journal that was put back uses a number that the table has seen",
+        "command.transaction_version // 2 + 1)\n", "1)\n",
+        _WORLDS,
+    ),
+    Mutant(
+        "numbers begin anew with the queue",
+        "ledger.next_lease, ledger.attempts = old.next_lease, old.attempts", "ledger.next_lease = old.next_lease",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a dropped queue forgets its numbers",
+        "    ledger.attempts = state.attempts.get(queue.name, {})\n", "",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "the end of a lease gives back what has landed",
+        "    if lease.has_landed:\n        settle_landed(work, lease)\n        return\n    apply_staged",
+        "    apply_staged",
+        _WORLDS,
+    ),
+    Mutant(
+        "what was left out of a commit is acknowledged with it",
+        "{said: rows.copy() for said, rows in attempt.exceptions.items()}", "dict()",
+        _WORLDS,
+    ),
+    Mutant(
+        "two exceptions of one kind count as the last of them",
+        "exceptions.setdefault((outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))",
+        "exceptions[outcome, due_at_ms, error] = to_bitmap(ranges)",
+        _WORLDS,
+    ),
+    Mutant(
+        "a batch that has landed is not read again once its messages are done",
+        "    own = own or lease.has_landed\n", "",
+        _WORLDS,
+    ),
+    Mutant(
+        "retention lets go what a landed batch has to read again",
+        "if ledger.definition.at_most_once or each.has_landed)", "if ledger.definition.at_most_once)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a proof settles what is in doubt",
+        "    if lease.is_in_doubt or lease.is_fenced:\n", "    if lease.is_fenced:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a proof of a fenced run acknowledges its messages",
+        "    if lease.is_in_doubt or lease.is_fenced:\n", "    if lease.is_in_doubt:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a fenced run goes on",
+        "lease.fenced.incarnation == run.incarnation:\n", "lease.fenced.incarnation == run:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "people settle what is in doubt",
+        "        if lease.attempt is not None and (held := lease.leased & rows):\n",
+        "        if lease.attempt is None is not (held := lease.leased & rows):\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a goodbye gives back what is in doubt",
+        "if lease is not None and lease.attempt is None and session", "if lease is not None and session",
+        _WORLDS,
+    ),
+    Mutant(
+        "a subscription ends while its attempt is in doubt",
+        '        raise refusal(work.ledger, lease, "ending the subscription")\n', "        break\n",
+        _WORLDS,
+    ),
+    Mutant(
+        "a subscription that is silent is forgotten while its attempt is in doubt",
+        "        if is_forgotten and not any(in_doubt(work.ledger, subscription.name)):\n", "        if is_forgotten:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a batch in doubt is halved as it is read again",
+        "    if lease.is_in_doubt:\n        # Nothing", "    if lease.is_fenced:\n        # Nothing",
+        _WORLDS,
+    ),
+    Mutant(
+        "what goes back with a cancelled message of its key may be appended",
+        "        if behind:\n            reason = f\"bookmark", "        if behind is given:\n            reason = f\"bookmark",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "whoever reads the queue decides about everybody's attempts",
+        "    return known is not None and known.principal == principal.name\n\n\ndef _is_of_own_leases",
+        "    return known is not None\n\n\ndef _is_of_own_leases",
+        ("tests/unit/coordinator/test_sinks.py",),
+    ),
+    Mutant(
+        "older software may skip what is in doubt",
+        "CRITICAL_KINDS = REPLICATION_KINDS | SINK_KINDS", "CRITICAL_KINDS = REPLICATION_KINDS",
+        ("tests/unit/coordinator/test_sinks.py",),
+    ),
+    Mutant(
+        "a repeat of a prepare draws another number",
+        "attempt.request == command.request and not attempt.landed:", "attempt.request != command.request:",
+        ("tests/unit/coordinator/test_sinks.py",),
+    ),
+)  # fmt: skip
