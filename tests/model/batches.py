@@ -53,6 +53,9 @@ def settle_all(queue: Queue, subscription: Subscription, lease: Lease, *, rest: 
 
 def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> None:
     """Give back what a lease holds; an acknowledgement that was not proven is none, the other outcomes hold."""
+    if lease.landed:
+        settle_all(queue, queue.subscriptions[name], lease, rest="acknowledge")
+        return
     for message in _but_behind(queue, lease, [queue.messages[bookmark] for bookmark in sorted(lease.held)]):
         outcome, due = lease.said.get(message.bookmark, ("acknowledge", None))
         if outcome != "acknowledge":
@@ -67,6 +70,32 @@ def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> 
         for message in held:
             lease.undelivered = lease.undelivered or undelivered
             queue.give_back(message, None, undelivered=undelivered)
+
+
+def prepare(queue: Queue, name: str, left_out: dict[int, tuple[str, int | None]]) -> bool:
+    """Let a batch be on its way to a sink, without some of its messages; returns whether it may be (R124)."""
+    subscription = queue.subscriptions[name]
+    lease = subscription.open
+    assert lease is not None
+    if queue.rules.at_most_once or subscription.explicit or lease.barrier or not lease.rows:
+        return False
+    rows = _resumable(queue, subscription, lease)
+    cancelled = [queue.messages[bookmark] for bookmark, (outcome, _) in left_out.items() if outcome == "cancel"]
+    staying = [queue.messages[bookmark] for bookmark in lease.rows if left_out.get(bookmark, ("acknowledge",))[0] == "acknowledge"]
+    behind = [each for each in staying for old in cancelled if order.is_alike(queue, old, each) and old.bookmark < each.bookmark]
+    if lease.planner is not subscription.planner or behind or set(rows) != lease.rows:
+        return False
+    if lease.held != lease.rows:
+        _resume(queue, subscription, lease, rows, counted=False)
+    lease.in_doubt = True
+    return True
+
+
+def decide(lease: Lease, left_out: dict[int, tuple[str, int | None]], *, landed: bool) -> None:
+    """Let it be known whether a batch stands in its sink (R126, R127)."""
+    lease.in_doubt, lease.landed = False, landed
+    if landed:
+        lease.said, lease.failed, lease.gives_back = dict(left_out), False, False
 
 
 def _but_behind(queue: Queue, lease: Lease, messages: list[Message]) -> list[Message]:

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.replies import Run
-from spark_queue.errors import LeaseError
+from spark_queue.errors import LeaseError, SparkQueueError
 from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS
 from tests.model.definitions import LETTER_QUEUES
@@ -91,10 +91,7 @@ class Consumers(Machine):
         else:
             if goes == "badly":
                 self.fail(data, who)
-            asked = self._sides(who)[1]
-            text = next((text for text, question in QUESTIONS.items() if question is asked.filter), None)
-            self.attach(who, backlog=asked.backlog, explicit=asked.explicit, text=text, available_now=False)
-            self.read(who)
+            self.attach_again(who)
 
     @precondition(lambda self: self._busy())
     @rule(data=st.data(), what=st.sampled_from(["read", "start", "say", "say", "fail", "prove", "prove", "renew"]))
@@ -114,6 +111,56 @@ class Consumers(Machine):
                 self.prove(who)
             case "renew":
                 self.renew(who)
+
+    @precondition(lambda self: self._busy())
+    @rule(data=st.data(), ends=st.sampled_from(["proof", "proof", "lapse", "fence"]), passed_ms=st.sampled_from([0, 6_000, 30_000]))
+    def append(self, data: st.DataObject, ends: str, passed_ms: int) -> None:
+        """Let a batch be appended to a sink: in doubt while time passes and coordinators die, then landed or fenced."""
+        who = data.draw(st.sampled_from(self._busy()))
+        queue, subscription = self._sides(who)
+        lease, incarnation = subscription.open, self.incarnations[who]
+        assert lease is not None
+        if lease.planner is not subscription.planner:
+            return
+        rows = data.draw(st.sets(st.sampled_from(sorted(lease.rows)))) if lease.rows else set()
+        outcome = data.draw(st.sampled_from(["acknowledge", "cancel", "expire"]))
+        left_out: dict[int, tuple[str, int | None]] = dict.fromkeys(rows, (outcome, None))
+        said = commands.OutcomeRows(outcome=outcome, ranges=tuple(to_ranges(BitMap64(rows))))
+        sink: dict[str, Any] = {"table": "booked", "table_id": "t", "outcomes": (said,) if rows else ()}
+        try:
+            attempt = self.decide(commands.Prepare(**_place(who), run=self._run(who, lease), **sink)).attempt
+        except SparkQueueError:
+            assert not batches.prepare(queue, who[1], left_out)
+            return
+        assert batches.prepare(queue, who[1], left_out)
+        if passed_ms:
+            self.now += passed_ms
+            self.pass_time()
+            self.crash(from_snapshot=data.draw(st.booleans()))
+        self.decide((commands.Fenced if ends == "fence" else commands.Landed)(**_place(who), attempt=attempt))
+        batches.decide(lease, left_out, landed=ends != "fence")
+        if ends == "fence":
+            # Its query fails, and starts anew.
+            self.gone.add(who)
+            self.ended.discard(who)
+            self.attach_again(who)
+            return
+        if ends == "lapse":
+            self.now += queue.rules.lease_ms
+            self.pass_time()
+            assert set(self._planner(commands.Rows, who, lease=lease.number).rows) == lease.rows
+        self.decide(commands.Prove(**_place(who), run=Run(incarnation=incarnation, lease=lease.number)))
+        batches.prove(queue, who[1])
+        self.proven[who] = lease.number
+        self.ended.discard(who)
+        self.model.settle_down()
+
+    def attach_again(self, who: Who) -> None:
+        """Start a planner anew with the same wishes, which takes up what is open."""
+        asked = self._sides(who)[1]
+        text = next((text for text, question in QUESTIONS.items() if question is asked.filter), None)
+        self.attach(who, backlog=asked.backlog, explicit=asked.explicit, text=text, available_now=False)
+        self.read(who)
 
     @precondition(lambda self: self.overtaken)
     @rule(data=st.data(), what=st.sampled_from(["next", "rows", "renew", "leave", "end_run", "prove"]))

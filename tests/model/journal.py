@@ -129,7 +129,7 @@ class Journal:
             # The oldest first: who ends finds what others gave back before.
             held = [(lease.number, name, lease) for name, each in queue.subscriptions.items() for lease in each.leases]
             for _, name, lease in sorted(held, key=lambda each: each[0]):
-                if queue.outstanding(lease) and lease.due <= now:
+                if queue.outstanding(lease) and lease.due <= now and not lease.in_doubt:
                     lease.lapsed = not lease.held
                     batches.end(queue, name, lease)
         for queue in self.queues.values():
@@ -150,7 +150,7 @@ class Journal:
     def _is_needed(self, bookmark: int) -> bool:
         for queue in self.queues.values():
             message = queue.messages.get(bookmark)
-            unproven = (lease for lease in queue.leases() if queue.rules.at_most_once and not lease.proven)
+            unproven = (each for each in queue.leases() if (queue.rules.at_most_once or each.landed) and not each.proven)
             pending = (subscription.barriers for subscription in queue.subscriptions.values())
             if message is not None and message.state != "removed":
                 return True

@@ -58,6 +58,9 @@ class Lease:
     #: At most once: whether its period ended before the proof, and whose run it is.
     lapsed: bool = False
     handed_to: object = None
+    #: Whether nobody knows if its batch stands in a sink, and whether it is known to.
+    in_doubt: bool = False
+    landed: bool = False
 
 
 @dataclass
