@@ -205,9 +205,13 @@ class CoordinatorClient:
         ------
         SparkQueueError
             The refusal, or COORDINATOR_UNAVAILABLE when nobody answered within `timeout_s`: 30 s where that is not given, and 60 s
-            where several addresses are.
+            where several addresses are. COORDINATOR_LACKS_SINKS for a run that appends to one, before it may.
         """
-        return self._ask(request, timeout_s)[0]
+        reply = self._ask(request, timeout_s)[0]
+        if isinstance(request, commands.StartRun) and request.sink and cast(replies.RunStarted, reply).sink is None:
+            # It passed over what it does not know, and would let the lease lapse.
+            raise CoordinatorError("COORDINATOR_LACKS_SINKS", path=self._store.path, queue=request.queue)
+        return reply
 
     def rows(self, request: commands.Rows, *, timeout_s: float | None = None) -> RowRanges:
         """Ask for the rows of a lease.

@@ -139,7 +139,7 @@ class Program(Consumers):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chunk", dict.fromkeys([*KEPT_CHUNKS, *CHUNKS]))
 def test_random_programs_leave_the_queue_as_the_model_says(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    """R4 to R6, R13 to R17, R22 to R24, R36 to R41, R47 to R56, R60, R65 to R73, R77 to R83, R90, R118, R123 to R127: each message."""
+    """R4 to R6, R13 to R17, R22 to R24, R36 to R41, R47 to R56, R60, R65 to R73, R77 to R83, R90, R118, R123 to R127."""
     # The least depth that users may set is more than a program that can be read publishes.
     monkeypatch.setattr(keys, "_DEPTH_MIN", 1)
     run_state_machine_as_test(
