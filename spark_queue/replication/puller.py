@@ -13,7 +13,7 @@ from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.segment import from_record
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import SINK_KINDS, Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
 SILENT_KINDS = frozenset(
-    {Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES}
+    {Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES} | SINK_KINDS
 )
 
 #: After so many silent records one watermark is written all the same.
