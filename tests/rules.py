@@ -139,6 +139,7 @@ RULES: Mapping[int, str] = {
     120: "the state of a queue can be written out",
     121: "the log can be read as a table",
     122: "a fault sets its queue aside, loses nothing of it, and reaches no other; it can be revived",
+    128: "a publish may say that its messages are delivered later",
 }
 
 _NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")

@@ -317,7 +317,8 @@ class Engine:
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
         """Record what happened to message files, as `to_record` and `relocation` make it."""
         for each in made:
-            self._emit(now_ms)(each.kind, message_type=each.message_type, ranges=each.ranges, detail=each.detail)
+            fields = {"message_type": each.message_type, "ranges": each.ranges, "due_at_ms": each.due_at_ms, "detail": each.detail}
+            self._emit(now_ms)(each.kind, **fields)
 
     def expire(self, *, now_ms: int) -> None:
         """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""

@@ -242,6 +242,8 @@ class JournalState:
                 told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
                 wanted[name].enter(told)
                 journal.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
+                if segment.due_at_ms is not None:
+                    wanted[name].delay(told.rows, segment.due_at_ms)
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
         """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spark_queue.core import commands
@@ -64,6 +65,26 @@ def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
         here.pull("virginia")
     assert sorted(here.values().values()) == sorted(f"{letter}{number}" for letter in "ab" for number in range(6))
     assert here.in_state(State.REMOTE) == list(here.values().values())
+
+
+def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tuple[Site, Site], clock: FakeClock) -> None:
+    """R128: also of messages that stand in a merged file."""
+    here, there = pair
+    exchange(*pair)
+    for delay_ms in (HOUR_MS, 2 * HOUR_MS, None):
+        there.publish_rows(pa.table({"item": [f"{delay_ms}"]}), delay_ms=delay_ms)
+    there.upkeep()
+    there.admit()
+    assert there.known.segments[0].merged
+    exchange(*pair)
+    due = [segment.due_at_ms for segment in there.known.segments]
+    assert due == [segment.due_at_ms for segment in here.known.segments] == [clock.wall_ms() + HOUR_MS, due[1], None]
+    there.decide(commands.DrainTo(peer="frankfurt"))
+    exchange(*pair)
+    assert here.in_state(State.DELAYED) == [f"{HOUR_MS}", f"{2 * HOUR_MS}"]
+    assert here.consume(9) == ["None"]
+    clock.advance(HOUR_MS)
+    assert here.consume(9) == [f"{HOUR_MS}"]
 
 
 def test_files_wait_for_a_peer_until_it_has_pulled_them(pair: tuple[Site, Site], clock: FakeClock) -> None:
