@@ -20,7 +20,7 @@ from spark_queue.core.state.folds import journal
 from spark_queue.core.state.lease import DoneRequests
 from spark_queue.core.state.ledger import QueueLedger, fill
 from spark_queue.core.state.ownership import PeerChanges, Watermark
-from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError
 
 
 class JournalState:
@@ -285,6 +285,18 @@ class JournalState:
         name = request.queue.name
         self.troubles[name], self.unanswered[name] = trouble, request
         del self.queues[name]
+
+    def is_file_back(self) -> bool:
+        """Return whether a message file can be read again whose absence had a queue set aside when the log was folded."""
+        for name, request in self.unanswered.items():
+            segments, path = self.message_types[request.queue.message_type].segments, self.troubles[name].facts["file"]
+            try:
+                for segment in (each for each in segments if each.path == path):
+                    self.traits.traits(segment, [request])
+            except SparkQueueError:
+                continue
+            return True
+        return False
 
     def prepare_filters(self, ledger: QueueLedger, texts: Iterable[str]) -> None:
         """Find out what filters match, before a record says that a subscription has them."""
