@@ -39,6 +39,9 @@ class AddedFile:
     expires_null_count: int
     expires_min_ms: int | None = None
     expires_max_ms: int | None = None
+    #: How long after they were published its messages are delivered at the earliest, or when, where they were pulled.
+    deliver_after_ms: int = 0
+    due_at_ms: int | None = None
     #: Of messages that were pulled: its rows by origin.
     origins: tuple[OriginRows, ...] = ()
     #: First and last sequence of each named publisher, and rows whose number another message of it has here.
@@ -82,6 +85,8 @@ class PulledFile:
     #: First and last sequence of each named publisher, and rows whose number another message of it has here.
     publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
     clashes: tuple[ClashingRows, ...] = ()
+    #: When its messages are delivered at the earliest.
+    due_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +114,7 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
     Whatever clock its publisher has, it was published no later than that, and no earlier than `since_ms`: times ascend in a log.
     """
     committed_at_ms = at_ms if entry.committed_at_ms is None else entry.committed_at_ms
+    published_at_ms = max(since_ms, min(at_ms, committed_at_ms))
     return Segment(
         message_type=message_type,
         first=first,
@@ -117,12 +123,13 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         version=entry.version,
         token=entry.token,
         entered_at_ms=at_ms,
-        published_at_ms=max(since_ms, min(at_ms, committed_at_ms)),
+        published_at_ms=published_at_ms,
         topic_min=added.topic_min,
         topic_max=added.topic_max,
         expires_null_count=added.expires_null_count,
         expires_min_ms=added.expires_min_ms,
         expires_max_ms=added.expires_max_ms,
+        due_at_ms=published_at_ms + added.deliver_after_ms if added.deliver_after_ms else added.due_at_ms,
         origins=added.origins,
         instances=entry.instances,
         groups=entry.groups,

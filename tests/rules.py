@@ -144,6 +144,7 @@ RULES: Mapping[int, str] = {
     125: "what is in doubt is decided by who reads the table; the first word counts, what nobody can read is an alarm",
     126: "what has landed is settled as prepared, whatever ends the lease, and read again until the proof",
     127: "what is fenced stands nowhere: its lease is an ordinary one, and its run is over",
+    128: "a publish may say that its messages are delivered later",
 }
 
 _NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")

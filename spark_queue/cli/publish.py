@@ -60,6 +60,9 @@ def publish(
     ] = None,
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows in one commit.")] = 100_000,
     expires_after: Annotated[str | None, typer.Option(metavar="DURATION", help='Such as "1h".')] = None,
+    deliver_after: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Deliver no message earlier than this after its publish.")
+    ] = None,
     timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset; default: refused.")] = None,
     replicated_to: Annotated[
         int, typer.Option(min=0, metavar="N", help="Wait until this many peers of this instance have pulled all of it.")
@@ -82,7 +85,8 @@ def publish(
         bar = stack.enter_context(progress())
         opened = None if publisher is None else stack.enter_context(target.publisher(publisher))
         first_sequence = None if opened is None else _first_sequence(opened, repeat=repeat, append=append)
-        commit: Callable[..., Published] = partial((opened or target).publish, topic=topic, expires_after=expires_after)
+        publish = (opened or target).publish
+        commit: Callable[..., Published] = partial(publish, topic=topic, expires_after=expires_after, deliver_after=deliver_after)
         try:
             _publish_all(source, batch_rows, to_rows, commit, bar, sent=sent, first_sequence=first_sequence)
         except SparkQueueError as refusal:

@@ -150,6 +150,7 @@ class Journal:
         publisher: str | None = None,
         first_sequence: int | None = None,
         expires_after: str | None = None,
+        deliver_after: str | None = None,
         replicated_to: int = 0,
         timeout: str = REPLICATED_WITHIN,
     ) -> Published:
@@ -167,6 +168,8 @@ class Journal:
             Number of the first row, with a publisher; the others follow. `publisher()` counts by itself.
         expires_after
             Such as ``"1h"`` (R60); default: the rows' own column ``expires_at``, or never.
+        deliver_after
+            Such as ``"10m"``: no queue delivers these messages earlier, counted from this commit (R128).
         replicated_to, timeout
             Return only when so many peers of this instance have pulled it, and wait so long for them.
 
@@ -185,6 +188,7 @@ class Journal:
             data,
             topic=topic,
             expires_after=expires_after,
+            deliver_after=deliver_after,
             publisher=publisher,
             first_sequence=first_sequence,
             replicated_to=replicated_to,

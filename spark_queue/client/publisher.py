@@ -42,6 +42,7 @@ def publish(
     *,
     topic: str | None,
     expires_after: str | None,
+    deliver_after: str | None = None,
     publisher: str | None = None,
     first_sequence: int | None = None,
     replicated_to: int = 0,
@@ -59,7 +60,8 @@ def publish(
     journal = open_reader(store)
     target = _Target(journal, journal.definitions(), endpoint, publisher, numbers=None)
     waiting = target.waiting(replicated_to, timeout) if replicated_to else None
-    done = target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first_sequence)
+    given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
+    done = target.publish(data, **given, first_sequence=first_sequence)
     if waiting is not None:
         waiting.wait([done])
     return done
@@ -107,6 +109,7 @@ class Publisher:
         topic: str | None = None,
         first_sequence: int | None = None,
         expires_after: str | None = None,
+        deliver_after: str | None = None,
         replicated_to: int = 0,
         timeout: str = REPLICATED_WITHIN,
     ) -> Published:
@@ -114,7 +117,7 @@ class Publisher:
 
         Parameters
         ----------
-        data, topic, expires_after, replicated_to, timeout
+        data, topic, expires_after, deliver_after, replicated_to, timeout
             As for `Journal.publish`.
         first_sequence
             Number of the first row; the others follow. Default: after `last_sequence`. It must be given after a publish of
@@ -140,7 +143,8 @@ class Publisher:
         waiting = self._target.waiting(replicated_to, timeout) if replicated_to else None
         was_unsure, self._unsure = self._unsure, True
         try:
-            done = self._target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first)
+            given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
+            done = self._target.publish(data, **given, first_sequence=first)
         except (CallerError, ConfigError):
             self._unsure = was_unsure
             raise
@@ -178,7 +182,9 @@ class _Target:
 
         return ReplicationWait(self._journal, self._definitions, replicated_to, timeout, self._endpoint)
 
-    def publish(self, data: Any, *, topic: str | None, expires_after: str | None, first_sequence: int | None) -> Published:
+    def publish(
+        self, data: Any, *, topic: str | None, expires_after: str | None, deliver_after: str | None, first_sequence: int | None
+    ) -> Published:
         store, definitions = self._journal.store, self._definitions
         message_type, rows = to_arrow(data, definitions, topic=topic)
         if definitions.principals:
@@ -189,10 +195,11 @@ class _Target:
             check_writes(definitions, map(str, names), partial(self._endpoint.token, store))
         number = None if self._numbers is None else self._numbers[message_type]
         identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
-        expires_after_ms = None
-        if expires_after is not None:
-            expires_after_ms = parsed(parse_duration_ms, expires_after, key="expires_after", where="publish")
-        plan = make_plan(store, definitions, message_type=message_type, topic=topic, expires_after_ms=expires_after_ms)
+        durations = {
+            f"{key}_ms": None if value is None else parsed(parse_duration_ms, value, key=key, where="publish")
+            for key, value in (("expires_after", expires_after), ("deliver_after", deliver_after))
+        }
+        plan = make_plan(store, definitions, message_type=message_type, topic=topic, **durations)
         with _span(topic or message_type, rows.num_rows) as is_traced:
             if is_traced:
                 rows = _with_context(rows, definitions.message_type(message_type).columns)

@@ -164,7 +164,8 @@ class Loop:
     def _step(self, calls: Sequence[Call]) -> None:
         now_ms = self._clock.now_ms()
         if self._takes_over:
-            self._engine.take_over(now_ms=now_ms)
+            if self._engine.take_over(now_ms=now_ms):
+                self._peers.changed(now_ms=now_ms)
             self._takes_over = False
         if self._is_due(now_ms):
             # It may have slept: nobody gets what grew too old. Leases end after the calls, so that who speaks now is heard first.
@@ -328,7 +329,7 @@ class Loop:
                 self._read_log(message_type, finds_gaps=True)
             self._engine.tick(now_ms=now_ms)
             self._peers.look(now_ms=now_ms)
-            if self._entrance.is_file_back():
+            if self._engine.state.is_file_back():
                 # Only a new fold takes back in the queue that was set aside.
                 _LOG.info("A message file is back: the log is folded again, so that its messages are known.")
                 self._folds_again = True

@@ -158,17 +158,13 @@ class Peers:
         if request.definitions is not self._engine.state.definitions or request.is_over():
             # It passed over what the new ones, or somebody, asked for; another puller reads it by that.
             return Answer(reply=replies.Done())
-        append, state = self._journal.append_pulled, self._engine.state
+        append = self._journal.append_pulled
         self._note_restored()
         try:
             if self._engine.reach.restored is not None:
                 # What entered with it would stand before those that somebody is still to tell from the lost ones.
                 raise self._engine.reach.restored
             self._refuse_twin(request)
-            for queue in state.definitions.peers[request.pulled.peer].queues:
-                if queue in state.troubles:
-                    # It is set aside, and would miss these news for good.
-                    raise state.troubles[queue]
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)
         except SparkQueueError as refusal:
             return Answer(reply=wire.failed(refusal))

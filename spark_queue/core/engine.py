@@ -32,7 +32,7 @@ from spark_queue.core.deciding.fairness import Shares
 from spark_queue.core.deciding.handlers import CONSEQUENCES, DONE_BEFORE, HANDLERS, PEER_HANDLERS
 from spark_queue.core.deciding.instances import transfers
 from spark_queue.core.deciding.instances.reach import Patience, Reach
-from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, take
+from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, hear_again, take
 from spark_queue.core.deciding.instances.transfers import of_one_life
 from spark_queue.core.deciding.timers import Agenda, Follower
 from spark_queue.core.deciding.unit_of_work import Sessions, UnitOfWork
@@ -270,10 +270,10 @@ class Engine:
         records, self._pending = self._pending, []
         return records
 
-    def take_over(self, *, now_ms: int) -> None:
+    def take_over(self, *, now_ms: int) -> bool:
         """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8).
 
-        What raised while the log was folded is recorded.
+        What raised while the log was folded is recorded. Returns whether peers are to be read again.
         """
         self._reign_began_at_ms = now_ms
         self.state.raises_faults = True
@@ -282,6 +282,7 @@ class Engine:
         self._of_each(self.state.queues, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, manual_settlement.end_settled)
         self._agenda.note(self.state.queues)
+        return hear_again(self.state, self._emit(now_ms))
 
     def begin_again(self, state: JournalState) -> None:
         """Go on from the log, folded anew, as a new reign does that knows nothing beyond it; `take_over` comes next."""
@@ -319,7 +320,8 @@ class Engine:
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
         """Record what happened to message files, as `to_record` and `relocation` make it."""
         for each in made:
-            self._emit(now_ms)(each.kind, message_type=each.message_type, ranges=each.ranges, detail=each.detail)
+            fields = {"message_type": each.message_type, "ranges": each.ranges, "due_at_ms": each.due_at_ms, "detail": each.detail}
+            self._emit(now_ms)(each.kind, **fields)
 
     def expire(self, *, now_ms: int) -> None:
         """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""

@@ -84,7 +84,9 @@ class Commit:
         sequences = (files[0].first_sequence, files[-1].last_sequence) if identity.publisher is not None else (None, None)
         writer = "stream" if identity.transaction is not None and identity.transaction[0].startswith("s:") else "publisher"
         # One token for all attempts: a first attempt whose reply was lost may land during a later one.
-        self._mark = delta.Mark(writer=writer, first_sequence=sequences[0], last_sequence=sequences[1])
+        self._mark = delta.Mark(
+            writer=writer, first_sequence=sequences[0], last_sequence=sequences[1], deliver_after_ms=plan.deliver_after_ms
+        )
 
     def run(self) -> Published:
         """Commit, and give what was published; nothing is half done."""

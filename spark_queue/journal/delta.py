@@ -117,6 +117,8 @@ class Mark:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     first_sequence: int | None = None
     last_sequence: int | None = None
+    #: How long after the commit its messages are delivered at the earliest; None for at once.
+    deliver_after_ms: int | None = None
     #: Of a commit that merges message files: each as `core.message_files.relocation.MergedFile` is stored.
     merged: Sequence[dict[str, Any]] = ()
     #: Of a commit that lets message files go: their paths.
@@ -134,6 +136,8 @@ class Mark:
             mark["actions"] = actions
         if self.first_sequence is not None:
             mark |= {"first_sequence": self.first_sequence, "last_sequence": self.last_sequence}
+        if self.deliver_after_ms is not None:
+            mark["deliver_after_ms"] = self.deliver_after_ms
         if self.merged:
             mark["moved"] = list(self.merged)
         if self.retired:

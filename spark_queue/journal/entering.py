@@ -179,19 +179,6 @@ class Sequencer:
         self.admit(files.message_type, now_ms=now_ms)
         return True
 
-    def is_file_back(self) -> bool:
-        """Return whether a message file can be read again whose absence had a queue set aside when the log was folded."""
-        state = self._engine.state
-        for name, request in state.unanswered.items():
-            segments, path = state.message_types[request.queue.message_type].segments, state.troubles[name].facts["file"]
-            try:
-                for segment in (each for each in segments if each.path == path):
-                    self._traits.traits(segment, [request])
-            except SparkQueueError:
-                continue
-            return True
-        return False
-
     def _check_past(self, message_type: str) -> None:
         if message_type not in self._unchecked:
             return

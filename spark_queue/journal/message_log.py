@@ -14,6 +14,7 @@ import msgspec
 from deltalake import DeltaTable
 from msgspec import Meta, Struct
 
+from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
 from spark_queue.core.message_files.segment import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
@@ -34,6 +35,8 @@ from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
 #: Rows of one file, far more than a commit of messages ever has, and numbers of 64 bits that records hold.
 _Rows = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Bookmark = Annotated[int, Meta(ge=0, le=2**62)]
+_Delay = Annotated[int, Meta(ge=1, le=DURATION_LIMIT_MS)]
+_Time = Annotated[int, Meta(ge=0, le=2**46)]
 _Sequence = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 _Path = Annotated[str, Meta(pattern=rf"^{PATH.pattern}\Z")]
@@ -90,6 +93,8 @@ class _Mark(Struct):
     token: str = ""
     first_sequence: _Sequence | None = None
     last_sequence: _Sequence | None = None
+    deliver_after_ms: _Delay | None = None
+    due_at_ms: list[_Time | None] | None = None
     origin: list[tuple[tuple[_Rows, _Rows, str, _Bookmark], ...]] | None = None
     instances: dict[str, str] = {}
     groups: dict[str, str] = {}
@@ -147,13 +152,16 @@ def _part(stored: tuple[str, int, int, int]) -> MovedRows:
 
 
 def _of_mark(entry: LogEntry, mark: _Mark, number: int) -> dict[str, Any]:
-    """Return what the mark of a commit says of the rows of one of its files: where they come from, and whose numbers they have."""
+    """Return what the mark of a commit says of the rows of one of its files: their delay, origin, and publishers' numbers."""
     if mark.origin is None:
         # All rows of a commit are of one publisher. Its numbers are those of the whole, as they were given.
         numbers = (mark.first_sequence, mark.last_sequence)
         names = [name.removeprefix(PUBLISHER_TXN) for name in entry.transactions if name.startswith(PUBLISHER_TXN)]
-        return {"publishers": dict.fromkeys(names, numbers)} if None not in numbers else {}
+        delay = {} if mark.deliver_after_ms is None else {"deliver_after_ms": mark.deliver_after_ms}
+        return delay | ({"publishers": dict.fromkeys(names, numbers)} if None not in numbers else {})
     found: dict[str, Any] = {"origins": mark.origin[number]}
+    if mark.due_at_ms is not None:
+        found["due_at_ms"] = mark.due_at_ms[number]
     if mark.publishers is not None:
         found |= {"publishers": mark.publishers[number], "clashes": mark.clashes[number]}
     return found
@@ -236,6 +244,8 @@ class DeltaMessageLog:
         }
         if files.groups:
             pulled["groups"] = dict(files.groups)
+        if any(file.due_at_ms is not None for file in files.files):
+            pulled["due_at_ms"] = [file.due_at_ms for file in files.files]
         raised: Mapping[str, int] = {}
         if files.publishers:
             pulled["publishers"] = [{name: list(found) for name, found in file.publishers.items()} for file in files.files]

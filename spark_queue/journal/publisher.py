@@ -47,7 +47,13 @@ class OpenedName:
 
 
 def make_plan(
-    store: Store, definitions: Definitions, *, message_type: str, topic: str | None, expires_after_ms: int | None
+    store: Store,
+    definitions: Definitions,
+    *,
+    message_type: str,
+    topic: str | None,
+    expires_after_ms: int | None,
+    deliver_after_ms: int | None = None,
 ) -> StagingPlan:
     """Plan a publish: everything that staging needs to know, picklable.
 
@@ -63,6 +69,8 @@ def make_plan(
         Topic, or queue name (R62), of every row; None takes the rows' own ``topic`` column.
     expires_after_ms : int or None
         Life of every message, in milliseconds (R60); None takes the rows' own ``expires_at``, or none.
+    deliver_after_ms : int or None
+        Delay of every message, in milliseconds from its commit (R128).
     """
     targets = {
         queue.name: queue.default_publish_target
@@ -76,7 +84,8 @@ def make_plan(
         publish_targets={name: str(target) for name, target in targets.items()},
         expires_after_ms=expires_after_ms,
     )
-    return StagingPlan(store=store, message_type=message_type, shape=shape, durable=definitions.journal.durable)
+    durable = definitions.journal.durable
+    return StagingPlan(store=store, message_type=message_type, shape=shape, durable=durable, deliver_after_ms=deliver_after_ms)
 
 
 def publish(

@@ -32,6 +32,7 @@ from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError, error
 from spark_queue.journal.control_files import ControlFile, read_records
 from spark_queue.journal.layout import SNAPSHOTS, Store
+from spark_queue.journal.traits import FileTraits
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _SEQUENCES: dict[str, type] = {each.__name__: each for each in (list, tuple, set, frozenset, deque)}
@@ -171,7 +172,8 @@ FORMAT = 1
 #: How many are kept: the older one serves while the newer is written, or when it is damaged.
 KEPT = 2
 
-_SUFFIX = ".snapshot"
+#: Of a state of which nothing is missing; and of one without some queues, which are set aside.
+_SUFFIX, _PARTIAL = ".snapshot", ".partial"
 
 #: What decides how records fold and what traits say, with all that lies below: snapshots of other code are not used.
 _CODE = ("spark_queue.core", "spark_queue.expression", "spark_queue.journal")
@@ -214,7 +216,10 @@ def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def write(store: Store, state: JournalState, last: Record) -> None:
-    """Store a state of which `last` is the newest record, and delete the older snapshots but one."""
+    """Store a state of which `last` is the newest record, and delete the older snapshots of its kind but one.
+
+    A queue that is taken back in is folded from the newest one in which it was, so those outlive others that lack it.
+    """
     body = encode(state)
     header = Header(
         format=FORMAT, journal=state.journal_id, software=software(), record=last.record, last=_said(last),
@@ -222,14 +227,18 @@ def write(store: Store, state: JournalState, last: Record) -> None:
     )  # fmt: skip
     # Whole or not at all, on a local disk as on an object store; what a power loss tears, the checksum tells.
     store.make_folder(SNAPSHOTS)
-    store.write(_key(last.record), msgspec.json.encode(header) + b"\n" + body)
-    store.delete([key for number, key in stored(store) if number <= last.record][KEPT:])
+    suffix = _PARTIAL if state.troubles else _SUFFIX
+    store.write(f"{SNAPSHOTS}/{last.record:020d}{suffix}", msgspec.json.encode(header) + b"\n" + body)
+    older = [key for number, key in stored(store) if number <= last.record]
+    partial = [key for key in older if key.endswith(_PARTIAL)]
+    whole = [key for key in older if key not in partial]
+    store.delete(whole[KEPT:] + partial[KEPT if state.troubles else 0 :])
 
 
 def stored(store: Store) -> list[tuple[int, str]]:
     """Return the record and the key of each snapshot, newest first, whether it can be used or not."""
-    keys = [entry.key for entry in store.list(SNAPSHOTS) if entry.key.endswith(_SUFFIX)]
-    named = [(key.removeprefix(f"{SNAPSHOTS}/").removesuffix(_SUFFIX), key) for key in keys]
+    keys = [entry.key for entry in store.list(SNAPSHOTS) if entry.key.endswith((_SUFFIX, _PARTIAL))]
+    named = [(key.removeprefix(f"{SNAPSHOTS}/").rpartition(".")[0], key) for key in keys]
     return sorted(((int(name), key) for name, key in named if len(name) == 20 and name.isdecimal()), reverse=True)
 
 
@@ -255,7 +264,7 @@ def _from_newest(store: Store, until: int, since: Callable[[int], Sequence[Recor
         try:
             return _resumed(store, key, since, journal_id)
         except ValueError as reason:
-            level = logging.INFO if isinstance(reason, OtherSoftwareError) else logging.WARNING
+            level = logging.INFO if isinstance(reason, UnsuitableError) else logging.WARNING
             _log.log(level, "Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
     return LogTail(since(0))
 
@@ -271,18 +280,21 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
         Gives the journal's id, as the log says it.
     """
     header, state = _read(store.read(key) or b"")
-    if (header.journal, _key(header.record), state.next_record) != (journal_id(), key, header.record + 1):
+    number = f"{SNAPSHOTS}/{header.record:020d}"
+    if (header.journal, number, state.next_record) != (journal_id(), key.rpartition(".")[0], header.record + 1):
         raise ValueError("it is of another journal or another record")
     records = since(header.record)
     if not records or header.last != _said(records[0]):
         raise ValueError("the log went on otherwise")
     past = LogTail(records[1:])
-    past.state = state
+    past.state, state.traits = state, FileTraits(store)
+    if any(record.kind == Kind.REVIVED and record.queue in state.troubles for record in past) or state.is_file_back():
+        raise UnsuitableError("a queue is back that was set aside then")
     return past
 
 
-class OtherSoftwareError(ValueError):
-    """A snapshot was written by other software, as after an upgrade: nothing is wrong with it."""
+class UnsuitableError(ValueError):
+    """A snapshot is of other software, as after an upgrade, or lacks a queue: nothing is wrong with it."""
 
 
 def _read(data: bytes) -> tuple[Header, JournalState]:
@@ -293,7 +305,7 @@ def _read(data: bytes) -> tuple[Header, JournalState]:
     except msgspec.DecodeError as reason:
         raise ValueError(f"it is damaged ({reason})") from None
     if (header.format, header.software) != (FORMAT, software()):
-        raise OtherSoftwareError("it was written by other software")
+        raise UnsuitableError("it was written by other software")
     if hashlib.sha256(body).hexdigest() != header.checksum:
         raise ValueError("it is damaged")
     return header, decode(body)
@@ -308,13 +320,9 @@ def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> Non
     if not past:
         return
     state = past.fold(traits)
-    # What a queue that was set aside would hold is not known; the next start may find its file again.
-    if not state.troubles:
+    # What raised only here has no record, so nothing would tell that the queue is back.
+    if not state.faults:
         write(store, state, past[-1])
-
-
-def _key(record: int) -> str:
-    return f"{SNAPSHOTS}/{record:020d}{_SUFFIX}"
 
 
 def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:

@@ -36,6 +36,8 @@ class StagingPlan:
     shape: RowShape
     #: Whether files must reach the disk before they are committed.
     durable: bool
+    #: How long after the commit its messages are delivered at the earliest; None for at once (R128).
+    deliver_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

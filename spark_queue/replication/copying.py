@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_array, to_bitmap
 from spark_queue.core.deciding.instances.transfers import OtherNames
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.definitions.keys import valid_name
+from spark_queue.core.definitions.keys import DURATION_LIMIT_MS, valid_name
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, is_named, joined, overlap
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import ConfigError, JournalError
@@ -203,6 +203,11 @@ class Taking:
         return rows
 
 
+def _due_at_ms(segment: Segment, now_ms: int) -> int | None:
+    """Return when messages of a peer are delivered at the earliest; no delay that a publisher can ask for ends later."""
+    return None if segment.due_at_ms is None else max(0, min(segment.due_at_ms, now_ms + DURATION_LIMIT_MS))
+
+
 class CopyFailedError(Exception):
     """A file of the peer cannot be read, or is refused.
 
@@ -275,6 +280,7 @@ class Copier:
                 file = PulledFile(
                     path=staged.path, size_bytes=staged.size_bytes, stats=staged.stats(), origins=tuple(taking.origins),
                     publishers=taking.publishers, clashes=tuple(taking.clashes),
+                    due_at_ms=_due_at_ms(segment, now_ms),
                 )  # fmt: skip
                 written.append(file)
         instances = {origin: self._fold.instances[origin] for file in written for _, _, origin, _ in file.origins}

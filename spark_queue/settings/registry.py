@@ -273,6 +273,14 @@ OPTIONS = (
         'Age at which the rows expire, such as "1h" (R60).',
         attribute="expires_after_ms",
     ),
+    Option(
+        "deliverAfter",
+        _WRITES,
+        parse_duration_ms,
+        None,
+        'Delay before any queue delivers the rows, such as "10m", from their commit on (R128).',
+        attribute="deliver_after_ms",
+    ),
     Option("txnAppId", {Purpose.WRITE_BATCH}, _parse_text, None, "With txnVersion: a repeated write is dropped, as in Delta."),
     Option("txnVersion", {Purpose.WRITE_BATCH}, _whole(0), None, "With txnAppId: rises with every write."),
 )

@@ -158,6 +158,7 @@ class WriteOptions(Options):
     publisher: str | None
     sequence_column: str | None
     expires_after_ms: int | None
+    deliver_after_ms: int | None
     txn_app_id: str | None
     txn_version: int | None
 

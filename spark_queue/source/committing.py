@@ -118,10 +118,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     if definitions.principals and given.topic is not None:
         check_writes(definitions, [given.topic], partial(endpoint.token, store))
     names = definitions.message_types if message_type is None else (message_type,)
-    plans = {
-        name: make_plan(store, definitions, message_type=name, topic=given.topic, expires_after_ms=given.expires_after_ms)
-        for name in names
-    }
+    durations = {"expires_after_ms": given.expires_after_ms, "deliver_after_ms": given.deliver_after_ms}
+    plans = {name: make_plan(store, definitions, message_type=name, topic=given.topic, **durations) for name in names}
     if message_type is not None:
         plans[message_type].shape.declared(schema.fieldNames())
     transaction = None if given.txn_app_id is None else (f"t:{given.txn_app_id}", int(given.txn_version or 0))

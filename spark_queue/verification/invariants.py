@@ -63,7 +63,7 @@ def of_barriers(ledger: QueueLedger) -> Iterator[str]:
     held = ledger.rows[State.HELD]
     if not held.issubset(ledger.barriers):
         yield f"message {(held - ledger.barriers).min()} is held and no barrier"
-    for rows in (ledger.rows[State.LEASED], ledger.rows[State.DELAYED]):
+    for rows in (ledger.rows[State.LEASED], ledger.delivered.at_least(1, ledger.rows[State.DELAYED])):
         if held and rows and rows.max() > held.min():
             yield f"message {rows.max()} was granted behind barrier {held.min()}, which is held"
     waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if (rows := ledger.rows[state])]

@@ -37,8 +37,8 @@ def event_text(record: Record) -> str:
 
 
 def _entered(record: Record) -> str:
-    detail = record.detail
-    return f"entered the journal from version {detail['version']} of {record.message_type}, file {detail['path']}"
+    detail, later = record.detail, f", not delivered before {to_text(record.due_at_ms)}" if record.due_at_ms else ""
+    return f"entered the journal from version {detail['version']} of {record.message_type}, file {detail['path']}{later}"
 
 
 def _granted(record: Record) -> str:

@@ -108,7 +108,9 @@ def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int, heard:
         yield f"It waits: queue '{queue}' is paused, and grants nothing until `sparkq unpause`."
     due_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), now_ms)
     if due_ms > now_ms:
-        yield f"It waits until {to_text(due_ms)}: it was cancelled with a delay (retry_after or retry_backoff)."
+        is_new = not ledger.delivered.of(bookmark)
+        how = "published with a delay (deliver_after)" if is_new else "cancelled with a delay (retry_after or retry_backoff)"
+        yield f"It waits until {to_text(due_ms)}: it was {how}."
     if bookmark in ledger.rows[State.HELD]:
         yield f"It waits: it is a barrier, which is given out when all before it are settled{_unsettled(ledger, bookmark)}."
     if bookmark in ledger.rows[State.INACTIVE]:

@@ -39,7 +39,7 @@ class Journal:
 
     def _enter(self, queue: Queue, bookmark: int) -> None:
         body, at = self.published[bookmark]
-        queue.enter(Message(bookmark, body, at, body["expires_at"]))
+        queue.enter(Message(bookmark, body, at, body["expires_at"], not_before=body["deliver_at"]))
 
     def _enter_late(self) -> None:
         """Remove what is too old as it enters."""

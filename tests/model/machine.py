@@ -81,11 +81,13 @@ class Machine(RuleBasedStateMachine):
         self.proven = {who: number for who, number in self.proven.items() if who[0] in tables}
         return True
 
-    @rule(new=st.lists(bodies, min_size=1, max_size=4))
-    def publish(self, new: list[Body]) -> None:
-        """Publish a file of messages, which enter at once."""
+    @rule(new=st.lists(bodies, min_size=1, max_size=4), delay_ms=st.sampled_from([None, None, None, 8_000]))
+    def publish(self, new: list[Body], delay_ms: int | None = None) -> None:
+        """Publish a file of messages, which enter at once, and may be delayed (R128)."""
         first = len(self.files.bodies)
         added = [{**body, "expires_at": None if body["expires_ms"] is None else self.now + body["expires_ms"]} for body in new]
+        due_at_ms = None if delay_ms is None else self.now + delay_ms
+        added = [{**body, "deliver_at": due_at_ms} for body in added]
         self.files.bodies += added
         self.files.standing[f"{first}"] = list(range(first, first + len(new)))
         own = [body["expires_at"] for body in added if body["expires_at"] is not None]
@@ -93,6 +95,7 @@ class Machine(RuleBasedStateMachine):
             message_type="json", first=first, until=first + len(new), path=f"{first}", version=first, token="t",
             entered_at_ms=self.now, published_at_ms=self.now, topic_min="T", topic_max="T", expires_null_count=len(new) - len(own),
             expires_min_ms=min(own, default=None), expires_max_ms=max(own, default=None),
+            due_at_ms=due_at_ms,
         )  # fmt: skip
         self.do(lambda: self.engine.enter([segment], now_ms=self.now))
         self.model.publish(added)

@@ -53,6 +53,7 @@ class Queue:
         self.messages[message.bookmark] = message
         message.is_barrier = self.rules.barrier is not None and self.rules.barrier(message.body) is True
         message.state = "held" if message.is_barrier else "inactive" if self.rules.depth else "available"
+        delay_new(message)
 
     def activate(self) -> None:
         """Let the oldest inactive messages in, as far as there is room; what was acknowledged before is skipped (R81, R83)."""
@@ -60,6 +61,7 @@ class Queue:
         while (waiting := self.having("inactive")) and (not depth or len(self.having(*IN_QUEUE)) < depth):
             first, waiting[0].deferred = waiting[0].deferred, None
             waiting[0].state = "available"
+            delay_new(waiting[0])
             if first is not None and first > self.now:
                 self.remove(waiting[0], "acknowledged")
 
@@ -222,3 +224,9 @@ class Queue:
         if message.expires_at is not None:
             return message.expires_at <= self.now
         return self.rules.expiration_ms is not None and message.entered_at + self.rules.expiration_ms <= self.now
+
+
+def delay_new(message: Message) -> None:
+    """Let a message wait that was published with a delay, once it would be available (R128)."""
+    if message.state == "available" and message.not_before is not None:
+        message.state, message.due, message.not_before = "delayed", message.not_before, None

@@ -23,6 +23,8 @@ class Message:
     #: How often it failed alone; it is tried only alone then.
     lone: int = 0
     due: int = 0
+    #: With a delay from its publish: its end, until it is delayed by it.
+    not_before: int | None = None
     deferred: int | None = None
     #: Why and when it left.
     reason: str = ""

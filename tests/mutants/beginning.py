@@ -78,7 +78,7 @@ BEGINNING = (
     ),
     Mutant(
         "a queue stays set aside although its message file is back",
-        "if self._entrance.is_file_back():", "if self._entrance.is_file_back() is None:",
+        "if self._engine.state.is_file_back():", "if self._engine.state.is_file_back() is None:",
         ("tests/unit/coordinator/test_loop_troubles.py",),
     ),
     Mutant(

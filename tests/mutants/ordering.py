@@ -86,6 +86,18 @@ ORDERING = (
         ("tests/unit/core/test_order_key.py",),
     ),
     Mutant(
+        "a delay of a publish is over when its message becomes active",
+        "self.not_before and event in (Event.ACTIVATED, Event.OWNED)",
+        "False",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "neighbours of different delays in a merged file have the delay of the first",
+        "if segment.merged and is_next and before.due_at_ms == segment.due_at_ms:",
+        "if segment.merged and is_next:",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
         "the rows of a key lie in several partitions",
         'keyed = count > 1 and "keys" in pieces.column_names',
         "keyed = False",

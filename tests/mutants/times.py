@@ -9,7 +9,7 @@ _TIMES = ("tests/unit/journal/test_publication_times.py",)
 TIMES: tuple[Mutant, ...] = (
     Mutant(
         "what waited for a coordinator is as young as its start",
-        "published_at_ms=max(since_ms, min(at_ms, committed_at_ms)),", "published_at_ms=at_ms,",
+        "published_at_ms = max(since_ms, min(at_ms, committed_at_ms))", "published_at_ms = at_ms",
         _TIMES,
     ),
     Mutant(

@@ -28,10 +28,10 @@ beginning gives the state that stands.
 Steps that act
     ``define [reset=Q,R]``
         Replaces the definitions by the indented TOML lines below it.
-    ``publish TOPIC ROWS [expires=30s] [ago=2h] [NAME=VALUE …] [, TOPIC ROWS …]``
-        One message file, which enters at once, or that long after it was published. ROWS must continue the message type's
-        bookmarks. The messages have the named attributes, which expressions compare (``"price > 3 and region = EU"``) or give
-        (``price``); the rest is NULL.
+    ``publish TOPIC ROWS [expires=30s] [ago=2h] [after=30s] [NAME=VALUE …] [, TOPIC ROWS …]``
+        One message file, which enters at once, or that long after it was published; its delay begins then. ROWS must
+        continue the message type's bookmarks. The messages have the named attributes, which expressions compare
+        (``"price > 3 and region = EU"``) or give (``price``); the rest is NULL.
     ``merge TYPE``
         Compaction puts the messages of a message type into one file; the old files are lost.
     ``draw P Q/S [backlog=n] [mode=explicit] [filter=EXPRESSION] [available_now]``, ``attach P``, ``planner P …``

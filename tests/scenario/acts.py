@@ -33,12 +33,12 @@ def define(world: World, words: Words, block: str) -> str:
 
 def _publish(world: World, words: Words) -> str:
     messages: list[PublishedMessage] = []
-    message_type, waited_ms = "", 0
+    message_type, waited_ms, delay_ms = "", 0, None
     for clause in words.clauses():
         topic, kind = world.state.definitions.route(clause.take())
         message_type = message_type or kind.name
         rows, expires_ms = clause.rows(), clause.duration_ms("expires")
-        waited_ms = max(waited_ms, clause.duration_ms("ago") or 0)
+        waited_ms, delay_ms = max(waited_ms, clause.duration_ms("ago") or 0), clause.duration_ms("after") or delay_ms
         attributes = {name: number_or_text(value) for name, value in clause.options().items()}
         clause.end()
         first = world.state.message_types[message_type].entered_until + len(messages)
@@ -46,7 +46,7 @@ def _publish(world: World, words: Words) -> str:
         compare(kind.name, message_type, "one file holds one message type")
         expires_at_ms = None if expires_ms is None else world.now_ms + expires_ms
         messages.extend(PublishedMessage(topic=topic, expires_at_ms=expires_at_ms, attributes=attributes) for _ in rows)
-    world.publish(message_type, messages, waited_ms=waited_ms)
+    world.publish(message_type, messages, waited_ms=waited_ms, delay_ms=delay_ms)
     return "done"
 
 

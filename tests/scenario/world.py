@@ -129,8 +129,9 @@ class World:
         instances: Mapping[str, str] = MappingProxyType({}),
         clashes: Sequence[ClashingRows] = (),
         waited_ms: int = 0,
+        delay_ms: int | None = None,
     ) -> None:
-        """Let one message file enter, perhaps of messages that were pulled, or that waited for a coordinator."""
+        """Let one message file enter, perhaps of messages that were pulled, that waited for a coordinator, or with a delay."""
         known = self.state.message_types[message_type]
         path = f"{message_type}/{known.entered_until}.parquet"
         self.traits.add(path, messages)
@@ -151,6 +152,7 @@ class World:
             expires_null_count=len(messages) - len(times),
             expires_min_ms=min(times, default=None),
             expires_max_ms=max(times, default=None),
+            due_at_ms=None if delay_ms is None else self.now_ms - waited_ms + delay_ms,
             origins=tuple(origins),
             instances=instances,
             publishers=joined(named),

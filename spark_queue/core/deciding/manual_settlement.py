@@ -276,7 +276,7 @@ def _refuse(work: UnitOfWork, part: _Part) -> None:
     if part.named is not None:
         cases.append((part.rows, "the lease that delivered them is over", still))
     cases += [
-        (ledger.rows[State.DELAYED], "they are not leased, but wait for their retry", take),
+        (ledger.rows[State.DELAYED], "they are not leased, but delayed", take),
         (known, "they are not leased any more, and are back in the queue", take),
         (part.rows, "they were never leased, so there is nothing to give back", take),
     ]

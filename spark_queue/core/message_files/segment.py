@@ -46,6 +46,8 @@ class Segment:
     expires_null_count: int
     expires_min_ms: int | None = None
     expires_max_ms: int | None = None
+    #: The time before which none of its messages is delivered, in milliseconds; None for at once (R128).
+    due_at_ms: int | None = None
     #: Row of the file at which it begins, and whether compaction put it there, beside others.
     first_row: int = 0
     merged: bool = False
@@ -93,7 +95,8 @@ def to_record(segment: Segment) -> Record:
         detail["publishers"] = {name: list(found) for name, found in segment.publishers.items()}
     if segment.clashes:
         detail["clashes"] = [list(each) for each in segment.clashes]
-    return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=((segment.first, segment.until),), detail=detail)
+    ranges = ((segment.first, segment.until),)
+    return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=ranges, due_at_ms=segment.due_at_ms, detail=detail)
 
 
 def from_record(record: Record) -> Segment:
@@ -115,6 +118,7 @@ def from_record(record: Record) -> Segment:
         expires_null_count=expires[0],
         expires_min_ms=expires[1],
         expires_max_ms=expires[2],
+        due_at_ms=record.due_at_ms,
         barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
         origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
         instances=detail.get("instances", {}),
@@ -126,14 +130,15 @@ def from_record(record: Record) -> Segment:
 
 
 def stretches(segments: Iterable[Segment]) -> list[Segment]:
-    """Join neighbours that stand one after the other in a merged file, statistics and all; they are as old as the first.
+    """Join neighbours of one delay that stand one after the other in a merged file; they are as old as the first.
 
     The whole is retired when all of it is.
     """
     joined: list[list[Segment]] = []
     for segment in segments:
         before = joined[-1][-1] if joined else segment
-        if segment.merged and before.path == segment.path and before.first_row + before.row_count == segment.first_row:
+        is_next = before.path == segment.path and before.first_row + before.row_count == segment.first_row
+        if segment.merged and is_next and before.due_at_ms == segment.due_at_ms:
             joined[-1].append(segment)
         else:
             joined.append([segment])

@@ -21,7 +21,7 @@ from spark_queue.core.state.folds import journal
 from spark_queue.core.state.lease import DoneRequests
 from spark_queue.core.state.ledger import QueueLedger, fill
 from spark_queue.core.state.ownership import PeerChanges, Watermark
-from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError
 
 
 class JournalState:
@@ -244,6 +244,8 @@ class JournalState:
                 told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
                 wanted[name].enter(told)
                 journal.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
+                if segment.due_at_ms is not None:
+                    wanted[name].delay(told.rows, segment.due_at_ms)
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
         """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
@@ -285,6 +287,18 @@ class JournalState:
         name = request.queue.name
         self.troubles[name], self.unanswered[name] = trouble, request
         del self.queues[name]
+
+    def is_file_back(self) -> bool:
+        """Return whether a message file can be read again whose absence had a queue set aside when the log was folded."""
+        for name, request in self.unanswered.items():
+            segments, path = self.message_types[request.queue.message_type].segments, self.troubles[name].facts["file"]
+            try:
+                for segment in (each for each in segments if each.path == path):
+                    self.traits.traits(segment, [request])
+            except SparkQueueError:
+                continue
+            return True
+        return False
 
     def prepare_filters(self, ledger: QueueLedger, texts: Iterable[str]) -> None:
         """Find out what filters match, before a record says that a subscription has them."""

@@ -48,6 +48,8 @@ class QueueLedger:
         self.retired = BitMap64()
         self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}
         self.delayed: dict[int, BitMap64] = {}
+        #: What was published with a delay and is not active or not owned here yet, by the end of that (R128).
+        self.not_before: dict[int, BitMap64] = {}
         #: Acknowledged before they became active: inactive bookmarks by the time until which that is remembered (R83).
         self.deferred: dict[int, BitMap64] = {}
         #: Those of them whose turn has come; they are removed in the same commit.
@@ -145,6 +147,23 @@ class QueueLedger:
         self.selection.add(traits.without_keys_of_barriers())
         self.failing |= traits.failed
 
+    def delay(self, rows: BitMap64, due_at_ms: int) -> None:
+        """Keep new messages back that were published with a delay: at once, or from when they are active and owned here."""
+        self.not_before[due_at_ms] = self.not_before.get(due_at_ms, BitMap64()) | rows
+        self._delay_new()
+
+    def postpone(self, rows: BitMap64, due_at_ms: int) -> None:
+        """Let rows wait until a time."""
+        if rows:
+            self.move(rows, Event.POSTPONED)
+            self.delayed[due_at_ms] = self.delayed.get(due_at_ms, BitMap64()) | rows
+
+    def _delay_new(self) -> None:
+        """Let what was published with a delay wait for its end, once it is available; a barrier never is."""
+        for due_at_ms, part in list(self.not_before.items()):
+            self.postpone(part & self.rows[State.AVAILABLE], due_at_ms)
+        _take_out(self.not_before, BitMap64.union(self.rows[State.DELAYED], self.rows[State.REMOVED]))
+
     def move(self, rows: BitMap64, event: Event) -> None:
         """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""
         if self.retired:
@@ -164,6 +183,8 @@ class QueueLedger:
                 self._forget_failures(part)
             self.rows[target] |= part  # type: ignore[index]  # None was refused above.
             self._keep_order(state, target, part)
+        if self.not_before and event in (Event.ACTIVATED, Event.OWNED):
+            self._delay_new()
 
     def give(self, rows: BitMap64, *, term: int, owner: str) -> None:
         """Let an instance own rows that are in the queue; what a lease has open stays with it until its end."""

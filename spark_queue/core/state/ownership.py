@@ -113,6 +113,8 @@ class Watermark:
     origin: str = ""
     #: What the peer let go before it was pulled is no gap up to this record of it: nothing was pulled then, or somebody said so.
     gaps_after: int = -1
+    #: Queues that were set aside while something was taken over: it is read again for them.
+    missed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,18 @@ def publish(sparkq: Terminal, journal: Journal, file: Path, *more: object) -> An
     return sparkq("publish", journal.path, file, "--topic", "LINES", *more)
 
 
+def test_durations_are_the_publish_s_own(sparkq: Terminal, journal: Journal, file: Path) -> None:
+    """R60, R128: how long its messages live, and how long they are kept back."""
+    write(file, 1)
+    assert publish(sparkq, journal, file, "--deliver-after", "1h", "--expires-after", "2h").code == 0
+    (row,) = journal.view("messages", queue="WORK").to_pylist()
+    assert row["state"] == "delayed"
+    assert round((row["expires_at"] - row["due_at"]).total_seconds() / 3_600, 2) == 1
+    refused = publish(sparkq, journal, file, "--deliver-after", "soon")
+    assert (refused.code, amounts(journal)) == (1, [1])
+    assert "[BAD_VALUE] 'deliver_after'" in refused.err
+
+
 def test_a_refusal_after_commits_says_what_stands_and_what_is_left_to_publish(
     sparkq: Terminal, journal: Journal, file: Path
 ) -> None:

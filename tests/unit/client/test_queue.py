@@ -92,6 +92,20 @@ def test_publish_expires_after_is_a_duration(journal: Journal) -> None:
         journal.publish([{"amount": 1}], topic="LINES", expires_after="60")
 
 
+def test_what_is_published_with_a_delay_waits_for_its_end(journal: Journal) -> None:
+    """R128: by each way to publish; a delay that is none is refused by name, and nothing is published."""
+    journal.publish([{"amount": 1}], topic="LINES", deliver_after="1h")
+    with journal.publisher("p") as publisher:
+        publisher.publish([{"amount": 2}], topic="LINES", deliver_after="2h")
+        publisher.publish([{"amount": 3}], topic="LINES")
+    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'deliver_after'"):
+        journal.publish([{"amount": 4}], topic="LINES", deliver_after="60")
+    rows = journal.view("messages", queue="WORK").to_pylist()
+    waits = [row["due_at"] and round((row["due_at"] - row["published_at"]).total_seconds() / 3_600, 2) for row in rows]
+    assert list(zip([row["state"] for row in rows], waits, strict=True)) == [("delayed", 1), ("delayed", 2), ("available", None)]
+    assert "published with a delay (deliver_after)" in str(journal.queue("WORK").explain(0))
+
+
 def test_a_publisher_counts_on_from_its_last_sequence(journal: Journal) -> None:
     """R91, R93: one answer tells the highest sequence that is in the log."""
     with journal.publisher("p") as publisher:

@@ -129,15 +129,14 @@ def test_new_definitions_let_a_peer_be_read_again_whose_news_waited(rule: str, *
     assert world.loop._engine.state.disagreements == {}
 
 
-def test_news_of_a_queue_that_is_set_aside_wait() -> None:
+def test_a_peer_is_pulled_on_while_a_queue_is_set_aside_and_read_again_for_it() -> None:
+    """R122: the record says what the queue has missed, and the reign that has it again begins that peer anew."""
     world = World(PULLS)
-    state = world.loop._engine.state
-    state.troubles["WORK"] = JournalError("MESSAGE_FILE_MISSING", file="x", path="json", reason="it is gone.")
-    call = pull(world, state.definitions, 7)
-    assert call.reply is not None
-    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
-        wire.raise_failed(call.reply)
-    assert watermark(world) is None
+    world.loop._engine.set_aside("WORK", "a bug", now_ms=world.clock.wall_ms())
+    assert pull(world, world.loop._engine.state.definitions, 7).pulled is True
+    assert watermark(world) == 7
+    world.ask(commands.Revive, queue="WORK")
+    assert watermark(world) == -1
 
 
 def refusing(world: World, monkeypatch: pytest.MonkeyPatch, *, after: int) -> Call:

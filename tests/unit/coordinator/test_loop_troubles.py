@@ -12,6 +12,7 @@ from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import entering
 from spark_queue.protocol import wire
@@ -151,7 +152,7 @@ def test_the_log_is_folded_again_when_a_message_file_is_back(world: World, monke
     world.clock.advance(ROUND_MS)
     world.loop.step([])
     before = world.loop._engine.state
-    monkeypatch.setattr(world.loop._entrance, "is_file_back", lambda: True)
+    monkeypatch.setattr(JournalState, "is_file_back", lambda _: True)
     world.loop.step([])
     assert world.loop._engine.state is before, "it is looked for once in a round"
     world.clock.advance(ROUND_MS)

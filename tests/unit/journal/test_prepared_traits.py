@@ -89,9 +89,9 @@ def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back
     with pytest.raises(JournalError, match=f"MESSAGE_FILE_MISSING.*{file.name}"):
         second.state.ledger("WORK")
     assert second.state.message_types["order"].entered_until == 4
-    assert not second.entrance.is_file_back()
+    assert not second.state.is_file_back()
     kept.rename(file)
-    assert second.entrance.is_file_back()
+    assert second.state.is_file_back()
 
     third = Reign(disk, epoch=3)
     assert list(third.state.ledger("WORK").selection.matches["id > 2"]) == [2, 3]

@@ -6,6 +6,7 @@ import importlib.metadata
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -212,14 +213,37 @@ def test_snapshot_from_beyond_the_end_of_the_log_is_not_used(disk: Disk) -> None
     check(disk, uses=None)
 
 
-def test_state_with_a_queue_that_was_set_aside_makes_no_snapshot(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def of_queue(kind: Kind, number: int) -> Record:
+    return Record(kind=kind, record=number, epoch=1, at_ms=number, queue="WORK", detail={"error": "a bug"})
+
+
+def test_a_queue_that_is_set_aside_is_missing_in_snapshots_until_it_is_back(disk: Disk) -> None:
+    """R122: starts stay short meanwhile, and the queue is folded from the newest snapshot that has it."""
+    disk.publish([1, 2])
+    control, record = filled(disk)
+    take(disk)
+    whole, number = record - 1, record
+    control.append([of_queue(Kind.SET_ASIDE, number)], epoch=1)
+    for _ in range(3):
+        number += 1
+        control.append([subscribed(number)], epoch=1)
+        take(disk)
+        check(disk, uses=number)
+    control.append([of_queue(Kind.REVIVED, number + 1)], epoch=1)
+    check(disk, uses=whole)
+    take(disk)
+    assert [path.name for path in snapshots(disk)] == [f"{each:020d}.snapshot" for each in (whole, number + 1)]
+    check(disk, uses=number + 1)
+
+
+def test_what_raises_only_as_a_snapshot_is_taken_makes_none(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record says so, and none would say that the queue is back."""
     filled(disk)
-    trouble = {"WORK": object()}
     fold_all = JournalState.fold_all
 
-    def fold_and_fail(state: JournalState, records: object) -> None:
-        fold_all(state, records)  # type: ignore[arg-type]  # passed on as they came
-        state.troubles = trouble  # type: ignore[assignment]  # any trouble will do
+    def fold_and_fail(state: JournalState, records: Any) -> None:
+        fold_all(state, records)
+        assert state.note_fault("WORK", ZeroDivisionError())
 
     monkeypatch.setattr(JournalState, "fold_all", fold_and_fail)
     take(disk)

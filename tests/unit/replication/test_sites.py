@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_queue.core import commands
@@ -17,10 +19,19 @@ from spark_queue.replication.puller import Puller
 from spark_queue.replication.record_forms import Chunk
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
+from tests.unit.replication.sites import NAMES, definitions
+from tests.unit.replication.sites import Site as SiteWithLoop
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
 MINUTE_MS = 60_000
+
+
+def with_other(name: str) -> dict[str, Any]:
+    """Return the definitions of an instance that shares another queue, too."""
+    known = definitions(name)
+    peers = {each: {**peer, "queues": [*peer["queues"], "OTHER"]} for each, peer in known["peers"].items() if each in NAMES[:2]}
+    return {**known, "peers": peers, "queues": {**known["queues"], "OTHER": {"underlying_topic": "U"}}}
 
 
 @pytest.fixture
@@ -64,6 +75,52 @@ def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
         here.pull("virginia")
     assert sorted(here.values().values()) == sorted(f"{letter}{number}" for letter in "ab" for number in range(6))
     assert here.in_state(State.REMOTE) == list(here.values().values())
+
+
+def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tuple[Site, Site], clock: FakeClock) -> None:
+    """R128: also of messages that stand in a merged file."""
+    here, there = pair
+    exchange(*pair)
+    for delay_ms in (HOUR_MS, 2 * HOUR_MS, None):
+        there.publish_rows(pa.table({"item": [f"{delay_ms}"]}), delay_ms=delay_ms)
+    there.upkeep()
+    there.admit()
+    assert there.known.segments[0].merged
+    exchange(*pair)
+    due = [segment.due_at_ms for segment in there.known.segments]
+    assert due == [segment.due_at_ms for segment in here.known.segments] == [clock.wall_ms() + HOUR_MS, due[1], None]
+    there.decide(commands.DrainTo(peer="frankfurt"))
+    exchange(*pair)
+    assert here.in_state(State.DELAYED) == [f"{HOUR_MS}", f"{2 * HOUR_MS}"]
+    assert here.consume(9) == ["None"]
+    clock.advance(HOUR_MS)
+    assert here.consume(9) == [f"{HOUR_MS}"]
+
+
+def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: Path, clock: FakeClock) -> None:
+    """R122: meanwhile messages come, and are settled; other queues hear of them at once."""
+    sites = {name: SiteWithLoop(tmp_path / name, clock, with_other(name)) for name in NAMES[:2]}
+    here, there = sites["frankfurt"], sites["virginia"]
+    there.publish(1, 2, 3)
+    there.publish(4, 5, message_type="json")
+    here.pull("virginia", there.path)
+    here.engine.set_aside("WORK", "a bug", now_ms=clock.wall_ms())
+    there.publish(6)
+    there.settle("acknowledge", 0)
+    there.settle("expire", 1)
+    settled = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),))
+    there.ask(commands.Settle, queue="OTHER", outcomes=(settled,))
+    assert here.pull("virginia", there.path) is None
+    assert here.told()["OTHER"] == {
+        State.REMOTE: there.told()["OTHER"][State.AVAILABLE],
+        State.REMOVED: [(there.state.journal_id, 0)],
+    }
+    here.begin()
+    here.ask(commands.Revive, queue="WORK")
+    assert here.pull("virginia", there.path) is None
+    ids = {state: [(there.state.journal_id, row) for row in rows] for state, rows in ((State.REMOTE, [2, 3]), (State.REMOVED, [0]))}
+    assert here.told()["WORK"] == {**ids, State.DEAD: [(there.state.journal_id, 1)]}
+    assert here.told()["FAILED"] == {State.REMOTE: [(there.state.journal_id, 1)]}
 
 
 def test_files_wait_for_a_peer_until_it_has_pulled_them(pair: tuple[Site, Site], clock: FakeClock) -> None:

@@ -35,13 +35,14 @@ def test_a_write_knows_what_its_options_say(disk: Disk, tmp_path: Path) -> None:
     token.touch(mode=0o600)
     token.write_text("ann")
     job = planned(
-        disk, topic="ORDERS", publisher="p", sequenceColumn="id", expiresAfter="1h", txnAppId="a", txnVersion="7",
-        coordinator="there:1", tokenFile=str(token),
+        disk, topic="ORDERS", publisher="p", sequenceColumn="id", expiresAfter="1h", deliverAfter="5m",
+        txnAppId="a", txnVersion="7", coordinator="there:1", tokenFile=str(token),
     )  # fmt: skip
     assert (job.journal_id, job.message_type) == (disk.journal_id, "order")
     assert job.endpoint == Endpoint("there:1", str(token))
     assert (job.publisher, job.sequence_column, job.transaction) == ("p", "id", ("t:a", 7))
-    assert {name: plan.shape.expires_after_ms for name, plan in job.plans.items()} == {"order": 3_600_000}
+    plans = {name: (plan.shape.expires_after_ms, plan.deliver_after_ms) for name, plan in job.plans.items()}
+    assert plans == {"order": (3_600_000, 300_000)}
 
 
 def test_rows_that_name_their_topics_may_go_to_every_message_type(disk: Disk) -> None:

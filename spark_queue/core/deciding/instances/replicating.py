@@ -15,7 +15,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, SkipLost
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.instances.requests import Asked, answer
-from spark_queue.core.deciding.instances.transfers import OtherNames, note_ends, take_names, transfer
+from spark_queue.core.deciding.instances.transfers import OtherNames, note_ends, take_known_names, take_names, transfer
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.definition import Disagreement
@@ -80,7 +80,7 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     for names in pulled.names:
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
-        ledger = state.queues.get(news.queue)
+        ledger = None if _is_aside(state, news.queue) else state.queues.get(news.queue)
         # What was said of an earlier queue of this name may be about messages of another type.
         if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
             continue
@@ -101,13 +101,33 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
             detail = {**news.detail, "peer": pulled.peer, **news.value.told()}
             emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail=detail)
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
-    further = {"lost": pulled.lost, "origin_uuid": pulled.origin}
+    missed = sorted(filter(state.definitions.is_replicated, state.troubles))
+    further = {"lost": pulled.lost, "origin_uuid": pulled.origin, "missed": missed}
     detail |= {name: value for name, value in further.items() if value}
     if pulled.gaps_after is not None:
         detail["gaps_after"] = pulled.gaps_after
     if pulled.disagreements is not None:
         detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
     emit(Kind.PULLED, detail=detail)
+
+
+def _is_aside(state: JournalState, queue: str) -> bool:
+    """Return whether a queue is set aside, or its dead letters or their source are: what is said of one changes the other."""
+    known = state.definitions.queues.get(queue)
+    pair = (queue, state.definitions.source_of(queue), None if known is None else known.dead_letter_queue)
+    return any(each in state.troubles for each in pair)
+
+
+def hear_again(state: JournalState, emit: Emit) -> bool:
+    """Let peers be read again whose news a queue has missed that was set aside and is back; returns whether any is (R122)."""
+    again = [peer for peer, known in state.pulled.items() if peer in state.definitions.peers and known.missed & state.queues.keys()]
+    for peer in again:
+        known = state.pulled[peer]
+        for name in sorted(known.missed & state.queues.keys()):
+            take_known_names(state, state.queues[name], peer=peer, emit=emit)
+        origin = {"origin_uuid": known.origin} if known.origin else {}
+        emit(Kind.PULLED, detail={"peer": peer, "journal": known.journal, "number": -1, "digest": "", **origin})
+    return bool(again)
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:

@@ -239,6 +239,12 @@ def take_names(state: JournalState, names: OtherNames, *, peer: str, emit: Emit)
             _take_start(state, ledger, rows, instances[origin], peer=peer, emit=emit)
 
 
+def take_known_names(state: JournalState, ledger: QueueLedger, *, peer: str, emit: Emit) -> None:
+    """Record the same for a queue that was set aside when the names came."""
+    for origin, rows in state.message_types[ledger.definition.message_type].origins.named(ledger.entered):
+        _take_start(state, ledger, rows, state.instances[origin], peer=peer, emit=emit)
+
+
 def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instance: str, *, peer: str, emit: Emit) -> None:
     """Take over like news that messages belong to an instance at first, where it published them, too."""
     if ledger.ownership is None:

@@ -149,7 +149,8 @@ def _pulled(state: JournalState, record: Record) -> None:
     if watermark.record < 0:
         # It is read again, and what it had let go until then was told.
         gaps_after = max(gaps_after, before.record)
-    state.pulled[peer] = replace(watermark, gaps_after=gaps_after)
+    missed = before.missed.union(detail.get("missed", ())) if watermark.record >= 0 else frozenset()
+    state.pulled[peer] = replace(watermark, gaps_after=gaps_after, missed=missed)
     if "gaps_after" in detail:
         state.peer_changes.skips.discard(peer)
     state.peer_changes.forgotten.discard(peer)

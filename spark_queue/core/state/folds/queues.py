@@ -61,9 +61,10 @@ def returned(ledger: QueueLedger, record: Record) -> None:
     """Give rows back to the queue."""
     rows, lease = to_bitmap(record.ranges), ledger.leases.get(int(record.lease or 0))
     undelivered, alone = record.detail.get("undelivered", False), record.detail.get("alone", False)
-    ledger.move(rows, Event.RETURNED if record.due_at_ms is None else Event.POSTPONED)
-    if record.due_at_ms is not None:
-        ledger.delayed[record.due_at_ms] = ledger.delayed.get(record.due_at_ms, BitMap64()) | rows
+    if record.due_at_ms is None:
+        ledger.move(rows, Event.RETURNED)
+    else:
+        ledger.postpone(rows, record.due_at_ms)
     if alone:
         _failed_alone(ledger, ledger.subscriptions[str(record.subscription)], record, rows.min())
     elif record.reason == Return.CANCELLED:
