@@ -51,7 +51,7 @@ KEEPING = (
     ),
     Mutant(
         "the own snapshot goes because another log's is newer",
-        "key in stored(store) if number <= last.record]", "key in stored(store)]",
+        "for each in stored(store) if each[0] <= last.record]", "for each in stored(store)]",
         ("tests/unit/journal/test_snapshot.py",),
     ),
     Mutant(

@@ -250,7 +250,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 1)
-    monkeypatch.setattr(snapshot, "encode", lambda state: _refuse())
+    monkeypatch.setattr(snapshot, "encode", lambda _: _refuse())
     journal = disk.open()
     claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)
