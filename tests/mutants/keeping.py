@@ -55,6 +55,11 @@ KEEPING = (
         ("tests/unit/journal/test_snapshot.py",),
     ),
     Mutant(
+        "only the newest snapshots stay, and past moments are folded from the first record",
+        "zip(older[KEPT:], firsts[KEPT:], strict=True) if not is_first]", "zip(older[KEPT:], firsts[KEPT:], strict=True)]",
+        ("tests/unit/journal/test_snapshot.py",),
+    ),
+    Mutant(
         "what expires with a redriven message never does",
         "            if not self._by_time[known_ms]:\n", "            if True:\n",
         _SCENARIOS,
