@@ -179,8 +179,8 @@ FORMAT = 1
 KEPT = 2
 
 #: How many stretches of the log keep a snapshot of their beginning at most, and the least records of a stretch.
-PAST_KEPT = 16
-STRETCH_RECORDS = 1 << 16
+PAST_KEPT = 64
+STRETCH_RECORDS = 1 << 15
 
 _SUFFIX = ".snapshot"
 
