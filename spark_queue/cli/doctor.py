@@ -345,7 +345,7 @@ def _store(journal: Journal) -> Finding:
 
 def _clock(journal: Journal) -> Finding:
     """Compare this host's clock with the store's, and with the newest record."""
-    newest_ms = open_reader(journal.store).records()[-1].at_ms
+    newest_ms = snapshot.load(journal.store, list_files(journal.store)).last_at_ms
     now_ms, written_ms = SystemClock().wall_ms(), journal.store.time_ms()
     ahead_ms = newest_ms - now_ms
     advice = "Set this host's clock: leases and expirations count by it."

@@ -161,15 +161,13 @@ def metrics(
 
 def _keep(stores: Sequence[Store], textfile: Path, *, every_s: float, per_subscription: bool) -> NoReturn:
     """Replace a file again and again."""
-    from spark_queue.following.followed_metrics import FollowedMetrics
-    from spark_queue.following.follower import JournalFollower
+    from spark_queue.following.follower import JournalFollower, families_of
 
     followers = [JournalFollower(store.path, store) for store in stores]
-    followed = FollowedMetrics(followers)
     while True:
         for follower in followers:
             follower.refresh()
-        _write(followed.families(per_subscription=per_subscription), textfile)
+        _write(families_of(followers, per_subscription=per_subscription), textfile)
         time.sleep(every_s)
 
 

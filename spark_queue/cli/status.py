@@ -293,10 +293,10 @@ def log(
 
     opened = open_reader(open_target(journal, storage).store)
     all_rows = opened.record_rows()
-    page = record_page(opened.store, all_rows, queue=queue, kind=kind, by_people=people, before=before)
-    rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows[:limit]]
+    page = record_page(all_rows, queue=queue, kind=kind, by_people=people, before=before, limit=limit)
+    rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows]
     applied = [row for row in rows if row["kind"] == Kind.DEFINITIONS_APPLIED]
-    versions = applied_versions(opened.store, all_rows) if applied else []
+    versions = applied_versions(all_rows) if applied else []
     shown = {row["record"] for row in applied}
     changes = {newer.record: newer.changes_since(older) for newer, older in pairwise(versions) if newer.record in shown}
     for row in applied:

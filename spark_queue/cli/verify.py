@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from rich.progress import Progress
 
 from spark_queue.cli.output import progress, say, show_json
-from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.definition import WITHHOLDING, PeerDefinition
 from spark_queue.core.message_files.segment import MergedFile, Segment, stretches
 from spark_queue.core.records import Record
@@ -33,24 +32,25 @@ from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.restored import has_record, read_records
 from spark_queue.verification import invariants
 from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
-from spark_queue.views import PointInTime, point_in_time, state_at
+from spark_queue.views import JournalView, state_at
+from spark_queue.views.journal_view import state_of
 
 
-def of_peers(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+def of_peers(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> tuple[list[str], list[str]]:
     """Return problems and warnings: what an instance has pulled it knows, and so do its peers; who cannot be read is named.
 
     Parameters
     ----------
     journal : DeltaJournal
         The journal.
-    folded : PointInTime
+    folded : JournalView
         Its control log.
     records : Sequence of Record
         The same, record by record.
     """
-    problems, warnings = list(of_origins(folded.state)), list[str]()
-    for definition in folded.state.definitions.peers.values():
-        watermark = folded.state.pulled.get(definition.name)
+    problems, warnings = list(of_origins(folded)), list[str]()
+    for definition in folded.definitions.peers.values():
+        watermark = folded.pulled.get(definition.name)
         if watermark is None or watermark.record < 0:
             warnings.append(f"Peer '{definition.name}' is not compared: nothing of it is pulled yet, or it is read anew.")
             continue
@@ -66,7 +66,7 @@ def of_peers(journal: DeltaJournal, folded: PointInTime, records: Sequence[Recor
 
 
 def _of_peer(
-    journal: DeltaJournal, folded: PointInTime, records: Sequence[Record], definition: PeerDefinition, watermark: Watermark
+    journal: DeltaJournal, folded: JournalState, records: Sequence[Record], definition: PeerDefinition, watermark: Watermark
 ) -> tuple[list[str], list[str]]:
     """Return what one of the two has pulled of the other and does not know, and what was not compared.
 
@@ -75,7 +75,7 @@ def _of_peer(
     JournalError
         What keeps the peer from being read, such as PEER_AWAY or PEER_REFUSED; PEER_REPLACED.
     """
-    here, name, own = folded.state, definition.name, str(folded.state.definitions.journal.instance)
+    here, name, own = folded, definition.name, str(folded.definitions.journal.instance)
     # Its options are those of the own journal, as when it is pulled.
     store = peer_store(journal.store, definition)
     of_peer = read_records(store, name)
@@ -86,7 +86,7 @@ def _of_peer(
 
     def peer_state(until: int | None) -> JournalState:
         try:
-            state = point_in_time(of_peer, peer_traits, as_of=until, now_ms=folded.now_ms).state
+            state = state_of(of_peer, peer_traits, until=until)
         except DAMAGE as reason:
             raise refused(name, "its log", f"its records make no journal ({reason!r})") from None
         for trouble in state.troubles.values():
@@ -96,7 +96,7 @@ def _of_peer(
     problems, warnings = list[str](), list[str]()
     if has_record(of_peer, watermark):
         problems += of_what_was_pulled(
-            here, peer_state(watermark.record), _compared(here, name, definition.queues),
+            here, peer_state(watermark.record + 1), _compared(here, name, definition.queues),
             passes=definition.passes, who="this instance", whom=f"'{name}'",
         )  # fmt: skip
     else:
@@ -108,7 +108,7 @@ def _of_peer(
     back, of_this = there.definitions.peers.get(own), there.pulled.get(own)
     if back is not None and of_this is not None and of_this.journal == here.journal_id and has_record(records, of_this):
         problems += of_what_was_pulled(
-            there, point_in_time(records, journal.traits, as_of=of_this.record, now_ms=folded.now_ms).state,
+            there, state_of(records, journal.traits, until=of_this.record + 1),
             _compared(there, own, back.queues), passes=back.passes, who=f"'{name}'", whom="this instance",
         )  # fmt: skip
     return problems, warnings
@@ -125,7 +125,7 @@ def verify(store: Store, *, as_json: bool) -> None:
     journal = open_journal(store)
     with progress() as bar:
         records, folded, problems = _fold(journal, bar)
-        seen, warnings = folded, list[str]()
+        seen, warnings = None, list[str]()
         if folded is not None:
             of_snapshots, warnings = _of_snapshots(journal, folded, records)
             problems += of_snapshots
@@ -138,7 +138,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             problems += _of_files(journal.store, seen, bar)
             # What keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
-            problems += [str(each) for each in folded.state.troubles.values() if each.code == "QUEUE_SET_ASIDE"]
+            problems += [str(each) for each in folded.troubles.values() if each.code == "QUEUE_SET_ASIDE"]
     if as_json:
         show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
     else:
@@ -148,7 +148,7 @@ def verify(store: Store, *, as_json: bool) -> None:
 
 
 def _show(
-    journal: DeltaJournal, records: Sequence[Record], seen: PointInTime | None, problems: list[str], warnings: list[str]
+    journal: DeltaJournal, records: Sequence[Record], seen: JournalView | None, problems: list[str], warnings: list[str]
 ) -> None:
     for warning in warnings:
         say(warning, style="yellow")
@@ -163,7 +163,7 @@ def _show(
         say(f"Journal {journal.journal_id}: {text}")
 
 
-def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], PointInTime | None, list[str]]:
+def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], JournalState | None, list[str]]:
     task = bar.add_task("control log", total=1)
     try:
         records = journal.records()
@@ -171,34 +171,34 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Point
         return (), None, [str(damage)]
     problems = invariants.of_records(records)
     try:
-        folded = point_in_time(records, journal.traits, as_of=None, now_ms=SystemClock().wall_ms())
+        folded = state_of(records, journal.traits)
     except SparkQueueError as damage:
         return records, None, [*problems, str(damage)]
     bar.update(task, completed=1)
-    return records, folded, problems + invariants.of_state(folded.state)
+    return records, folded, problems + invariants.of_state(folded)
 
 
-def _of_snapshots(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> tuple[list[str], list[str]]:
     """Return problems and warnings: a snapshot that would be used says what the log says; one that cannot be costs time only."""
     problems, warnings = [], []
-    for _, key in snapshot.stored(journal.store):
+    for index, (_, key) in enumerate(snapshot.stored(journal.store)):
         try:
             past = snapshot.resume(journal.store, key, records)
         except ValueError as reason:
             warnings.append(f"{key} is not used: {reason}. Nothing is lost; the next start may take longer.")
             continue
-        if folded.state.troubles:
-            # The log cannot be folded as far as the snapshot, while a file is missing.
+        if folded.troubles or index >= snapshot.KEPT:
+            # The log cannot be folded as far as the snapshot, while a file is missing; and from each older one would take too long.
             continue
-        found, expected = digest(past.fold(journal.traits)), digest(folded.state)
+        found, expected = digest(past.fold(journal.traits)), digest(folded)
         wrong = [name for name in expected if found[name] != expected[name]]
         if wrong:
             problems.append(f"{key} gives other {' and '.join(wrong)} than the log. Delete it; a start reads the log then.")
     return problems, warnings
 
 
-def _of_logs(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> Iterator[str]:
-    for name, known in folded.state.message_types.items():
+def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> Iterator[str]:
+    for name, known in folded.message_types.items():
         # What was cleaned away after it had entered is no gap; nor is a publisher's commit at a version that had gone before it.
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
@@ -211,12 +211,12 @@ def _of_logs(journal: DeltaJournal, folded: PointInTime, records: Sequence[Recor
             yield from invariants.of_message_log(records, name, entries)
 
 
-def _of_strangers(seen: PointInTime) -> list[str]:
+def _of_strangers(seen: JournalView) -> list[str]:
     foreign = {name: known.foreign_files for name, known in seen.state.message_types.items()}
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
 
 
-def _of_files(store: Store, seen: PointInTime, bar: Progress) -> Iterator[str]:
+def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:
     """Read every column of every message file: a footer says nothing of the pages behind it."""
     files = [file for known in seen.state.message_types.values() for file in stretches(known.segments) if not file.retired]
     task = bar.add_task("message files", total=len(files))

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
-import pyarrow as pa
-
 from spark_queue.client.letters import Preview, has_expressions, preview
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
@@ -23,18 +21,16 @@ from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Defi
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, WRITE, Key, keys_of
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import TraitSource
-from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import AccessError, ConfigError
-from spark_queue.journal.control_files import to_records_of
+from spark_queue.journal.control_files import ControlRows
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.schema import check_columns
 from spark_queue.journal.traits import EXPRESSION_KEYS, check_command
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.protocol.tokens import token_hash
-from spark_queue.views import PointInTime, queue_status, state_at
-from spark_queue.views.messages import one_of
+from spark_queue.views import JournalView, queue_status, state_at
 from spark_queue.views.tables import who
 
 #: How errors name a caller whose token is no principal's.
@@ -101,7 +97,7 @@ def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) ->
     return try_out(now, command, caller)
 
 
-def try_out(now: PointInTime, command: commands.QueueCommand | commands.Apply, caller: Caller | None = None) -> replies.CoreReply:
+def try_out(now: JournalView, command: commands.QueueCommand | commands.Apply, caller: Caller | None = None) -> replies.CoreReply:
     """Decide about a command on the journal as it is `now`, whose state is changed in memory.
 
     Parameters
@@ -154,18 +150,17 @@ class AppliedVersion:
         return [str(replace(each, before=NOT_SHOWN, after=NOT_SHOWN) if each.key == TOKEN_KEY else each) for each in changes]
 
 
-def applied_versions(store: Store, rows: pa.Table) -> list[AppliedVersion]:
-    """Return the versions of definitions among the rows of a control log, newest first.
+def applied_versions(rows: ControlRows) -> list[AppliedVersion]:
+    """Return the versions of definitions that a control log tells of, newest first.
 
     Raises
     ------
     JournalError
         JOURNAL_DAMAGED or PROTOCOL_NEWER.
     """
-    chosen = rows.filter(pa.array(one_of(rows.column("kind"), [Kind.DEFINITIONS_APPLIED])))
     return [
         AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each.detail), stored=each.detail["definitions"])
-        for each in reversed(to_records_of(store, chosen))
+        for each in reversed(rows.applied())
     ]
 
 
@@ -244,7 +239,7 @@ def plan(
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
 
-def _refuse_removals(now: PointInTime, wanted: Definitions, remove: Collection[str]) -> None:
+def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[str]) -> None:
     """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt."""
     for name in now.state.definitions.queues:
         if name not in wanted.queues and name not in remove:

@@ -294,7 +294,7 @@ class Journal:
         from spark_queue.views import read_view, state_at
         from spark_queue.views.tables import with_pandas_types
 
-        view = read_view(self.store, state_at(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
+        view = read_view(state_at(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
         return with_pandas_types(view)
 
     def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:

@@ -32,7 +32,7 @@ from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.pullers import lag_of
 from spark_queue.replication.record_forms import is_sound
 from spark_queue.replication.restored import read_definitions
-from spark_queue.views import PointInTime, state_at
+from spark_queue.views import JournalView, state_at
 
 #: How long a drain waits for leases to end, and for the peer, before it looks again, in seconds.
 _PAUSE_S = 1.0
@@ -185,7 +185,7 @@ def _told(store: Store, journal_id: str, endpoint: Endpoint) -> Mapping[str, wir
     return reply.peers
 
 
-def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mapping[str, wire.PeerTold] | None) -> PeerStatus:
+def _status_of(store: Store, now: JournalView, peer: PeerDefinition, told: Mapping[str, wire.PeerTold] | None) -> PeerStatus:
     state, name = now.state, peer.name
     known = None if told is None else told.get(name)
     found = peer_figures(state, name, now_ms=now.now_ms)

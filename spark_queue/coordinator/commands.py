@@ -30,10 +30,11 @@ from spark_queue.errors import AccessError, ConfigError, SparkQueueError, neares
 from spark_queue.journal import traits
 from spark_queue.journal.message_file import cut_pieces
 from spark_queue.journal.traits import check_command, check_definitions
-from spark_queue.metrics.figures import JournalFigures, figures_of
+from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
 from spark_queue.protocol.wire import AnyReply, PeerTold
+from spark_queue.views.journal_view import needed_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +281,15 @@ class Commands:
         """Return the answer to a `Next` whose wait is over."""
         return self._with_status(poll, self._engine.nothing_there(poll, now_ms=now_ms), now_ms, who)
 
-    def figures(self, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int) -> JournalFigures:
+    def figures(
+        self, asked: Observe, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int
+    ) -> JournalFigures:
         """Return what metrics tell of this reign's state.
 
         Parameters
         ----------
+        asked
+            The question, with what is known of message files.
         troubles
             What keeps the messages of a type from entering, which is an alarm of its queues.
         told
@@ -292,12 +297,13 @@ class Commands:
         """
         state = self._engine.state
 
-        def status(queue: str) -> QueueStatus:
-            found = queue_status(state, queue, now_ms=now_ms)
-            trouble = troubles.get(found.message_type) if state.definitions.queue(queue).underlying_topic is not None else None
-            return found if trouble is None else replace(found, alarm=found.alarm or str(trouble))
+        texts = {name: str(trouble) for name, trouble in troubles.items()}
 
-        return figures_of(state, status, now_ms=now_ms, told=told)
+        def status(queue: str) -> QueueStatus:
+            return queue_status(state, queue, now_ms=now_ms, troubles=texts, damage=asked.damages.get(queue))
+
+        found = figures_of(state, status, now_ms=now_ms, told=told)
+        return replace(found, needed=needed_files(state, asked.looks_at)) if asked.looks_at in state.queues else found
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""

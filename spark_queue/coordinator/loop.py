@@ -244,8 +244,9 @@ class Loop:
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge(message_type=message_type):
                 self._nudged(call, message_type)
-            case Observe():
-                call.figures = self._commands.figures(self._entrance.trouble, self._peers.told(now_ms=now_ms), now_ms=now_ms)
+            case Observe() as asked:
+                told = self._peers.told(now_ms=now_ms)
+                call.figures = self._commands.figures(asked, self._entrance.trouble, told, now_ms=now_ms)
                 self._answer(call, Answer(reply=replies.Done()))
             case PullProgressQuery() | ApplyPulled() | wire.AskPeers() as about_peers:
                 self._running = call

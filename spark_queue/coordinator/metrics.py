@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,28 +20,29 @@ from spark_queue.clock import SystemClock
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.core.records import Record
+from spark_queue.core.state.log_history import Histogram, LogHistory
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.metrics import otlp
 from spark_queue.metrics.figures import JournalFigures, Observe, with_heard
-from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.prometheus import listen
-from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFigures, collect, coordinator_seen_at_ms, lags
-from spark_queue.metrics.table import COMMIT_BOUNDS_S, Histogram
+from spark_queue.metrics.samples import Family, Observation, ProcessFigures, collect, observation
+from spark_queue.metrics.table import COMMIT_BOUNDS_S
 from spark_queue.ports import ControlLog
 from spark_queue.protocol.connection import read_heard
 from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
 from spark_queue.protocol.http_ports import GuessLimit, check_reach, chosen_token, tls_context
+from spark_queue.views.journal_view import find_damage
 
 _LOG = logging.getLogger(__name__)
 
 
-class RecordsReader(Protocol):
-    """A journal whose log can be read from its beginning."""
+class PastReader(Protocol):
+    """A journal whose log can be read."""
 
-    def records(self) -> Sequence[Record]:
-        """Return every record of the control log."""
+    def past(self) -> LogTail:
+        """Return what the control log tells, from the newest usable snapshot on."""
         ...
 
 
@@ -64,10 +66,14 @@ class ProcessMetrics:
         self._refusals: Counter[str] = Counter()
         self._committed: queue.SimpleQueue[Sequence[Record]] = queue.SimpleQueue()
         self._history: LogHistory | None = None
+        #: What is wrong with message files, by queue: those of one queue are looked at with each question, the next one's with the
+        #: next, since a store should not pay for all of them at once.
+        self._damages: dict[str, str] = {}
+        self._looks_at = ""
         #: Of the reign that serves; None while this process stands by.
         self._inbox: Inbox | None = None
 
-    def serves(self, journal: RecordsReader, inbox: Inbox) -> None:
+    def serves(self, journal: PastReader, inbox: Inbox) -> None:
         """Ask a reign for its figures from now on, and read what its log told before."""
         self._inbox = inbox
         threading.Thread(target=self._follow, args=(journal,), name="metrics", daemon=True).start()
@@ -92,28 +98,28 @@ class ProcessMetrics:
         return collect([self._observation()], per_subscription=self._per_subscription)
 
     def _observation(self) -> Observation:
-        found, lagging, seen_at_ms = self._ask(), dict[str, PeerLag](), None
-        if found is not None:
-            try:
-                found = with_heard(found, read_heard(self._store, self._journal_id))
-                lagging, seen_at_ms = dict(lags(self._store, found)), coordinator_seen_at_ms(self._store, self._journal_id)
-            except SparkQueueError as trouble:
-                _LOG.warning("Metrics are not whole: %s", trouble)
+        found = self._ask()
         with self._lock:
             history = None if self._history is None else {name: each.copy() for name, each in self._history.queues.items()}
             process = ProcessFigures(
                 serving=found is not None, commit_duration=self._commit_duration.copy(), refusals=dict(self._refusals)
             )
-        return Observation(
-            journal=self._store.path, observed_at_ms=SystemClock().wall_ms() if found is None else found.now_ms, figures=found,
-            history=history, lags=lagging, coordinator_seen_at_ms=seen_at_ms, process=process,
-        )  # fmt: skip
+        if found is None:
+            return Observation(journal=self._store.path, observed_at_ms=SystemClock().wall_ms(), process=process)
+        found = replace(found, history=history)
+        try:
+            self._look_at_files(found)
+            told = with_heard(found, read_heard(self._store, self._journal_id))
+            return replace(observation(self._store, told), process=process)
+        except SparkQueueError as trouble:
+            _LOG.warning("Metrics are not whole: %s", trouble)
+            return Observation(journal=self._store.path, observed_at_ms=found.now_ms, figures=found, process=process)
 
     def _ask(self) -> JournalFigures | None:
         """Return the figures of the reign; None where it is over, or has not begun."""
         if self._inbox is None:
             return None
-        call = Call(Observe(), lambda: False)
+        call = Call(Observe(damages=self._damages, looks_at=self._looks_at), lambda: False)
         try:
             self._inbox.submit(call)
         except ClosedError:
@@ -121,10 +127,18 @@ class ProcessMetrics:
         call.wait()
         return call.figures
 
-    def _follow(self, journal: RecordsReader) -> None:
-        history = LogHistory()
+    def _look_at_files(self, found: JournalFigures) -> None:
+        """Look at the files that figures name, and choose whose are next; the next question tells what was found."""
+        names = sorted(each.queue for each in found.statuses)
+        if found.needed is not None:
+            damage = find_damage(self._store, found.needed)
+            others = {name: text for name, text in self._damages.items() if name in names and name != self._looks_at}
+            self._damages = others if damage is None else {**others, self._looks_at: damage}
+        self._looks_at = next((name for name in names if name > self._looks_at), next(iter(names), ""))
+
+    def _follow(self, journal: PastReader) -> None:
         try:
-            history.fold(journal.records())
+            history = journal.past().fold_history()
         except SparkQueueError as trouble:
             _LOG.warning("Metrics have no history, since the log cannot be read from its beginning: %s", trouble)
             return

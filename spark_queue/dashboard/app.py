@@ -34,7 +34,6 @@ from spark_queue.dashboard.guard import BACKLOG, TOO_MANY, Access, BoundedListen
 from spark_queue.dashboard.journal_page import MetricsSite, journal_rows
 from spark_queue.dashboard.journal_site import JournalSite
 from spark_queue.errors import ConfigError, SparkQueueError
-from spark_queue.following.followed_metrics import FollowedMetrics
 from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.layout import Store
 from spark_queue.protocol.http_ports import bracketed, check_reach, chosen_token, host_headers, tls_context
@@ -179,7 +178,7 @@ def make_app(
         Route("/login", site.login, methods=["GET", "POST"]),
         Route("/logout", site.logout, methods=["POST"]),
         Route("/events", site.events),
-        Route("/metrics", MetricsSite(FollowedMetrics(followers)).metrics),
+        Route("/metrics", MetricsSite(followers).metrics),
         Route("/static/{name}", static),
         Mount("/j", routes=[*JournalSite(named, pages).routes(), *ChangeSite(named, pages).routes()]),
     ]

@@ -26,15 +26,14 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard import formatting
 from spark_queue.dashboard.queue_page import as_of
 from spark_queue.errors import SparkQueueError
-from spark_queue.following.followed_metrics import FollowedMetrics
-from spark_queue.following.follower import JournalFollower, JournalLook, pace_of, status_of
+from spark_queue.following.follower import FollowedView, JournalFollower, families_of
 from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.metrics.prometheus import content_type, render
 from spark_queue.protocol.connection import read_advertisement
-from spark_queue.views.journal_view import PointInTime, state_at
+from spark_queue.views import JournalView, queue_status, state_at
 
 #: How many moments are kept; each is a whole state.
 KEPT = 6
@@ -44,11 +43,11 @@ class Moments:
     """Past states of journals, each folded once."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, int], PointInTime] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, int], JournalView] = OrderedDict()
         # One fold at a time: it takes a processor, and a second asker mostly asks for the same.
         self._lock = threading.Lock()
 
-    def at(self, journal: DeltaJournal, at_ms: int) -> PointInTime:
+    def at(self, journal: DeltaJournal, at_ms: int) -> JournalView:
         """Return a journal as it was; nobody changes it."""
         # A journal that is made anew at a place has another id.
         key = (journal.path, journal.journal_id, at_ms)
@@ -66,19 +65,19 @@ class MetricsSite:
 
     Parameters
     ----------
-    followed : FollowedMetrics
+    followers : Sequence of JournalFollower
         The journals of the page.
     """
 
-    def __init__(self, followed: FollowedMetrics) -> None:
-        self._followed = followed
+    def __init__(self, followers: Sequence[JournalFollower]) -> None:
+        self._followers = followers
 
     async def metrics(self, _: Request) -> Response:
         """Return the metrics of all journals."""
         return Response(await to_thread.run_sync(self._told), media_type=content_type())
 
     def _told(self) -> bytes:
-        return render(self._followed.families())
+        return render(families_of(self._followers))
 
 
 #: The span of the little charts, in milliseconds.
@@ -137,12 +136,12 @@ def journal_rows(follower: JournalFollower) -> JournalRows:
         )
 
 
-def queue_row(look: JournalLook, name: str) -> QueueRow:
+def queue_row(look: FollowedView, name: str) -> QueueRow:
     """Return the row of one queue."""
     if name in look.state.troubles:
         return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
     try:
-        found, pace = status_of(look, name), pace_of(look, name)
+        found, pace = queue_status(look, name), look.pace(name)
     except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
         return QueueRow(name=name, status=None, trouble=untold(fault))
     if look.history is None or pace is None:
@@ -160,7 +159,7 @@ def queue_row(look: JournalLook, name: str) -> QueueRow:
     )
 
 
-def _spark(look: JournalLook, history: JournalHistory, name: str) -> Spark:
+def _spark(look: FollowedView, history: JournalHistory, name: str) -> Spark:
     """Return the little chart of a queue: of whole minutes, so that it is drawn again only when it looks otherwise."""
     end_ms = -(-look.now_ms // SPARK_STEP_MS) * SPARK_STEP_MS
     drawn_of = (end_ms, *history.changes(look.state, name))

@@ -22,9 +22,9 @@ from spark_queue.dashboard.formatting import Pages
 from spark_queue.dashboard.journal_page import Moments, journal_rows
 from spark_queue.dashboard.message_page import life_of
 from spark_queue.errors import ConfigError, SparkQueueError
-from spark_queue.following.follower import JournalFollower, JournalLook, pace_of, status_of
+from spark_queue.following.follower import FollowedView, JournalFollower
 from spark_queue.journal.schema import user_schema
-from spark_queue.views import message_search, tables
+from spark_queue.views import message_search, queue_status, tables
 from spark_queue.views.explain import explain
 
 #: Bodies of a group of dead letters that its page shows.
@@ -82,10 +82,10 @@ class JournalSite:
             # The end of the slider means now.
             at_ms = None if at_ms is None or (at_ms >= span.end_ms - span.step_s * 1_000 and not asked.get("end")) else at_ms
             charts = queue_page.queue_charts(look, name, span, at_ms)
-            now = queue_page.figures(look.state, name, look.now_ms, look.heard) if at_ms is None else None
-            alarm, journal = status_of(look, name).alarm, look.journal
+            now = queue_page.figures(look.state, name, look.now_ms, look.heard()) if at_ms is None else None
+            alarm, journal = queue_status(look, name).alarm, look.journal
             definition = look.state.definitions.stored.get("queues", {}).get(name, {})
-            pace = pace_of(look, name) if at_ms is None else None
+            pace = look.pace(name) if at_ms is None else None
             has_history, now_ms = look.history is not None, look.now_ms
         refused = None
         if now is None and at_ms is not None:
@@ -109,7 +109,7 @@ class JournalSite:
         among, bookmark, after = message_page.STATES[states], number(request, "bookmark"), number(request, "after") or 0
         at_ms = queue_page.moment_ms(asked.get("at"))
         with looking(follower) as look:
-            journal, letters_count = look.journal, status_of(look, known_queue(look.state, request)).dead_letters
+            journal, letters_count = look.journal, queue_status(look, known_queue(look.state, request)).dead_letters
         with self._looking_at(follower, at_ms) as (state, _):
             name, refused = known_queue(state, request), None
             try:
@@ -176,7 +176,7 @@ class JournalSite:
             homes = message_page.homes_of(look.state, name)
             source = look.state.ledger(homes.source).definition
             message_type = message_search.frozen(look.state.message_types[source.message_type])
-            count, now_ms = status_of(look, name).dead_letters, look.now_ms
+            count, now_ms = queue_status(look, name).dead_letters, look.now_ms
         group = next((each for each in groups if each.key == key), None)
         values, trouble, bookmarks = list[dict[str, Any]](), None, list[int]()
         columns = message_search.body_columns(source.columns)
@@ -196,13 +196,11 @@ class JournalSite:
     def _log(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
         asked = request.query_params
         with looking(follower) as look:
-            rows, queues = look.rows, list(look.state.definitions.queues)
-        page = None
-        if rows is not None:
-            page = tables.record_page(
-                follower.store, rows, queue=asked.get("queue"), kind=asked.get("kind"), by_people=asked.get("people") == "1",
-                before=number(request, "before"),
-            )  # fmt: skip
+            journal, queues = look.journal, list(look.state.definitions.queues)
+        page = tables.record_page(
+            journal.record_rows(), queue=asked.get("queue"), kind=asked.get("kind"), by_people=asked.get("people") == "1",
+            before=number(request, "before"),
+        )  # fmt: skip
         return {"page": page, "queues": queues, "trouble": follower.trouble}
 
     def _peers(self, _: Request, follower: JournalFollower) -> dict[str, Any]:
@@ -219,13 +217,13 @@ class JournalSite:
 
     def _journal(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
         with looking(follower) as look:
-            rows, state, now_ms = look.rows, look.state, SystemClock().wall_ms()
+            journal, state, now_ms = look.journal, look.state, SystemClock().wall_ms()
             types, text = journal_page.type_rows(state), journal_page.definitions_text(state)
             found = journal_page.findings(state, list(look.troubles.values()), now_ms)
             facts = {"id": state.journal_id, "epoch": state.epoch, "claim": dict(state.claim)}
             journal_id, records = state.journal_id, state.next_record
         found += journal_page.store_findings(follower.store, journal_id, records)
-        versions = [] if rows is None else applied_versions(follower.store, rows)
+        versions = applied_versions(journal.record_rows())
         older, newer = number(request, "older"), number(request, "newer")
         if (older is None or newer is None) and len(versions) > 1:
             older, newer = versions[1].record, versions[0].record
@@ -239,7 +237,7 @@ class JournalSite:
 
 
 @contextmanager
-def looking(follower: JournalFollower) -> Iterator[JournalLook]:
+def looking(follower: JournalFollower) -> Iterator[FollowedView]:
     """Yield a journal as it is; while it cannot be read, a page of its own says why."""
     with follower.look() as look:
         if look is None:

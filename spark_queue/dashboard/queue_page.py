@@ -15,7 +15,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.dashboard import formatting
 from spark_queue.errors import ConfigError
-from spark_queue.following.follower import JournalLook
+from spark_queue.following.follower import FollowedView
 from spark_queue.following.history import Series
 from spark_queue.protocol.connection import Heard, seen_at_ms
 from spark_queue.settings.types import parse_timestamp, to_ms
@@ -148,7 +148,7 @@ def _leases(ledger: QueueLedger, now_ms: int) -> list[LeaseRow]:
     ]
 
 
-def span_of(look: JournalLook, queue: str, name: str, end: str | None) -> Span:
+def span_of(look: FollowedView, queue: str, name: str, end: str | None) -> Span:
     """Return the span that somebody asks for."""
     if name not in SPANS_MS:
         raise ConfigError("BAD_VALUE", key="span", where="the address", value=name, expected=f"one of {', '.join(SPANS_MS)}")
@@ -181,7 +181,7 @@ def as_of(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
 
-def queue_charts(look: JournalLook, queue: str, span: Span, marker_ms: int | None) -> list[formatting.Chart]:
+def queue_charts(look: FollowedView, queue: str, span: Span, marker_ms: int | None) -> list[formatting.Chart]:
     """Draw a queue over a span; nothing where its history is still being read."""
     if look.history is None:
         return []

@@ -1,7 +1,6 @@
 """One folded state for each journal, which a thread keeps up with the log; pages look at it and never wait for a store.
 
 Reading a journal's control log forward: the whole of it once, then only what is new.
-A journal as those see it who look at what is followed.
 What machines are told of followed journals (DESIGN 18): each question costs what is new in their logs.
 """
 
@@ -9,32 +8,32 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.core.records import Kind, Record
-from spark_queue.core.replies import QueueStatus
-from spark_queue.core.state import status
+from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.log_history import LogHistory
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
-from spark_queue.following.history import KINDS, JournalHistory, owners_of
+from spark_queue.following.history import JournalHistory, owners_of
 from spark_queue.journal import snapshot
-from spark_queue.journal.control_files import ControlFile, listing, read_rows, to_records_of
+from spark_queue.journal.control_files import ControlFile, ControlRows, listing, read_rows, to_records_of
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.snapshot import decode, encode
+from spark_queue.metrics.samples import Family, Observation, collect, figures_at, observation, unreadable
 from spark_queue.protocol.connection import Heard, read_heard
-from spark_queue.views.journal_view import count_on, find_damage
-from spark_queue.views.messages import one_of
+from spark_queue.views.journal_view import JournalView, count_on, find_damage, needed_files
 from spark_queue.views.waiting import PACE_MS, Pace
 
 
@@ -67,10 +66,10 @@ class LogReader:
         self.next_record = past.next_record
         return past
 
-    def all_rows(self) -> pa.Table:
+    def all_rows(self) -> ControlRows:
         """Return the rows of every record that `open` found; to be called once after it."""
         files, self._files = self._files, []
-        return read_rows(self._store, files)
+        return ControlRows(self._store, files)
 
     def new_rows(self) -> pa.Table | None:
         """Return the rows of the records that were committed since; None when there are none. Its cost follows what is new."""
@@ -92,51 +91,19 @@ class LogReader:
         return rows
 
 
-def put_rows(parts: list[pa.Table], rows: pa.Table) -> None:
-    """Add rows behind others; parts are joined as they grow, so that whoever reads all of them meets few."""
-    parts.append(rows)
-    while len(parts) > 1 and parts[-2].num_rows <= parts[-1].num_rows:
-        parts[-2:] = [pa.concat_tables(parts[-2:]).combine_chunks()]
-
-
-def records_of(store: Store, rows: pa.Table, kinds: tuple[str, ...]) -> list[Record]:
-    """Return the records of some kinds."""
-    return to_records_of(store, rows.filter(pa.array(one_of(rows.column("kind"), kinds))))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalLook:
-    """A journal as it is now; to be used inside `JournalFollower.look` only."""
+class FollowedView(JournalView):
+    """A journal as it is now, with its past; to be used inside `JournalFollower.look` only."""
 
-    journal: DeltaJournal
-    state: JournalState
-    now_ms: int
     #: None until all records were read once.
     history: JournalHistory | None
-    rows: pa.Table | None
-    #: What keeps messages of a type from entering any further, by its name.
-    troubles: Mapping[str, str]
-    #: What is wrong with the message files that a queue's consumers need next, by its name.
-    damages: Mapping[str, str]
-    #: When planners called last, as the coordinator says.
-    heard: Heard
 
-
-def pace_of(look: JournalLook, name: str) -> Pace | None:
-    """Return how fast messages come to a queue and leave it now; None where the history is still being read."""
-    if look.history is None:
-        return None
-    rate_in, rate_out = look.history.rates(look.state, name, look.now_ms - PACE_MS, look.now_ms)
-    return Pace(rate_in=rate_in, rate_out=rate_out)
-
-
-def status_of(look: JournalLook, name: str) -> QueueStatus:
-    """Return a queue's figures; what keeps messages from entering it is an alarm, too, and so is a file that cannot be read."""
-    found = status.queue_status(look.state, name, now_ms=look.now_ms)
-    has_topic = look.state.definitions.queue(name).underlying_topic is not None
-    trouble = look.troubles.get(found.message_type) if has_topic else None
-    alarms = dict.fromkeys(filter(None, [found.alarm, trouble, look.damages.get(name)]))
-    return replace(found, alarm=" ".join(alarms) or None)
+    def pace(self, name: str) -> Pace | None:
+        """Return how fast messages come to a queue and leave it now; None where the history is still being read."""
+        if self.history is None:
+            return None
+        rate_in, rate_out = self.history.rates(self.state, name, self.now_ms - PACE_MS, self.now_ms)
+        return Pace(rate_in=rate_in, rate_out=rate_out)
 
 
 _LOG = logging.getLogger(__name__)
@@ -164,9 +131,9 @@ class _Followed:
     state: JournalState
     #: The same with what was published and has no record yet, while nobody enters it.
     ahead: JournalState | None = None
+    #: What metrics tell of the past.
+    log_history: LogHistory
     history: JournalHistory | None = None
-    #: Every record, in parts of which each is larger than the next; empty until all were read once.
-    rows: list[pa.Table] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
     heard: Heard = field(default_factory=dict)
@@ -233,7 +200,7 @@ class JournalFollower:
             self._thread.join()
 
     @contextmanager
-    def look(self, *, wait_s: float = FIRST_WAIT_S) -> Iterator[JournalLook | None]:
+    def look(self, *, wait_s: float = FIRST_WAIT_S) -> Iterator[FollowedView | None]:
         """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time.
 
         Parameters
@@ -248,16 +215,16 @@ class JournalFollower:
                 yield None
                 return
             state = found.ahead or found.state
-            yield JournalLook(
+            yield FollowedView(
                 journal=found.journal,
                 state=state,
                 # The coordinator's clock may be ahead of this one.
                 now_ms=max(SystemClock().wall_ms(), state.last_at_ms),
                 history=found.history,
-                rows=pa.concat_tables(found.rows) if found.rows else None,
+                log_history=lambda: found.log_history,
                 troubles=found.troubles,
-                damages=found.damages,
-                heard=found.heard,
+                damage=found.damages.get,
+                heard=lambda: found.heard,
             )
 
     def refresh(self) -> None:
@@ -307,7 +274,7 @@ class JournalFollower:
         name = names[self._next_queue % len(names)]
         self._next_queue += 1
         # Only this thread changes the state.
-        damage = find_damage(self.store, found.state, name)
+        damage = find_damage(self.store, needed_files(found.state, name))
         if damage != found.damages.get(name):
             with self._lock:
                 _put(found.damages, name, damage)
@@ -316,7 +283,7 @@ class JournalFollower:
     def _open(self) -> None:
         journal, log = open_journal(self.store), LogReader(self.store)
         past = log.open()
-        found = _Followed(journal=journal, log=log, state=past.fold(journal.traits))
+        found = _Followed(journal=journal, log=log, state=past.fold(journal.traits), log_history=past.fold_history())
         self._look_ahead(found)
         with self._lock:
             self._found, self._reopens, self.revision = found, False, self.revision + 1
@@ -326,10 +293,11 @@ class JournalFollower:
     def _read_history(self, found: _Followed) -> None:
         """Read all records once, for charts and the control log's page; figures are shown before."""
         rows = found.log.all_rows()
-        history = JournalHistory(owners_of(found.state, found.journal.traits, lambda: to_records_of(self.store, rows)))
-        history.follow(records_of(self.store, rows, KINDS), found.state)
+        owners = owners_of(found.state, found.journal.traits, lambda: rows.records(np.arange(rows.count)))
+        history = JournalHistory(owners)
+        history.read(rows, found.state)
         with self._lock:
-            found.history, found.rows = history, [rows]
+            found.history = history
             self.revision += 1
 
     def _follow(self, found: _Followed) -> None:
@@ -349,13 +317,13 @@ class JournalFollower:
             self._reopens = True
             assert found.history is not None, "it was read above"
             found.history.fold(records, found.state)
+            found.log_history.fold(records)
             # A journal that became an instance is read again: its past has owners now.
             self._reopens = found.history.owners is None and found.state.definitions.journal.instance is not None
             # A queue that was set aside is told again from the log's beginning.
             self._reopens |= any(record.kind == Kind.REVIVED for record in records)
             found.ahead = None
             found.seen.clear()
-            put_rows(found.rows, rows)
             self.revision += 1
 
     def _look_ahead(self, found: _Followed) -> None:
@@ -397,3 +365,22 @@ def _put(troubles: dict[str, str], name: str, text: str | None) -> None:
         troubles.pop(name, None)
     else:
         troubles[name] = text
+
+
+#: How long a scrape may wait for the first fold of a log, in seconds: less than whoever scrapes waits for an answer.
+_SCRAPE_WAIT_S = 8.0
+
+
+def families_of(followers: Iterable[JournalFollower], *, per_subscription: bool = False) -> list[Family]:
+    """Return the metrics of followed journals; a question costs what is new in their logs."""
+    return collect([_observation(each) for each in followers], per_subscription=per_subscription)
+
+
+def _observation(follower: JournalFollower) -> Observation:
+    with follower.look(wait_s=_SCRAPE_WAIT_S) as view:
+        # What was read before is shown to people with the trouble beside it; a figure has nothing beside it.
+        found = None if view is None or follower.trouble is not None else figures_at(view)
+    try:
+        return unreadable(follower.store) if found is None else observation(follower.store, found)
+    except SparkQueueError:
+        return unreadable(follower.store)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
@@ -27,6 +28,9 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
 from spark_queue.core.state.ownership import Stage
 from spark_queue.core.state.status import oldest_ms
+from spark_queue.journal.control_files import ControlRows
+from spark_queue.views.journal_view import together
+from spark_queue.views.message_search import Mask, one_of
 
 Times = NDArray[np.int64]
 
@@ -194,10 +198,9 @@ class QueueTrace:
         if self.members:
             self.first_row.put(at_ms, self.rest.min() if self.rest else self.members.max() + 1)
 
-    def prepare(self, entered: BitMap64, records: Iterable[Record]) -> None:
-        """Know which messages the next records may be about; `entered` are those that the queue has, or had, by the state."""
-        self.left |= BitMap64.union(BitMap64(), *(to_bitmap(each.ranges) for each in records if each.kind in _ENDS))
-        self.members = entered | self.left
+    def prepare(self, members: BitMap64) -> None:
+        """Know which messages the next records may be about."""
+        self.members = members
         self.rest = self.members - self.gone - self.later
 
     def follow(self, record: Record) -> None:
@@ -297,11 +300,41 @@ class JournalHistory:
             elif record.queue in self._traces:
                 waiting.setdefault(str(record.queue), []).append(record)
         for name, found in waiting.items():
-            trace, ledger = self._traces[name], state.queues.get(name)
-            has_topic = ledger is not None and ledger.definition.underlying_topic is not None
-            trace.prepare(ledger.entered if ledger is not None and has_topic else BitMap64(), found if has_topic else ())
-            for record in found:
-                trace.follow(record)
+            self._traces[name].left |= BitMap64.union(BitMap64(), *(to_bitmap(each.ranges) for each in found if each.kind in _ENDS))
+            self._follow(name, found, state)
+
+    def read(self, rows: ControlRows, state: JournalState) -> None:
+        """Take a whole log that led to `state`, file by file: its records may be too many to have them all at once."""
+        begun: dict[str, int] = {}
+        for record in rows.applied():
+            begun |= dict.fromkeys(self._begin(record), record.record)
+
+        def is_told(table: pa.Table) -> Mask:
+            queues = table.column("queue").combine_chunks().dictionary_encode()
+            since = np.array([begun.get(str(name), rows.count) for name in [*queues.dictionary.to_pylist(), None]])
+            codes = queues.indices.fill_null(len(since) - 1).to_numpy()
+            mask: Mask = table.column("record").to_numpy() > since[codes]
+            return one_of(table.column("kind"), KINDS) & mask
+
+        numbers = rows.where(is_told, "kind", "queue", "record")
+        for table in rows.tables(numbers, "kind", "queue", "ranges"):
+            for record in together(table.filter(pa.array(one_of(table.column("kind"), _ENDS)))):
+                self._traces[str(record.queue)].left |= to_bitmap(record.ranges)
+        for records in rows.parts(numbers):
+            of_queue: dict[str, list[Record]] = {}
+            for record in records:
+                of_queue.setdefault(str(record.queue), []).append(record)
+            for name, found in of_queue.items():
+                self._follow(name, found, state)
+
+    def _follow(self, name: str, records: Iterable[Record], state: JournalState) -> None:
+        """Follow records of a queue; whatever left it by them is known."""
+        trace, ledger = self._traces[name], state.queues.get(name)
+        # Into a queue for dead letters alone everything comes by a record.
+        has_topic = ledger is not None and ledger.definition.underlying_topic is not None
+        trace.prepare(ledger.entered | trace.left if ledger is not None and has_topic else BitMap64())
+        for record in records:
+            trace.follow(record)
 
     def fold(self, records: Sequence[Record], state: JournalState) -> None:
         """Fold the next records into a state, and follow them."""

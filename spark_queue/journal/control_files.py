@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -207,27 +207,95 @@ def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
     return sorted(files)
 
 
-def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> list[Record]:
-    """Return every record of a listing from number `first` on, checked for gaps (DESIGN 4, power loss)."""
-    return to_records_of(store, read_rows(store, files, first=first))
+def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0, until: int | None = None) -> list[Record]:
+    """Return every record of a listing from number `first` to before `until`, checked for gaps (DESIGN 4, power loss)."""
+    count = None if until is None else max(0, until - first)
+    wanted = [file for file in files if until is None or file.first < until]
+    return to_records_of(store, read_rows(store, wanted, first=first).slice(0, count))
 
 
-def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> pa.Table:
-    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more."""
+def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
+    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more.
+
+    Parameters
+    ----------
+    schema
+        The columns to read, among them `record` and `epoch`.
+    """
     wanted = [file for file in files if file.last >= first]
     with ThreadPoolExecutor(_READERS) as readers:
-        tables = list(readers.map(lambda file: read_known(store, file.path, first=first), wanted))
-    rows = pa.concat_tables([pa.Table.from_batches([], CONTROL_SCHEMA), *tables]).combine_chunks()
+        tables = list(readers.map(lambda file: read_known(store, file.path, first=first, schema=schema), wanted))
+    rows = pa.concat_tables([pa.Table.from_batches([], schema), *tables]).combine_chunks()
     _check_rows(store, rows, first)
     return rows
 
 
-def read_known(store: Store, path: str, *, first: int = 0) -> pa.Table:
+def read_known(store: Store, path: str, *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
     """Read the columns that this software knows of a file, only records from number `first` on.
 
     Columns that a newer version appended mean nothing here; one that is missing is damage.
     """
-    return read_file(store, path, columns=CONTROL_SCHEMA.names, first=first).cast(CONTROL_SCHEMA)
+    return read_file(store, path, columns=schema.names, first=first).cast(schema)
+
+
+class ControlRows:
+    """The rows of a control log: some columns of all of them, and the whole of a few. Millions of whole ones take gigabytes.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    files : Sequence of ControlFile
+        The log's.
+
+    Attributes
+    ----------
+    count : int
+        How many there are.
+    """
+
+    def __init__(self, store: Store, files: Sequence[ControlFile]) -> None:
+        self._store, self._files = store, files
+        self.count = files[-1].last + 1 if files else 0
+
+    def columns(self, *names: str, first: int = 0) -> pa.Table:
+        """Return some columns of all records from number `first` on."""
+        schema = pa.schema([CONTROL_SCHEMA.field(name) for name in ("record", "epoch", *names)])
+        return read_rows(self._store, self._files, first=first, schema=schema).select(list(names))
+
+    def where(self, test: Callable[[pa.Table], NDArray[np.bool_]], *names: str) -> NDArray[np.int64]:
+        """Return the numbers of the records that pass a test of some columns, file by file."""
+        schema = pa.schema([CONTROL_SCHEMA.field(name) for name in names])
+
+        def found(file: ControlFile) -> NDArray[np.int64]:
+            rows = read_known(self._store, file.path, schema=schema)
+            return file.first + np.flatnonzero(test(rows.combine_chunks()))
+
+        with ThreadPoolExecutor(_READERS) as readers:
+            return np.concatenate([np.empty(0, np.int64), *readers.map(found, self._files)])
+
+    def applied(self) -> list[Record]:
+        """Return all `definitions_applied` records, oldest first: they stand in files of their own."""
+        paths = [file.path for file in self._files if file.holds_only(Kind.DEFINITIONS_APPLIED)]
+        return [record for path in paths for record in to_records_of(self._store, read_known(self._store, path))]
+
+    def records(self, numbers: NDArray[np.int64]) -> list[Record]:
+        """Return the records of some numbers, which ascend."""
+        return [record for part in self.parts(numbers) for record in part]
+
+    def parts(self, numbers: NDArray[np.int64]) -> Iterator[list[Record]]:
+        """Yield the same file by file: many of them need not be in memory at once."""
+        return (to_records_of(self._store, rows) for rows in self.tables(numbers))
+
+    def tables(self, numbers: NDArray[np.int64], *names: str) -> Iterator[pa.Table]:
+        """Yield the rows of some numbers, which ascend, or some columns of them, file by file."""
+        schema = pa.schema([CONTROL_SCHEMA.field(name) for name in names or CONTROL_SCHEMA.names])
+        for file in self._files:
+            low, high = np.searchsorted(numbers, [file.first, file.last + 1])
+            if low < high:
+                first = int(numbers[low])
+                rows = read_known(self._store, file.path, first=first, schema=schema)
+                yield rows.take(numbers[low:high] - first)
 
 
 def read_file(store: Store, path: str, *, columns: list[str] | None = None, first: int = 0) -> pa.Table:

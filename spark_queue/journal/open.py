@@ -11,14 +11,15 @@ from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS, Definition
 from spark_queue.core.engine import first_records
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.status import LogTail
 from spark_queue.errors import JournalError
-from spark_queue.journal import delta, message_table
+from spark_queue.journal import delta, message_table, snapshot
 from spark_queue.journal.control_files import CONTROL_SCHEMA, stage_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, CONTROL_LOG, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
-from spark_queue.journal.reader import JournalReader, open_reader
+from spark_queue.journal.reader import JournalReader, list_files, open_reader
 from spark_queue.journal.schema import check_columns, stored_schema
 from spark_queue.journal.traits import FileTraits, check_expressions
 from spark_queue.journal.upkeep import Upkeep
@@ -44,6 +45,10 @@ class DeltaJournal(JournalReader):
         self.traits = FileTraits(store)
         self._logs: dict[str, DeltaMessageLog] = {}
         self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
+
+    def past(self) -> LogTail:
+        """Return what the control log tells, from the newest usable snapshot on."""
+        return snapshot.load(self.store, list_files(self.store))
 
     def messages(self, message_type: str) -> DeltaMessageLog:
         """Return the log of a message type."""

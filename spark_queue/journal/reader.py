@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from spark_queue.core.definitions import parsing
@@ -15,10 +14,10 @@ from spark_queue.journal import delta
 from spark_queue.journal.control_files import (
     SEPARATE_KINDS,
     ControlFile,
+    ControlRows,
     listing,
     read_known,
     read_records,
-    read_rows,
     to_records_of,
 )
 from spark_queue.journal.layout import CONTROL, Store
@@ -45,13 +44,9 @@ class JournalReader:
         """Return every record of the control log, for those who only look."""
         return read_records(self.store, list_files(self.store))
 
-    def record_rows(self) -> pa.Table:
-        """Return the rows of every record, for those who look for a few of them; `records_of` reads them."""
-        return read_rows(self.store, list_files(self.store))
-
-    def records_of(self, rows: pa.Table) -> Sequence[Record]:
-        """Return the records of some of `record_rows`."""
-        return to_records_of(self.store, rows)
+    def record_rows(self) -> ControlRows:
+        """Return the rows of the control log, for those who look for a few of them."""
+        return ControlRows(self.store, list_files(self.store))
 
 
 def open_reader(store: Store) -> JournalReader:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from importlib.resources.abc import Traversable
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from pyroaring import BitMap64
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.log_history import LogHistory
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError, error
 from spark_queue.journal.control_files import ControlFile, read_records
@@ -40,12 +41,14 @@ _MAPPINGS: dict[str, type] = {each.__name__: each for each in (dict, Counter)}
 _BUILT_IN = (*_PLAIN - {type(None)}, *_SEQUENCES.values(), *_MAPPINGS.values())
 _CORE = "spark_queue.core."
 
+_T = TypeVar("_T")
+
 #: Attributes of `JournalState` that are no part of what the log says: where traits come from.
 _LEFT_OUT = frozenset({"traits"})
 
 
-def encode(state: JournalState) -> bytes:
-    """Return a state as bytes."""
+def encode(state: JournalState | LogHistory) -> bytes:
+    """Return a state, or what no state keeps, as bytes."""
     try:
         return msgspec.msgpack.encode(_packed(state))
     except OverflowError as reason:
@@ -54,13 +57,17 @@ def encode(state: JournalState) -> bytes:
 
 def decode(data: bytes) -> JournalState:
     """Make the state of `encode`; it has no source of traits yet."""
+    return _decoded(data, JournalState)
+
+
+def _decoded(data: bytes, kind: type[_T]) -> _T:
     try:
-        state = _unpacked(msgspec.msgpack.decode(data))
+        value = _unpacked(msgspec.msgpack.decode(data))
     except (msgspec.DecodeError, TypeError, AttributeError, KeyError, IndexError, ImportError) as reason:
         raise ValueError(f"it holds no state: {reason}") from None
-    if not isinstance(state, JournalState):
+    if not isinstance(value, kind):
         raise ValueError("it holds no state")  # noqa: TRY004 - the bytes are wrong, whatever they mean
-    return state
+    return value
 
 
 def _packed(value: Any) -> Any:
@@ -169,8 +176,12 @@ _log = logging.getLogger(__name__)
 
 FORMAT = 1
 
-#: How many are kept: the older one serves while the newer is written, or when it is damaged.
+#: How many of the newest are kept: the older one serves while the newer is written, or when it is damaged.
 KEPT = 2
+
+#: How many stretches of the log keep a snapshot of their beginning at most, and the least records of a stretch.
+PAST_KEPT = 64
+STRETCH_RECORDS = 1 << 15
 
 #: Of a state of which nothing is missing; and of one without some queues, which are set aside.
 _SUFFIX, _PARTIAL = ".snapshot", ".partial"
@@ -215,12 +226,12 @@ def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
             yield f"{path}/{each.name}", each.read_bytes()
 
 
-def write(store: Store, state: JournalState, last: Record) -> None:
-    """Store a state of which `last` is the newest record, and delete the older snapshots of its kind but one.
+def write(store: Store, state: JournalState, history: LogHistory, last: Record) -> None:
+    """Store a state of which `last` is the newest record, and what no state keeps; and delete older snapshots, see `_surplus`.
 
     A queue that is taken back in is folded from the newest one in which it was, so those outlive others that lack it.
     """
-    body = encode(state)
+    body = msgspec.msgpack.encode((encode(state), encode(history)))
     header = Header(
         format=FORMAT, journal=state.journal_id, software=software(), record=last.record, last=_said(last),
         checksum=hashlib.sha256(body).hexdigest(),
@@ -229,10 +240,22 @@ def write(store: Store, state: JournalState, last: Record) -> None:
     store.make_folder(SNAPSHOTS)
     suffix = _PARTIAL if state.troubles else _SUFFIX
     store.write(f"{SNAPSHOTS}/{last.record:020d}{suffix}", msgspec.json.encode(header) + b"\n" + body)
-    older = [key for number, key in stored(store) if number <= last.record]
-    partial = [key for key in older if key.endswith(_PARTIAL)]
-    whole = [key for key in older if key not in partial]
-    store.delete(whole[KEPT:] + partial[KEPT if state.troubles else 0 :])
+    older = [each for each in stored(store) if each[0] <= last.record]
+    partial = [key for _, key in older if key.endswith(_PARTIAL)]
+    whole = [each for each in older if each[1] not in partial]
+    store.delete(_surplus(whole, records=last.record + 1) + partial[KEPT if state.troubles else 0 :])
+
+
+def _surplus(older: Sequence[tuple[int, str]], *, records: int) -> list[str]:
+    """Return the keys of snapshots, given newest first, that may go: the newest stay, and the first one in each stretch of the log.
+
+    A past moment is folded from the snapshot before it. The log is cut into at most `PAST_KEPT` stretches, which double as it
+    grows; before the first cut there is nothing to save.
+    """
+    stretch = max(STRETCH_RECORDS, 1 << (records // PAST_KEPT).bit_length())
+    stretches = [number // stretch for number, _ in older]
+    firsts = [each > before for each, before in zip(stretches, [*stretches[1:], 0], strict=True)]
+    return [key for (_, key), is_first in zip(older[KEPT:], firsts[KEPT:], strict=True) if not is_first]
 
 
 def stored(store: Store) -> list[tuple[int, str]]:
@@ -242,31 +265,23 @@ def stored(store: Store) -> list[tuple[int, str]]:
     return sorted(((int(name), key) for name, key in named if len(name) == 20 and name.isdecimal()), reverse=True)
 
 
-def load(store: Store, files: Sequence[ControlFile]) -> LogTail:
-    """Return what the log of these files tells: from the newest usable snapshot, or from its beginning."""
-    until = files[-1].last + 1 if files else 0
-    return _from_newest(store, until, lambda first: read_records(store, files, first=first), lambda: _journal_id(store, files))
-
-
-def shorten(store: Store, records: Sequence[Record]) -> LogTail:
-    """Return the same as these records, which begin with the log: from the newest usable snapshot of them, or all of them."""
-    return _from_newest(store, len(records), lambda first: records[first:], lambda: str(records[0].detail["journal"]))
+def load(store: Store, files: Sequence[ControlFile], *, until: int | None = None) -> LogTail:
+    """Return what the log of these files tells before record `until`: from the newest usable snapshot, or from its beginning."""
+    until = until if until is not None else files[-1].last + 1 if files else 0
+    for key in [key for number, key in stored(store) if number < until][: 2 * KEPT]:
+        try:
+            return _resumed(
+                store, key, lambda first: read_records(store, files, first=first, until=until), lambda: _journal_id(store, files)
+            )
+        except ValueError as reason:
+            level = logging.INFO if isinstance(reason, UnsuitableError) else logging.WARNING
+            _log.log(level, "Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
+    return LogTail(read_records(store, files, until=until))
 
 
 def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
     """Return the same as these records, which begin with the log, from one snapshot."""
     return _resumed(store, key, lambda first: records[first:], lambda: str(records[0].detail["journal"]))
-
-
-def _from_newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
-    """Return what a log tells, from the newest usable snapshot of a record before `until` on, or from its beginning."""
-    for key in [key for number, key in stored(store) if number < until]:
-        try:
-            return _resumed(store, key, since, journal_id)
-        except ValueError as reason:
-            level = logging.INFO if isinstance(reason, UnsuitableError) else logging.WARNING
-            _log.log(level, "Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
-    return LogTail(since(0))
 
 
 def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
@@ -279,7 +294,7 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
     journal_id : callable
         Gives the journal's id, as the log says it.
     """
-    header, state = _read(store.read(key) or b"")
+    header, state, history = _read(store.read(key) or b"")
     number = f"{SNAPSHOTS}/{header.record:020d}"
     if (header.journal, number, state.next_record) != (journal_id(), key.rpartition(".")[0], header.record + 1):
         raise ValueError("it is of another journal or another record")
@@ -287,7 +302,7 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
     if not records or header.last != _said(records[0]):
         raise ValueError("the log went on otherwise")
     past = LogTail(records[1:])
-    past.state, state.traits = state, FileTraits(store)
+    past.state, state.traits, past.history = state, FileTraits(store), history
     if any(record.kind == Kind.REVIVED and record.queue in state.troubles for record in past) or state.is_file_back():
         raise UnsuitableError("a queue is back that was set aside then")
     return past
@@ -297,7 +312,7 @@ class UnsuitableError(ValueError):
     """A snapshot is of other software, as after an upgrade, or lacks a queue: nothing is wrong with it."""
 
 
-def _read(data: bytes) -> tuple[Header, JournalState]:
+def _read(data: bytes) -> tuple[Header, JournalState, LogHistory]:
     """Read a snapshot; the state has no source of traits yet. ValueError tells that it is damaged, or of other software."""
     head, _, body = data.partition(b"\n")
     try:
@@ -308,7 +323,8 @@ def _read(data: bytes) -> tuple[Header, JournalState]:
         raise UnsuitableError("it was written by other software")
     if hashlib.sha256(body).hexdigest() != header.checksum:
         raise ValueError("it is damaged")
-    return header, decode(body)
+    state, history = msgspec.msgpack.decode(body, type=tuple[bytes, bytes])
+    return header, decode(state), _decoded(history, LogHistory)
 
 
 def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> None:
@@ -319,10 +335,10 @@ def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> Non
     past = load(store, files)
     if not past:
         return
-    state = past.fold(traits)
+    state, history = past.fold(traits), past.fold_history()
     # What raised only here has no record, so nothing would tell that the queue is back.
     if not state.faults:
-        write(store, state, past[-1])
+        write(store, state, history, past[-1])
 
 
 def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:

@@ -27,7 +27,7 @@ class OfJournal(Protocol):
 def exposition(journals: Iterable[OfJournal], *, per_subscription: bool = False) -> bytes:
     """Return the metrics of journals in the text format of Prometheus, as their logs tell them; starts nothing.
 
-    It reads the whole log of each. Who asks often keeps a `LogObserver`, as the page and ``sparkq metrics --every`` do.
+    Who asks often keeps a follower of each, as the page and ``sparkq metrics --every`` do.
     """
     from spark_queue.metrics.prometheus import render
     from spark_queue.metrics.samples import observe

@@ -10,9 +10,11 @@ from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.log_history import QueueHistory
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Heard, seen_at_ms
+from spark_queue.views.journal_view import NeededFiles
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,6 +22,11 @@ _LOG = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Observe:
     """The question for the `JournalFigures` of a reign."""
+
+    #: What is wrong with the message files that a queue's consumers need next, by its name, as far as it was looked at.
+    damages: Mapping[str, str] = field(default_factory=dict)
+    #: The queue whose files are to be looked at next.
+    looks_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,10 @@ class JournalFigures:
     peers: Mapping[str, PeerFigures]
     #: What only a running coordinator knows of each peer.
     told: Mapping[str, wire.PeerTold] = field(default_factory=dict)
+    #: What the log tells and no state keeps, by queue; None while the log is still being read.
+    history: Mapping[str, QueueHistory] | None = None
+    #: The files to look at, of the queue that was named.
+    needed: NeededFiles | None = None
 
 
 def figures_of(

@@ -13,8 +13,9 @@ from typing import Any
 
 from spark_queue import tracing
 from spark_queue.clock import SystemClock
+from spark_queue.core.state.log_history import Histogram
 from spark_queue.metrics.samples import Family, Sample
-from spark_queue.metrics.table import Histogram, MetricKind
+from spark_queue.metrics.table import MetricKind
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,9 +18,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from spark_queue.core.state.log_history import Histogram
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.metrics.samples import Family, Sample
-from spark_queue.metrics.table import Histogram, MetricKind
+from spark_queue.metrics.table import MetricKind
 from spark_queue.protocol.http_ports import bracketed, host_headers, reaches_others
 
 

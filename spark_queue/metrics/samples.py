@@ -6,22 +6,23 @@ Looking at journals from outside, as views do: nothing is started, and a journal
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.records import Record, Removal, Return
+from spark_queue.core.records import Removal, Return
 from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state.log_history import LEASE_BOUNDS_S, Histogram, QueueHistory
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.metrics.figures import JournalFigures, PeerFigures, SubscriptionFigures, figures_of, with_heard
-from spark_queue.metrics.history import LogHistory, QueueHistory
-from spark_queue.metrics.table import LEASE_BOUNDS_S, METRICS, Histogram, Metric, MetricKind, Scope
-from spark_queue.protocol.connection import read_advertisement, read_heard
+from spark_queue.metrics.table import METRICS, Metric, MetricKind, Scope
+from spark_queue.protocol.connection import read_advertisement
 from spark_queue.replication.pullers import lag_of
-from spark_queue.views import PointInTime, queue_status, state_at
+from spark_queue.views import JournalView, queue_status, state_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +53,6 @@ class Observation:
     observed_at_ms: int
     #: None when it cannot be read.
     figures: JournalFigures | None = None
-    #: By queue; None while the log is still being read.
-    history: Mapping[str, QueueHistory] | None = None
     lags: Mapping[str, PeerLag] = field(default_factory=dict)
     coordinator_seen_at_ms: int | None = None
     process: ProcessFigures | None = None
@@ -120,7 +119,7 @@ def _rows(seen: Observation, *, per_subscription: bool) -> Iterator[tuple[Scope,
     if found is None:
         return
     for status in found.statuses:
-        history = None if seen.history is None else seen.history.get(status.queue, QueueHistory())
+        history = None if found.history is None else found.history.get(status.queue, QueueHistory())
         yield Scope.QUEUE, ((journal, status.queue), _of_queue(status, history))
         for each in found.subscriptions[status.queue] if per_subscription else ():
             yield Scope.SUBSCRIPTION, ((journal, status.queue, each.subscription), _of_subscription(each, history))
@@ -166,51 +165,6 @@ def _of_peer(found: JournalFigures, name: str, peer: PeerFigures, lag: PeerLag |
     return row
 
 
-#: Gives the records of a log from a number on.
-RecordsSince: TypeAlias = "Callable[[int], Sequence[Record]]"
-
-
-class LogObserver:
-    """Observes one journal, again and again; what its log told before is kept, so that it costs what is new.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        #: Whose history is kept.
-        self._journal_id = ""
-        self._history = LogHistory()
-
-    def observe(self, found: JournalFigures, records: RecordsSince | None) -> Observation:
-        """Return what is to be told of a journal that somebody has looked at.
-
-        Parameters
-        ----------
-        found
-            What was seen.
-        records
-            Gives the records of the log from a number on; None while it is still being read.
-        """
-        return Observation(
-            journal=self._store.path,
-            observed_at_ms=found.now_ms,
-            figures=with_heard(found, read_heard(self._store, found.journal_id)),
-            history=None if records is None else self._follow(found, records),
-            lags=lags(self._store, found),
-            coordinator_seen_at_ms=coordinator_seen_at_ms(self._store, found.journal_id),
-        )
-
-    def _follow(self, found: JournalFigures, records: RecordsSince) -> Mapping[str, QueueHistory]:
-        if found.journal_id != self._journal_id or found.records < self._history.next_record:
-            self._journal_id, self._history = found.journal_id, LogHistory()
-        self._history.fold(records(self._history.next_record))
-        return {name: each.copy() for name, each in self._history.queues.items()}
-
-
 def observe(stores: Iterable[Store], *, per_subscription: bool = False) -> list[Family]:
     """Return the metrics of journals, each looked at once."""
     return collect([_observed(store) for store in stores], per_subscription=per_subscription)
@@ -218,15 +172,27 @@ def observe(stores: Iterable[Store], *, per_subscription: bool = False) -> list[
 
 def _observed(store: Store) -> Observation:
     try:
-        return observe_point(LogObserver(store), state_at(open_journal(store)))
+        return observation(store, figures_at(state_at(open_journal(store))))
     except SparkQueueError:
         return unreadable(store)
 
 
-def observe_point(observer: LogObserver, point: PointInTime) -> Observation:
-    """Let a journal be observed as a view of it says."""
-    found = figures_of(point.state, lambda queue: queue_status(point, queue), now_ms=point.now_ms)
-    return observer.observe(found, lambda first: point.records[first:])
+def figures_at(view: JournalView) -> JournalFigures:
+    """Return the figures of a journal as a view has it."""
+    found = figures_of(view.state, partial(queue_status, view), now_ms=view.now_ms)
+    history = {name: each.copy() for name, each in view.log_history().queues.items()}
+    return replace(with_heard(found, view.heard()), history=history)
+
+
+def observation(store: Store, found: JournalFigures) -> Observation:
+    """Return what is to be told of a journal: its figures, and what its store tells beside."""
+    return Observation(
+        journal=store.path,
+        observed_at_ms=found.now_ms,
+        figures=found,
+        lags=lags(store, found),
+        coordinator_seen_at_ms=coordinator_seen_at_ms(store, found.journal_id),
+    )
 
 
 def unreadable(store: Store) -> Observation:

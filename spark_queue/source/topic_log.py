@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
@@ -23,6 +24,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import ORIGIN
 from spark_queue.ports import MessageLogEntry, entered
 from spark_queue.settings.types import Position
+from spark_queue.views.message_search import one_of
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +57,11 @@ class TopicLog:
         self._message_type = message_type
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
-        records = journal.records()
+        rows = journal.record_rows()
+        # The first record tells when the journal was created.
+        numbers = [0, *(each.record for each in rows.applied())]
+        of_type = rows.where(lambda table: one_of(table.column("message_type"), [message_type]), "message_type")
+        records = rows.records(np.union1d(numbers, of_type))
         self._known = MessageTypeState(created_at_ms=records[0].at_ms)
         #: The own name of an instance; None in any other journal.
         self._instance: str | None = None

@@ -168,7 +168,7 @@ class ViewReader(DataSourceReader):
         journal = open_journal(Store(self._options.journal, self._options.storage))
         if journal.journal_id != self._journal_id:
             raise JournalError("JOURNAL_MISMATCH", expected=self._journal_id, path=journal.path, found=journal.journal_id)
-        table = read_view(journal.store, state_at(journal, self._options.as_of), self._options.view, self._options.queue)
+        table = read_view(state_at(journal, self._options.as_of), self._options.view, self._options.queue)
         return [TablePartition(table.slice(row, PARTITION_ROWS)) for row in range(0, table.num_rows, PARTITION_ROWS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

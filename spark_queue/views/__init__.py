@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from spark_queue.core.replies import QueueStatus
 from spark_queue.views.explain import MessageEvent, MessageHistory, explain
-from spark_queue.views.journal_view import PointInTime, point_in_time, queue_status, state_at
+from spark_queue.views.journal_view import JournalView, queue_status, state_at
 from spark_queue.views.tables import read_view, view_schema
 
 __all__ = [
+    "JournalView",
     "MessageEvent",
     "MessageHistory",
-    "PointInTime",
     "QueueStatus",
     "explain",
-    "point_in_time",
     "queue_status",
     "read_view",
     "state_at",

@@ -31,9 +31,9 @@ from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
 from spark_queue.protocol.connection import read_heard
 from spark_queue.views.event_texts import event_text
-from spark_queue.views.journal_view import PublishedBy, StateNow, count_on, cut, fold_until, whole_state
+from spark_queue.views.journal_view import PublishedBy, StateNow, count_on, cut, fold_until, times_of, whole_state
 from spark_queue.views.message_search import python_rows, read_bodies
-from spark_queue.views.messages import MessageRows, MessageTraits, fold_alone, one_of
+from spark_queue.views.messages import MessageRows, MessageTraits, fold_alone
 from spark_queue.views.waiting import waits, why_it_waits, why_never_taken
 
 #: What a history does not say in a line of its own, before its events.
@@ -193,18 +193,15 @@ def explain(
         UNKNOWN_BOOKMARK when the message type has no such message; RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS.
     """
     rows = journal.record_rows()
-    times_ms = rows.column("at").cast(pa.int64()).to_numpy() // 1_000
-    count, now_ms = cut(times_ms, as_of=as_of, now_ms=SystemClock().wall_ms())
-    past = rows.slice(0, count)
-    applied = past.filter(pa.array(one_of(past.column("kind"), [Kind.DEFINITIONS_APPLIED])))
-    stored = journal.records_of(applied.slice(applied.num_rows - 1))[0].detail["definitions"]
-    definitions = parsing.parse_recorded(stored, path=journal.path)
+    count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
+    applied = [each for each in rows.applied() if each.record < count]
+    definitions = parsing.parse_recorded(applied[-1].detail["definitions"], path=journal.path)
     message_type = definitions.queue(queue).message_type
     if bookmark < 0:
         raise _unknown(queue, bookmark, "Bookmarks start at 0.")
     found = MessageRows(rows, message_type=message_type, bookmark=bookmark)
     queues = found.queues(queue)
-    records = journal.records_of(found.chosen(queues))
+    records = found.chosen(queues)
     life = _Life(journal, queues, bookmark, message_type)
     life.fold(records, sum(record.record < count for record in records), now_ms=now_ms, as_of=as_of)
     return life.history(now_ms=now_ms, as_of=as_of, state_now=state_now if as_of is None else None)

@@ -6,32 +6,36 @@ Looking at a journal from outside its coordinator: fold the control log, then co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache, partial
 from itertools import takewhile
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.bitmaps.ranges import to_array
+from spark_queue.core.bitmaps.ranges import RangeArray, to_array
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import Segment, TraitSource
+from spark_queue.core.message_files.segment import TELLING, Segment, TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE
+from spark_queue.core.state.log_history import LogHistory
+from spark_queue.core.state.status import LogTail
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import snapshot
+from spark_queue.journal.control_files import ControlRows, read_records
 from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import corrupt, decoding
@@ -39,8 +43,9 @@ from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.schema import stored_schema
 from spark_queue.ports import MessageLog, MessageLogEntry
+from spark_queue.protocol.connection import Heard, read_heard
 from spark_queue.settings.types import in_utc, to_ms, to_text
-from spark_queue.views.message_search import read_bodies
+from spark_queue.views.message_search import Bookmarks, frozen, one_of, read_bodies
 from spark_queue.views.waiting import TraitsWithoutKeys
 
 #: Most files that are opened for one look; `sparkq verify` reads them all.
@@ -50,24 +55,44 @@ FILES_LIMIT = 100
 _THREADS = 16
 
 
-def find_damage(store: Store, state: JournalState, queue: str) -> str | None:
-    """Return what is wrong with the first message file that a queue's consumers need next, None when nothing is.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeededFiles:
+    """The message files that a queue's consumers need next; another thread may look at them."""
 
-    The files of the oldest messages are opened, which finds what is missing or cut off; what a batch failed on is read, which
-    finds any damage.
+    segments: Sequence[Segment]
+    #: What a batch failed on, where it lies, and its columns.
+    failed: Bookmarks
+    message_type: MessageTypeState
+    columns: str
+
+
+def needed_files(state: JournalState, queue: str) -> NeededFiles:
+    """Return the files of a queue's oldest messages."""
+    ledger = state.ledger(queue)
+    message_type = state.message_types[ledger.definition.message_type]
+    waiting = BitMap64.union(*(ledger.rows[each] for each in IN_QUEUE))
+    failed = to_array(waiting & _failed(ledger))
+    return NeededFiles(
+        segments=_next_files(message_type, waiting.copy()), failed=failed, columns=ledger.definition.columns,
+        message_type=frozen(message_type) if len(failed) else message_type,
+    )  # fmt: skip
+
+
+def find_damage(store: Store, needed: NeededFiles) -> str | None:
+    """Return what is wrong with the first of some message files, None when nothing is.
+
+    The files are opened, which finds what is missing or cut off; what a batch failed on is read, which finds any damage.
 
     Raises
     ------
     JournalError
         STORE_FAILED, which says nothing about the files.
     """
-    ledger = state.ledger(queue)
-    message_type = state.message_types[ledger.definition.message_type]
-    waiting = BitMap64.union(*(ledger.rows[each] for each in IN_QUEUE))
     try:
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(partial(_check, store), _next_files(message_type, waiting.copy())))
-        read_bodies(store, message_type, to_array(waiting & _failed(ledger)), stored_schema(ledger.definition.columns))
+            list(pool.map(partial(_check, store), needed.segments))
+        if len(needed.failed):
+            read_bodies(store, needed.message_type, needed.failed, stored_schema(needed.columns))
     except JournalError as trouble:
         if trouble.code in MESSAGE_FILE_CODES:
             return str(trouble)
@@ -98,19 +123,44 @@ def _failed(ledger: QueueLedger) -> BitMap64:
     return BitMap64.union(alone, *(lease.rows for lease in ledger.leases.values() if lease.failure is not None))
 
 
-#: Kinds that say up to which version a message log was read.
-_READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
-
 #: Gives the state of a whole journal as it is now, which does not change meanwhile.
 StateNow: TypeAlias = "Callable[[], AbstractContextManager[JournalState]]"
 
 
-def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> PointInTime:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalView:
+    """A journal at one moment: whoever looks asks this.
+
+    A view of `state_at` is as it was when it was made; one of a `JournalFollower` may be used inside its `look` only.
+    """
+
+    journal: DeltaJournal
+    state: JournalState
+    #: The time by which it is judged, in milliseconds since 1970 UTC.
+    now_ms: int
+    #: What keeps messages of a type from entering any further, by its name.
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    #: Tells what is wrong with the message files that a queue's consumers need next; of a past moment nobody looks.
+    damage: Callable[[str], str | None] = lambda _: None
+    #: When planners called last, as the coordinator says; nobody says it of a past moment.
+    heard: Callable[[], Heard] = dict
+    #: What the log tells and no state keeps.
+    log_history: Callable[[], LogHistory] = LogHistory
+    #: Gives the same view for counting, of queues too that are set aside since a file with their order keys is not whole.
+    counted: Callable[[], JournalView] | None = None
+
+    def at(self, as_of: datetime | int | None) -> JournalView:
+        """Return the journal at another moment; see `state_at`."""
+        return state_at(self.journal, as_of)
+
+
+def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> JournalView:
     """Return the journal at a moment; starts nothing and changes nothing.
 
-    One rule holds for now and for a past time: what was published by then counts as entered, by the coordinator's own rule,
-    whether one happened to run or not (DESIGN 15.15). When that was its `entered` record tells, or the message log's entry where
-    there is none yet. A record number means the control log alone.
+    It is folded from the newest snapshot before the moment, so its cost follows what came after. One rule holds for now and for a
+    past time: what was published by then counts as entered, by the coordinator's own rule, whether one happened to run or not
+    (DESIGN 15.15). When that was its `entered` record tells, or the message log's entry where there is none yet. A record number
+    means the control log alone.
 
     Parameters
     ----------
@@ -126,24 +176,112 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
     ConfigError
         BAD_VALUE for a time that has not come yet.
     """
-    without_keys = cache(partial(_look, journal, as_of, TraitsWithoutKeys(journal.traits)))
-    return replace(_look(journal, as_of, journal.traits), counted=without_keys)
+    make = partial(_now, journal) if as_of is None else partial(_past, journal, as_of)
+    return replace(make(journal.traits), counted=cache(partial(make, TraitsWithoutKeys(journal.traits))))
 
 
-def _look(journal: DeltaJournal, as_of: datetime | int | None, source: TraitSource) -> PointInTime:
-    traits, records = PreparedTraits(source), journal.records()
-    of_record = isinstance(as_of, int)
-    now_ms = SystemClock().wall_ms()
-    point = point_in_time(records, traits, as_of=as_of, now_ms=now_ms, looks_ahead=not of_record, store=journal.store)
-    troubles: dict[str, str] = {}
-    if not of_record:
-        logs = journal if as_of is None else PublishedBy(journal, point.now_ms)
-        read_further = {record.message_type for record in records[len(point.records) :] if record.kind in _READING}
-        for name in point.state.message_types.keys() - read_further:
-            trouble = count_on(logs, point.state, traits, message_type=name, now_ms=point.now_ms)
-            if trouble is not None:
-                troubles[name] = str(trouble)
-    return replace(point, troubles=troubles, files=journal.store if as_of is None else None)
+def _now(journal: DeltaJournal, source: TraitSource) -> JournalView:
+    past, traits = journal.past(), PreparedTraits(source)
+    state = past.fold(traits)
+    # The coordinator's clock may be ahead of this one.
+    now_ms = max(SystemClock().wall_ms(), state.last_at_ms)
+    return JournalView(
+        journal=journal, state=state, now_ms=now_ms, log_history=cache(past.fold_history),
+        troubles=_count_all(journal, state, traits, state.message_types, now_ms=now_ms),
+        damage=lambda queue: find_damage(journal.store, needed_files(state, queue)),
+        heard=cache(lambda: read_heard(journal.store, state.journal_id)),
+    )  # fmt: skip
+
+
+def _count_all(
+    logs: MessageLogs, state: JournalState, traits: PreparedTraits, names: Iterable[str], *, now_ms: int
+) -> Mapping[str, str]:
+    """Let enter what is in message logs and not in the control log yet; returns what keeps the rest out, by message type."""
+    found = {name: count_on(logs, state, traits, message_type=name, now_ms=now_ms) for name in list(names)}
+    return {name: str(trouble) for name, trouble in found.items() if trouble is not None}
+
+
+#: Kinds that say up to which version a message log was read.
+_READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
+
+#: Kinds of the records after a moment that say where its messages stand today.
+_LATER = (*_READING, Kind.RETIRED, Kind.REVIVED, Kind.DEFINITIONS_APPLIED)
+
+
+def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> JournalView:
+    files, traits = list_files(journal.store), PreparedTraits(source)
+    rows = ControlRows(journal.store, files)
+    count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
+    past = snapshot.load(journal.store, files, until=count)
+    known = past.next_record - len(past)
+    columns = rows.columns("kind", "queue", "ranges", first=known)
+    retired = one_of(columns.column("kind"), [Kind.RETIRED]).any()
+    if past.state is not None and retired:
+        # What was retired since is in the snapshot, but in no view.
+        past, known = LogTail(read_records(journal.store, files, until=count)), 0
+        columns = rows.columns("kind", "queue", "ranges")
+    later = columns.slice(len(past))
+    records = [*past, *_later(rows, later, first=count)]
+    of_time = not isinstance(as_of, int)
+    state = past.state or JournalState(traits)
+    state.traits = traits
+    fold_until(state, records, len(past), now_ms=now_ms, looks_ahead=of_time)
+    troubles: Mapping[str, str] = {}
+    if of_time:
+        read_further = {record.message_type for record in records[len(past) :] if record.kind in _READING}
+        logs, behind = PublishedBy(journal, now_ms), state.message_types.keys() - read_further
+        troubles = _count_all(logs, state, traits, behind, now_ms=now_ms)
+    return JournalView(journal=journal, state=state, now_ms=now_ms, troubles=troubles, log_history=past.fold_history)
+
+
+def times_of(rows: ControlRows) -> NDArray[np.int64]:
+    """Return the times of all records, in milliseconds."""
+    times: NDArray[np.int64] = rows.columns("at").column("at").cast(pa.int64()).to_numpy() // 1_000
+    return times
+
+
+def _later(rows: ControlRows, columns: pa.Table, *, first: int) -> list[Record]:
+    """Return what the records from number `first` on say of the messages before a moment.
+
+    Of those that only show which messages are in which queue one stands for all, since to read each of millions would take longer
+    than the rest; where messages may be barriers, each is read.
+    """
+    kinds, applied = columns.column("kind"), rows.applied()
+    queues = [each.detail["definitions"].get("queues", {}) for each in applied]
+    with_barriers = {name for each in queues for name, keys in each.items() if "barrier" in keys}
+    tells = one_of(kinds, TELLING)
+    alike = tells & ~one_of(columns.column("queue"), with_barriers)
+    read = rows.records(first + np.flatnonzero(one_of(kinds, _LATER) | (tells & ~alike)))
+    found: list[Record] = []
+    start = first
+    # Queues may begin anew with definitions.
+    for end in [*(each.record for each in applied if each.record >= first), first + columns.num_rows]:
+        part = columns.slice(start - first, end - start).filter(pa.array(alike[start - first : end - first]))
+        found += [*together(part), *(each for each in read if start <= each.record <= end)]
+        start = end + 1
+    return found
+
+
+def together(rows: pa.Table) -> Iterator[Record]:
+    """Yield one record for each queue that names the messages of all its rows."""
+    lists: Any = rows.column("ranges").combine_chunks()
+    queues = rows.column("queue").combine_chunks().dictionary_encode()
+    edges = lists.flatten()
+    firsts, untils = edges.field("first").to_numpy(), edges.field("until").to_numpy()
+    if not len(firsts):
+        return
+    # Each queue's bookmarks are shifted behind those of the one before, so that one sort serves all.
+    width = int(untils.max()) + 1
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    shifts = np.repeat(queues.indices.to_numpy(), lengths).astype(np.int64) * width
+    order = np.argsort(firsts + shifts)
+    firsts, reached = (firsts + shifts)[order], np.maximum.accumulate((untils + shifts)[order])
+    begins = np.flatnonzero(np.concatenate([[True], firsts[1:] > reached[:-1]]))
+    lows, highs = firsts[begins], reached[np.append(begins[1:], len(firsts)) - 1]
+    for code, name in enumerate(queues.dictionary.to_pylist()):
+        mine = lows // width == code
+        pairs = np.stack([lows[mine], highs[mine]], axis=1) - code * width
+        yield Record(kind=Kind.GRANTED, queue=name, ranges=RangeArray(pairs.reshape(-1)))
 
 
 @contextmanager
@@ -163,16 +301,7 @@ def whole_state(
         if known is not None and known.next_record >= least:
             yield known
             return
-    yield _newest(journal) if as_of is None else state_at(journal, as_of).state
-
-
-def _newest(journal: DeltaJournal) -> JournalState:
-    """Return the state of a journal now, as who starts a coordinator finds it: reads only what follows the newest snapshot."""
-    past, traits = snapshot.load(journal.store, list_files(journal.store)), PreparedTraits(journal.traits)
-    state, now_ms = past.fold(traits), SystemClock().wall_ms()
-    for name in state.message_types:
-        count_on(journal, state, traits, message_type=name, now_ms=now_ms)
-    return state
+    yield state_at(journal, as_of).state
 
 
 class PublishedBy:
@@ -220,68 +349,10 @@ def count_on(
     return entrance.trouble.get(message_type)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointInTime:
-    """A journal's state and the time that it is looked at, in milliseconds since 1970 UTC."""
-
-    state: JournalState
-    now_ms: int
-    #: The records that made the state, oldest first.
-    records: Sequence[Record]
-    #: What keeps messages of a type from entering any further, by its name; known only of a look at the message logs.
-    troubles: Mapping[str, str] = field(default_factory=dict)
-    #: Where message files are looked at for damage; None for a look at the log alone, and at a past moment.
-    files: Store | None = None
-    #: Gives the same for who only counts, of queues too that are set aside since a file with their order keys is not whole.
-    counted: Callable[[], PointInTime] | None = None
-
-
-def point_in_time(
-    records: Sequence[Record],
-    traits: TraitSource,
-    *,
-    as_of: datetime | int | None,
-    now_ms: int,
-    looks_ahead: bool = False,
-    store: Store | None = None,
-) -> PointInTime:
-    """Fold the control log up to a moment.
-
-    Parameters
-    ----------
-    records
-        The whole control log.
-    traits
-        Computes what queues must know of entering messages.
-    as_of
-        An aware time: everything recorded at it or before; a record number: up to and with it; None: everything.
-    now_ms
-        The time by which delays and ages are judged when `as_of` is None.
-    looks_ahead
-        Whether messages that were published by then and entered later count as entered (see `state_at`).
-    store
-        Where snapshots of the state are, to fold only what came after; None to fold every record.
-
-    Raises
-    ------
-    CallerError
-        RECORD_UNKNOWN when the journal did not exist yet, or has no such record; TIMESTAMP_AMBIGUOUS.
-    """
-    times_ms = np.fromiter((record.at_ms for record in records), np.int64, len(records))
-    count, now_ms = cut(times_ms, as_of=as_of, now_ms=now_ms)
-    state = _start(records, count, traits, store)
-    known = state.next_record
-    fold_until(state, records[known:], count - known, now_ms=now_ms, looks_ahead=looks_ahead)
-    return PointInTime(state=state, now_ms=now_ms, records=records[:count])
-
-
-def _start(records: Sequence[Record], count: int, traits: TraitSource, store: Store | None) -> JournalState:
-    """Return the state of the newest snapshot within the first `count` records, or one that has folded nothing."""
-    state = None if store is None else snapshot.shorten(store, records[:count]).state
-    # What was retired since is in the snapshot, but in no view.
-    if state is None or any(record.kind == Kind.RETIRED for record in records[state.next_record :]):
-        return JournalState(traits)
-    state.traits = traits
+def state_of(records: Sequence[Record], traits: TraitSource, *, until: int | None = None) -> JournalState:
+    """Return the state that records lead to, which are a whole log in memory, or that the first `until` of them led to."""
+    state = JournalState(traits)
+    fold_until(state, records, len(records) if until is None else until, now_ms=0, looks_ahead=False)
     return state
 
 
@@ -350,24 +421,17 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
     return count, moment_ms
 
 
-def queue_status(point: PointInTime, queue: str) -> QueueStatus:
-    """Return a queue's figures at a moment; see `core.status`.
+def queue_status(view: JournalView, queue: str) -> QueueStatus:
+    """Return a queue's figures as a view has them; see `core.status`.
 
     What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read. A queue that
     is set aside has its figures as far as they can be told.
     """
     try:
-        found = status.queue_status(point.state, queue, now_ms=point.now_ms)
+        view.state.ledger(queue)
     except JournalError as set_aside:
-        if set_aside.code not in MESSAGE_FILE_CODES or point.counted is None:
+        if set_aside.code not in MESSAGE_FILE_CODES or view.counted is None:
             raise
-        found = queue_status(point.counted(), queue)
+        found = queue_status(view.counted(), queue)
         return replace(found, alarm=" ".join(dict.fromkeys(filter(None, [str(set_aside), found.alarm]))))
-    trouble = damage = None
-    # Into a queue for dead letters alone nothing enters from a log.
-    if point.state.definitions.queue(queue).underlying_topic is not None:
-        trouble = point.troubles.get(found.message_type)
-    if point.files is not None:
-        damage = find_damage(point.files, point.state, queue)
-    alarms = [alarm for alarm in (found.alarm, trouble, damage) if alarm is not None]
-    return replace(found, alarm=" ".join(dict.fromkeys(alarms)) or None)
+    return status.queue_status(view.state, queue, now_ms=view.now_ms, troubles=view.troubles, damage=view.damage(queue))

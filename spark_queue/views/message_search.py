@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
@@ -33,8 +34,15 @@ from spark_queue.journal.schema import ENVELOPE, stored_schema, user_schema
 from spark_queue.journal.traits import check_command
 
 Bookmarks = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _WITHOUT_BODIES = "Look at a later moment, or choose columns that the queue knows, such as bookmark and state."
+
+
+def one_of(column: Any, values: Iterable[str]) -> Mask:
+    """Return which rows of a column have one of some values."""
+    mask: Mask = pc.is_in(column, value_set=pa.array([str(value) for value in values], pa.string())).to_numpy()
+    return mask.copy()
 
 
 def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmarks, schema: pa.Schema) -> pa.Table:

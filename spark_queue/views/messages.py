@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
@@ -25,10 +23,10 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import ACTIVE, State
-from spark_queue.journal.layout import Store
+from spark_queue.journal.control_files import ControlRows
 from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, stored_schema, user_schema
-from spark_queue.views.journal_view import PointInTime
-from spark_queue.views.message_search import Bookmarks, read_bodies
+from spark_queue.views.journal_view import JournalView
+from spark_queue.views.message_search import Bookmarks, Mask, one_of, read_bodies
 
 
 def make_schema(**types: pa.DataType) -> pa.Schema:
@@ -60,30 +58,28 @@ def message_schema(view: str, columns_ddl: str, *, of_instance: bool) -> pa.Sche
     return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *origin, *_PLACE, *owner, *of_view])
 
 
-def read_messages(
-    store: Store, point: PointInTime, view: str, queue: str, *, columns: Sequence[str] | None, limit: int | None
-) -> pa.Table:
+def read_messages(view: JournalView, name: str, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
     """Return one of `MESSAGE_VIEWS`: what the queue knows of messages, joined with what is stored of them."""
-    find, _ = MESSAGE_VIEWS[view]
-    known = find(point, queue, limit)
-    name = point.state.ledger(queue).definition.message_type
-    message_type, instance = point.state.message_types[name], point.state.definitions.journal.instance
-    _put_origins(known, message_type.origin_names(instance, point.state.instances))
-    own = point.state.definitions.message_type(name).columns
+    find, _ = MESSAGE_VIEWS[name]
+    known = find(view, queue, limit)
+    type_name = view.state.ledger(queue).definition.message_type
+    message_type, instance = view.state.message_types[type_name], view.state.definitions.journal.instance
+    _put_origins(known, message_type.origin_names(instance, view.state.instances))
+    own = view.state.definitions.message_type(type_name).columns
     stored = set(stored_schema(own).names)
-    whole = message_schema(view, own, of_instance=instance is not None)
+    whole = message_schema(name, own, of_instance=instance is not None)
     schema = pa.schema([field for field in whole if columns is None or field.name in columns])
     bodies = pa.schema([field for field in schema if field.name in stored])
-    found = read_bodies(store, message_type, known.bookmarks, bodies) if len(bodies) else None
+    found = read_bodies(view.journal.store, message_type, known.bookmarks, bodies) if len(bodies) else None
     made = [found.column(field.name) if found is not None and field.name in stored else known.column(field) for field in schema]
     return pa.table(made, schema=schema)
 
 
-def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
+def _messages(view: JournalView, queue: str, limit: int | None) -> _Columns:
     """Find the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
-    ledger = point.state.ledger(queue)
+    ledger = view.state.ledger(queue)
     states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD, State.REMOTE)}
-    due = ledger.due(point.now_ms)
+    due = ledger.due(view.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
     rows = _limited(BitMap64.union(*states.values()), limit)
@@ -94,7 +90,7 @@ def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
     columns.put("is_barrier", rows & ledger.barriers, value=True)
     columns.put("is_barrier", rows - ledger.barriers, value=False)
     for due_at_ms, members in ledger.delayed.items():
-        if due_at_ms > point.now_ms:
+        if due_at_ms > view.now_ms:
             columns.put("due_at", members & rows, due_at_ms * 1_000)
     for lease in ledger.leases.values():
         held = lease.leased & rows
@@ -109,15 +105,15 @@ def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
     return columns
 
 
-def _dead_letters(point: PointInTime, queue: str, limit: int | None) -> _Columns:
+def _dead_letters(view: JournalView, queue: str, limit: int | None) -> _Columns:
     """Find a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
-    letters = standing_letters(point.state, queue)
+    letters = standing_letters(view.state, queue)
     rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
     columns = _Columns(to_array(rows))
     columns.put("state", rows, str(State.DEAD))
     # A barrier never becomes a dead letter.
     columns.put("is_barrier", rows, value=False)
-    _put_owners_of_letters(columns, point.state, queue, rows)
+    _put_owners_of_letters(columns, view.state, queue, rows)
     for letter in letters:
         members = letter.rows & rows
         values = {
@@ -161,7 +157,7 @@ def _put_origins(columns: _Columns, names: OriginNames | None) -> None:
 
 
 #: The views whose rows are messages: what finds them, and the columns that only this view has.
-MESSAGE_VIEWS: Mapping[str, tuple[Callable[[PointInTime, str, int | None], _Columns], pa.Schema]] = {
+MESSAGE_VIEWS: Mapping[str, tuple[Callable[[JournalView, str, int | None], _Columns], pa.Schema]] = {
     "messages": (_messages, make_schema()),
     "dead_letters": (_dead_letters, _DEATH),
 }
@@ -227,15 +223,13 @@ _OF_QUEUE = (Kind.SUBSCRIBED, Kind.UNSUBSCRIBED, Kind.PAUSED, Kind.UNPAUSED)
 #: Of the leases that it was in, without naming it.
 _OF_LEASE = (Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN, Kind.RESUMED)
 
-_Mask = NDArray[np.bool_]
-
 
 class MessageRows:
-    """Which rows of the control log are about one message.
+    """Which records of a control log are about one message.
 
     Parameters
     ----------
-    rows : pa.Table
+    log : ControlRows
         The control log.
     message_type : str
         The message's type.
@@ -243,22 +237,22 @@ class MessageRows:
         Its bookmark.
     """
 
-    def __init__(self, rows: pa.Table, *, message_type: str, bookmark: int) -> None:
-        self._rows = rows
+    def __init__(self, log: ControlRows, *, message_type: str, bookmark: int) -> None:
+        self._log = log
+        self._rows = log.columns("kind", "message_type", "queue", "lease", "ranges", "reason")
         self._message_type = self._among("message_type", [message_type])
-        self._touching = _touching(rows.column("ranges"), bookmark)
-        leases: Any = rows.column("lease")
+        self._touching = _touching(self._rows.column("ranges"), bookmark)
+        leases: Any = self._rows.column("lease")
         self._lease: NDArray[np.int64] = leases.fill_null(0).to_numpy()
 
     def queues(self, queue: str) -> list[str]:
         """Return the queue, its dead-letter queue if the message went there, and the queue that it came from."""
-        found = self._rows.filter(pa.array(self._touching & self._kinds([Kind.DEAD_LETTERED])))
-        names, details = (found.column(name).to_pylist() for name in ("queue", "detail"))
-        pairs = {(msgspec.json.decode(str(detail))["source"], str(name)) for name, detail in zip(names, details, strict=True)}
+        letters = self._log.records(np.flatnonzero(self._touching & self._kinds([Kind.DEAD_LETTERED])))
+        pairs = {(str(each.detail["source"]), str(each.queue)) for each in letters}
         return list(dict.fromkeys([queue, *(name for pair in sorted(pairs) if queue in pair for name in pair)]))
 
-    def chosen(self, queues: Iterable[str]) -> pa.Table:
-        """Return the rows that tell the message's life in some queues."""
+    def chosen(self, queues: Iterable[str]) -> list[Record]:
+        """Return the records that tell the message's life in some queues."""
         mask = self._kinds(_GENERAL) | (self._message_type & self._kinds([Kind.MOVED]))
         mask |= self._message_type & self._touching & self._kinds(_OF_FILES)
         # How far the message log was read, to count on from there.
@@ -267,28 +261,22 @@ class MessageRows:
         for queue in queues:
             own = self._among("queue", [queue])
             mask |= own & (self._touching | self._kinds(_OF_QUEUE) | (self._with_its_leases(own)))
-        return self._rows.filter(pa.array(mask))
+        return self._log.records(np.flatnonzero(mask))
 
-    def _with_its_leases(self, own: _Mask) -> _Mask:
+    def _with_its_leases(self, own: Mask) -> Mask:
         leased = own & self._touching & self._kinds([Kind.GRANTED, Kind.RESUMED])
         # A failed run is an outcome of the whole lease.
         told = self._kinds(_OF_LEASE) | (self._kinds([Kind.OUTCOMES]) & self._among("reason", [RUN_FAILED]))
         return told & np.isin(self._lease, np.unique(self._lease[leased]))
 
-    def _kinds(self, kinds: Iterable[str]) -> _Mask:
+    def _kinds(self, kinds: Iterable[str]) -> Mask:
         return self._among("kind", kinds)
 
-    def _among(self, column: str, values: Iterable[str]) -> _Mask:
+    def _among(self, column: str, values: Iterable[str]) -> Mask:
         return one_of(self._rows.column(column), values)
 
 
-def one_of(column: Any, values: Iterable[str]) -> _Mask:
-    """Return which rows of a column have one of some values."""
-    mask: _Mask = pc.is_in(column, value_set=pa.array([str(value) for value in values])).to_numpy()
-    return mask.copy()
-
-
-def _touching(ranges: Any, bookmark: int) -> _Mask:
+def _touching(ranges: Any, bookmark: int) -> Mask:
     """Return which rows have a range with the bookmark."""
     lists = ranges.combine_chunks()
     flat = lists.flatten()

@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.records import DETAIL_VERSION, Kind, Record
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.alarm import untold
 from spark_queue.errors import ConfigError, JournalError, nearest
-from spark_queue.journal.control_files import to_records_of
-from spark_queue.journal.layout import Store
+from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlRows
 from spark_queue.journal.schema import INSTANT
-from spark_queue.protocol.connection import read_heard, seen_at_ms
+from spark_queue.protocol.connection import seen_at_ms
 from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
 from spark_queue.views.event_texts import event_text
-from spark_queue.views.journal_view import PointInTime, queue_status
-from spark_queue.views.messages import MESSAGE_VIEWS, make_schema, message_schema, one_of, read_messages
+from spark_queue.views.journal_view import JournalView, queue_status
+from spark_queue.views.message_search import Mask, one_of
+from spark_queue.views.messages import MESSAGE_VIEWS, make_schema, message_schema, read_messages
 
 #: Records of a page.
 PAGE_RECORDS = 100
@@ -72,27 +72,30 @@ class RecordPage:
 
 
 def record_page(
-    store: Store, rows: pa.Table, *, queue: str | None, kind: str | None, by_people: bool, before: int | None
+    rows: ControlRows, *, queue: str | None, kind: str | None, by_people: bool, before: int | None, limit: int = PAGE_RECORDS
 ) -> RecordPage:
     """Return the newest records of some kind, of a queue, or by people, before a number."""
-    mask = np.ones(rows.num_rows, dtype=np.bool_)
-    if queue:
-        mask &= one_of(rows.column("queue"), [queue])
-    if kind:
-        mask &= one_of(rows.column("kind"), [kind])
-    if by_people:
-        mask &= _of_people(rows)
+    kinds: set[str] = set()
+
+    def is_meant(table: pa.Table) -> Mask:
+        kinds.update(map(str, pc.unique(table.column("kind")).to_pylist()))
+        mask = np.ones(table.num_rows, dtype=np.bool_)
+        if queue:
+            mask &= one_of(table.column("queue"), [queue])
+        if kind:
+            mask &= one_of(table.column("kind"), [kind])
+        return mask & _of_people(table) if by_people else mask
+
+    columns = ["kind", *(["queue"] if queue else ()), *(["lease", "detail"] if by_people else ())]
+    chosen = rows.where(is_meant, *columns)
     if before is not None:
-        mask[max(0, before) :] = False
-    chosen = np.flatnonzero(mask)
-    shown = chosen[-PAGE_RECORDS:][::-1]
-    records = to_records_of(store, rows.take(np.sort(shown))) if len(shown) else []
-    kinds = sorted(str(each) for each in pc.unique(rows.column("kind")).to_pylist())
+        chosen = chosen[: np.searchsorted(chosen, before)]
+    shown = chosen[-limit:]
     return RecordPage(
-        rows=[_row(record) for record in reversed(records)],
+        rows=[_row(record) for record in reversed(rows.records(shown))],
         total=len(chosen),
-        next_before=int(shown[-1]) if len(chosen) > len(shown) else None,
-        kinds=kinds,
+        next_before=int(shown[0]) if len(chosen) > len(shown) else None,
+        kinds=sorted(kinds),
     )
 
 
@@ -154,20 +157,6 @@ _SUBSCRIPTIONS = make_schema(
     last_seen_at=INSTANT,
     incarnation=pa.list_(pa.int64()),
 )
-_HISTORY = make_schema(
-    record=pa.int64(),
-    epoch=pa.int64(),
-    at=INSTANT,
-    kind=pa.string(),
-    message_type=pa.string(),
-    queue=pa.string(),
-    subscription=pa.string(),
-    lease=pa.int64(),
-    ranges=pa.list_(pa.struct([pa.field("first", pa.int64()), pa.field("until", pa.int64())])),
-    reason=pa.string(),
-    due_at=INSTANT,
-    detail=pa.string(),
-)
 _ARROW_TYPES = {
     "bool": pa.bool_(),
     "str": pa.string(),
@@ -200,8 +189,7 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
 
 
 def read_view(
-    store: Store,
-    point: PointInTime,
+    view: JournalView,
     name: str,
     queue: str | None,
     *,
@@ -212,9 +200,7 @@ def read_view(
 
     Parameters
     ----------
-    store
-        Where the bodies of messages are read from.
-    point
+    view
         The journal at the moment to look at.
     name
         One of `settings.VIEWS`.
@@ -234,15 +220,17 @@ def read_view(
     JournalError
         MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
     """
-    known = view_schema(name, point.state.definitions, queue).names
+    known = view_schema(name, view.state.definitions, queue).names
     if queue is not None:
-        point.state.definitions.queue(queue)
+        view.state.definitions.queue(queue)
     if columns is not None:
         columns = ColumnNames(known).resolve(columns, where=f"view '{name}'")
     if name in MESSAGE_VIEWS:
-        return read_messages(store, point, name, str(queue), columns=columns, limit=limit)
-    rows = _history(point, queue, limit) if name == "history" else _FOLDED[name](point, queue)[:limit]
-    table = pa.Table.from_pylist(rows, schema=_SCHEMAS[name])
+        return read_messages(view, name, str(queue), columns=columns, limit=limit)
+    if name == "history":
+        table = _history(view, queue, limit)
+    else:
+        table = pa.Table.from_pylist(_FOLDED[name](view, queue)[:limit], schema=_SCHEMAS[name])
     return table if columns is None else table.select([column for column in table.column_names if column in columns])
 
 
@@ -264,8 +252,8 @@ def with_pandas_types(table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({"pandas": json.dumps(said)}) if columns else table
 
 
-def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
-    ledger = point.state.ledger(str(queue))
+def _leases(view: JournalView, queue: str | None) -> list[_Row]:
+    ledger = view.state.ledger(str(queue))
     return [
         {
             "subscription": lease.subscription,
@@ -280,11 +268,10 @@ def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
     ]
 
 
-def _subscriptions(point: PointInTime, queue: str | None) -> list[_Row]:
-    ledger = point.state.ledger(str(queue))
+def _subscriptions(view: JournalView, queue: str | None) -> list[_Row]:
+    ledger = view.state.ledger(str(queue))
     backlogs = ledger.backlogs()
-    # Of a past moment nobody says it.
-    heard = {} if point.files is None else read_heard(point.files, point.state.journal_id)
+    heard = view.heard()
     return [
         {
             "subscription": name,
@@ -292,56 +279,43 @@ def _subscriptions(point: PointInTime, queue: str | None) -> list[_Row]:
             "max_backlog": subscription.max_backlog,
             "backlog": backlogs[name],
             "last_seen_at": 1_000
-            * seen_at_ms(subscription.last_seen_at_ms, heard, queue=str(queue), subscription=name, now_ms=point.now_ms),
+            * seen_at_ms(subscription.last_seen_at_ms, heard, queue=str(queue), subscription=name, now_ms=view.now_ms),
             "incarnation": list(subscription.incarnation),
         }
         for name, subscription in ledger.subscriptions.items()
     ]
 
 
-def _status(point: PointInTime, queue: str | None) -> list[_Row]:
+def _status(view: JournalView, queue: str | None) -> list[_Row]:
     if queue is not None:
-        return [asdict(queue_status(point, queue))]
-    state = point.state
+        return [asdict(queue_status(view, queue))]
+    state = view.state
     set_aside = [name for name in state.definitions.queues if name in state.troubles]
-    return [_told(point, name) for name in (*state.queues, *set_aside)]
+    return [_told(view, name) for name in (*state.queues, *set_aside)]
 
 
-def _told(point: PointInTime, name: str) -> _Row:
+def _told(view: JournalView, name: str) -> _Row:
     """Return what can be told: a queue whose messages cannot be has no figures, and still a place among the others."""
     try:
-        return asdict(queue_status(point, name))
+        return asdict(queue_status(view, name))
     except JournalError as trouble:
         alarm = str(trouble)
     except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
         alarm = untold(fault)
-    return {"queue": name, "message_type": point.state.definitions.queue(name).message_type, "alarm": alarm}
+    return {"queue": name, "message_type": view.state.definitions.queue(name).message_type, "alarm": alarm}
 
 
-def _history(point: PointInTime, queue: str | None, limit: int | None) -> list[_Row]:
-    records = [record for record in point.records if queue is None or record.queue == queue]
-    return [_record_row(record) for record in (records if limit is None else records[-limit:])]
+def _history(view: JournalView, queue: str | None, limit: int | None) -> pa.Table:
+    rows = view.journal.record_rows()
+    numbers = np.arange(rows.count)
+    if queue is not None:
+        numbers = rows.where(lambda table: one_of(table.column("queue"), [queue]), "queue")
+    numbers = numbers[: np.searchsorted(numbers, view.state.next_record)]
+    return pa.concat_tables([CONTROL_SCHEMA.empty_table(), *rows.tables(numbers if limit is None else numbers[-limit:])])
 
 
-def _record_row(record: Record) -> _Row:
-    return {
-        "record": record.record,
-        "epoch": record.epoch,
-        "at": record.at_ms * 1_000,
-        "kind": str(record.kind),
-        "message_type": record.message_type,
-        "queue": record.queue,
-        "subscription": record.subscription,
-        "lease": record.lease,
-        "ranges": [{"first": first, "until": until} for first, until in record.ranges],
-        "reason": None if record.reason is None else str(record.reason),
-        "due_at": None if record.due_at_ms is None else record.due_at_ms * 1_000,
-        "detail": json.dumps({"v": DETAIL_VERSION, **record.detail}),
-    }
-
-
-_SCHEMAS = {"leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": _HISTORY, "status": _STATUS}
-_FOLDED: Mapping[str, Callable[[PointInTime, str | None], list[_Row]]] = {
+_SCHEMAS = {"leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": CONTROL_SCHEMA, "status": _STATUS}
+_FOLDED: Mapping[str, Callable[[JournalView, str | None], list[_Row]]] = {
     "leases": _leases,
     "subscriptions": _subscriptions,
     "status": _status,

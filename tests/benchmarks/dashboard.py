@@ -11,7 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http.cookiejar import CookieJar
 from typing import Any
 
@@ -42,12 +42,25 @@ WAITING = 10_000
 LEASES = 200
 LEASE_MESSAGES = 10
 
-#: Records of one commit: the log has merged files and small ones, and its snapshot is some way back, as a coordinator leaves it.
-_COMMIT_RECORDS = 5_000
-_SINCE_SNAPSHOT_RECORDS = 15_000
-
 #: Since when the journal has been there.
 _PAST_MS = 3 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much a journal holds."""
+
+    queues: int = QUEUES
+    #: Of each queue.
+    waiting: int = WAITING
+    leases: int = LEASES
+    lease_messages: int = LEASE_MESSAGES
+    #: Of one commit: the log has merged files and small ones, and its snapshot is some way back, as a coordinator leaves it.
+    commit_records: int = 5_000
+    since_snapshot: int = 15_000
+    #: Between two snapshots for past moments; 0 for none.
+    stretch: int = 0
+
 
 _DEADLINE_S = 120.0
 
@@ -63,8 +76,9 @@ class PastClock(SystemClock):
 class BusyJournal:
     """A journal of many queues, each with messages that wait and leases behind it; the log goes on from `next_record`."""
 
-    def __init__(self, bench: Bench) -> None:
-        names = [f"Q{number:03}" for number in range(QUEUES)]
+    def __init__(self, bench: Bench, size: Size | None = None) -> None:
+        self._size = size = size or Size()
+        names = [f"Q{number:03}" for number in range(size.queues)]
         self.definitions = parsing.parse(
             {
                 "message_types": {"json": {"topics": [f"T{name}" for name in names]}},
@@ -73,7 +87,7 @@ class BusyJournal:
         )
         self.store = Store(str(bench.place / "journal"))
         journal_id = create_journal(self.store, self.definitions, clock=PastClock())
-        bodies = pa.table({"value": counted(pa.array(range(WAITING + LEASES * LEASE_MESSAGES), pa.int64()))})
+        bodies = pa.table({"value": counted(pa.array(range(size.waiting + size.leases * size.lease_messages), pa.int64()))})
         for name in names:
             plan = make_plan(self.store, self.definitions, message_type="json", topic=f"T{name}", expires_after_ms=None)
             publish(plan, journal_id, self.definitions, bodies)
@@ -84,9 +98,10 @@ class BusyJournal:
         self._step = (last_ms - self._first_ms) / (len(records) + 1)
         self.at_ms = self._first_ms
         snapshot_record = 0
-        for first in range(0, len(records), _COMMIT_RECORDS):
-            self._append(records[first : first + _COMMIT_RECORDS])
-            if 0 <= len(records) - self.next_record - _SINCE_SNAPSHOT_RECORDS < _COMMIT_RECORDS:
+        for first in range(0, len(records), size.commit_records):
+            self._append(records[first : first + size.commit_records])
+            is_near_the_end = 0 <= len(records) - self.next_record - size.since_snapshot < size.commit_records
+            if is_near_the_end or (size.stretch and self.next_record - snapshot_record >= size.stretch):
                 self.take_snapshot()
                 snapshot_record = self.next_record
         #: How many records came after the snapshot.
@@ -98,10 +113,12 @@ class BusyJournal:
 
     def lease(self, queue: str) -> None:
         """Commit one record more: a message of a queue is given out."""
-        granted = {"incarnation": [1, 1], "call": LEASES + 1, "limit": 1}
-        first = int(queue[1:]) * (WAITING + LEASES * LEASE_MESSAGES) + LEASES * LEASE_MESSAGES
+        size = self._size
+        granted = {"incarnation": [1, 1], "call": size.leases + 1, "limit": 1}
+        done = size.leases * size.lease_messages
+        first = int(queue[1:]) * (size.waiting + done) + done
         record = Record(
-            kind=Kind.GRANTED, queue=queue, subscription=SUBSCRIPTION, lease=2 * LEASES + 1, ranges=((first, first + 1),),
+            kind=Kind.GRANTED, queue=queue, subscription=SUBSCRIPTION, lease=2 * size.leases + 1, ranges=((first, first + 1),),
             due_at_ms=self.at_ms + _PAST_MS, detail=granted,
         )  # fmt: skip
         self._step = 0
@@ -127,14 +144,15 @@ class BusyJournal:
         asks = {"ack_mode": "auto", "max_backlog": 1_000, "filter": None}
         for name in names:
             yield Record(kind=Kind.SUBSCRIBED, queue=name, subscription=SUBSCRIPTION, detail=asks)
-        for number in range(LEASES):
+        messages = self._size.lease_messages
+        for number in range(self._size.leases):
             for name, start in zip(names, firsts, strict=True):
-                yield from _leased_twice(name, 2 * number + 1, start + number * LEASE_MESSAGES)
+                yield from _leased_twice(name, 2 * number + 1, start + number * messages, messages)
 
 
-def _leased_twice(queue: str, lease: int, row: int) -> Iterator[Record]:
-    about: dict[str, Any] = {"queue": queue, "subscription": SUBSCRIPTION, "ranges": ((row, row + LEASE_MESSAGES),)}
-    granted = {"incarnation": [1, 1], "call": lease, "limit": LEASE_MESSAGES}
+def _leased_twice(queue: str, lease: int, row: int, messages: int) -> Iterator[Record]:
+    about: dict[str, Any] = {"queue": queue, "subscription": SUBSCRIPTION, "ranges": ((row, row + messages),)}
+    granted = {"incarnation": [1, 1], "call": lease, "limit": messages}
     yield Record(kind=Kind.GRANTED, **about, lease=lease, due_at_ms=1, detail=granted)
     yield Record(kind=Kind.RETURNED, **about, lease=lease, reason=Return.LEASE_EXPIRED)
     yield Record(kind=Kind.GRANTED, **about, lease=lease + 1, due_at_ms=1, detail=granted)

@@ -18,7 +18,7 @@ from spark_queue.errors import JournalError
 from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import open_journal
-from spark_queue.metrics.samples import LogObserver, observe_point
+from spark_queue.metrics.samples import figures_at
 from spark_queue.views import state_at
 from tests.integration.coordinator_world import MakeWorld
 
@@ -53,8 +53,7 @@ def test_everybody_shows_it_and_reviving_brings_all_of_it_back(make_world: MakeW
     doctor = sparkq("doctor", journal.path, "--json")
     findings = {each["check"]: each for each in json.loads(doctor.stdout)}
     assert (findings["queues"]["result"], findings["queues"]["found"]) == ("failed", f"set aside: {QUEUE}")
-    figures = observe_point(LogObserver(journal.store), state_at(open_journal(journal.store))).figures
-    assert figures is not None
+    figures = figures_at(state_at(open_journal(journal.store)))
     assert figures.set_aside == [QUEUE]
     follower = JournalFollower("j", journal.store)
     follower.refresh()

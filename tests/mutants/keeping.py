@@ -51,7 +51,12 @@ KEEPING = (
     ),
     Mutant(
         "the own snapshot goes because another log's is newer",
-        "key in stored(store) if number <= last.record]", "key in stored(store)]",
+        "for each in stored(store) if each[0] <= last.record]", "for each in stored(store)]",
+        ("tests/unit/journal/test_snapshot.py",),
+    ),
+    Mutant(
+        "only the newest snapshots stay, and past moments are folded from the first record",
+        "zip(older[KEPT:], firsts[KEPT:], strict=True) if not is_first]", "zip(older[KEPT:], firsts[KEPT:], strict=True)]",
         ("tests/unit/journal/test_snapshot.py",),
     ),
     Mutant(

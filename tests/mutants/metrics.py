@@ -31,6 +31,16 @@ METRICS: tuple[Mutant, ...] = (
         ("tests/unit/coordinator/test_metrics.py",),
     ),
     Mutant(
+        "a lost message file is no alarm of a coordinator's scrape",
+        "damage=asked.damages.get(queue))", "damage=None)",
+        ("tests/unit/views/test_readers_agree.py",),
+    ),
+    Mutant(
+        "metrics of the past begin where the snapshot was taken",
+        "history = self.history or LogHistory()", "history = LogHistory()",
+        ("tests/unit/views/test_point_in_time.py",),
+    ),
+    Mutant(
         "a refused call is not counted",
         "        self.refused(request, reply.code)\n", "",
         ("tests/unit/coordinator/test_metrics.py",),

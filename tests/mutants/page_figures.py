@@ -26,7 +26,7 @@ PAGE_FIGURES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "each scrape reads the whole log again",
-        "rows.slice(first)", "rows",
+        "found.log_history.fold(records)", "found.log_history.fold(found.journal.records())",
         ("tests/unit/dashboard/test_metrics.py",),
     ),
     Mutant(

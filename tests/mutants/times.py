@@ -50,7 +50,7 @@ TIMES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a queue whose order keys are lost has no figures",
-        "if set_aside.code not in MESSAGE_FILE_CODES or point.counted is None:", "if True:",
+        "if set_aside.code not in MESSAGE_FILE_CODES or view.counted is None:", "if True:",
         ("tests/unit/views/test_damage.py",),
     ),
 )  # fmt: skip

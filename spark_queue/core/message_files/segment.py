@@ -357,7 +357,8 @@ class _Places:
 
 
 #: Records that show a message to be in their queue, or to have been.
-_TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED}) | {
+#: Kinds of records that show that their messages are in a queue.
+TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED}) | {
     Kind.REPLICATED, Kind.TRANSFERRED,
 }  # fmt: skip
 
@@ -395,7 +396,7 @@ class Foresight:
                     self._of_queue(queue).append((BitMap64(), BitMap64()))
             elif record.kind == Kind.REVIVED:
                 self._revived[str(record.queue)] = record.record
-            elif record.kind in _TELLING:
+            elif record.kind in TELLING:
                 rows = to_bitmap(record.ranges)
                 messages, barriers = self._of_queue(str(record.queue))[-1]
                 into = barriers if record.kind == Kind.BARRIER_RELEASED or record.detail.get("barrier") else messages

@@ -6,7 +6,7 @@ What a control log tells at its start: a state of some time ago, and every recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
+from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import JournalError
 
 
@@ -71,9 +72,12 @@ class LogTail(list[Record]):
     ----------
     state : JournalState or None
         From a snapshot: the fold of everything before. Whoever folds on gives it a source of traits first.
+    history : LogHistory or None
+        From the same snapshot: what no state keeps of everything before.
     """
 
     state: JournalState | None = None
+    history: LogHistory | None = None
 
     @property
     def journal_id(self) -> str | None:
@@ -115,13 +119,32 @@ class LogTail(list[Record]):
         state.fold_all(self)
         return state
 
+    def fold_history(self) -> LogHistory:
+        """Return what the whole log tells and no state keeps; `history` itself is folded on."""
+        history = self.history or LogHistory()
+        history.fold(self)
+        return history
 
-def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
+
+def queue_status(
+    state: JournalState, queue: str, *, now_ms: int, troubles: Mapping[str, str] | None = None, damage: str | None = None
+) -> QueueStatus:
     """Return a queue's figures.
 
-    Its cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
+    Their cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
+
+    Parameters
+    ----------
+    troubles
+        What keeps messages of a type from entering, by its name, which is an alarm of its queues.
+    damage
+        What is wrong with the message files that the queue's consumers need next, which is an alarm, too.
     """
     ledger = state.ledger(queue)
+    # What speaks of all subscriptions, in a log of older software, is said once.
+    told = "; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values()))
+    # Into a queue for dead letters alone nothing enters from a log.
+    trouble = (troubles or {}).get(ledger.definition.message_type) if ledger.definition.underlying_topic is not None else None
     message_type = state.message_types[ledger.definition.message_type]
     due = len(ledger.due(now_ms))
     granted = [lease.granted_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
@@ -134,8 +157,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         message_type=ledger.definition.message_type,
         semantics=ledger.definition.semantics,
         paused=_is_paused(ledger),
-        # What speaks of all subscriptions, in a log of older software, is said once.
-        alarm="; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values())) or None,
+        alarm=" ".join(dict.fromkeys(filter(None, [told, trouble, damage]))) or None,
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=ledger.backlogs().total(),

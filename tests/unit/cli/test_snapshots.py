@@ -9,6 +9,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.cli import doctor
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.log_history import LogHistory
 from spark_queue.journal import snapshot
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_files
@@ -45,7 +46,7 @@ def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lie
     records = opened.records()
     state.fold_all(records)
     state.queues["WORK"].next_lease = 9
-    snapshot.write(journal.store, state, records[-1])
+    snapshot.write(journal.store, state, LogHistory(), records[-1])
     answer = sparkq("verify", journal.path, "--json")
     assert (answer.code, answer.json["warnings"]) == (1, [])
     assert f"{file.name} gives other queues than the log" in answer.json["problems"][0]

@@ -156,10 +156,10 @@ def test_an_alarm_that_cannot_be_told_sets_its_queue_aside(two: World, monkeypat
 
 
 def test_figures_that_cannot_be_told_keep_nobody_from_messages(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def untold(state: JournalState, queue: str, *, now_ms: int) -> replies.QueueStatus:
+    def untold(state: JournalState, queue: str, **told: Any) -> replies.QueueStatus:
         if queue == "WORK":
             raise ZeroDivisionError("a bug")
-        return queue_status(state, queue, now_ms=now_ms)
+        return queue_status(state, queue, **told)
 
     monkeypatch.setattr("spark_queue.coordinator.commands.queue_status", untold)
     granted = Planner(two).next()

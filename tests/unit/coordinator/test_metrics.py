@@ -14,11 +14,11 @@ from spark_queue.coordinator.metrics import ProcessMetrics
 from spark_queue.coordinator.process import start_metrics
 from spark_queue.coordinator.server import Admission
 from spark_queue.core import commands
-from spark_queue.core.state.status import queue_status
+from spark_queue.core.state.log_history import LogHistory
+from spark_queue.core.state.status import LogTail, queue_status
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.metrics.figures import JournalFigures, Observe
-from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.prometheus import render
 from spark_queue.protocol import wire
 from spark_queue.protocol.host import StartOptions
@@ -91,7 +91,7 @@ def test_a_scrape_does_not_keep_an_idle_coordinator_alive(world: World) -> None:
 
 def test_what_keeps_messages_from_entering_is_an_alarm_there_too(world: World) -> None:
     world.loop._entrance.trouble["json"] = CoordinatorError("INTERNAL", what="a gap")
-    [status] = world.loop._commands.figures(world.loop._entrance.trouble, {}, now_ms=world.clock.wall_ms()).statuses
+    [status] = world.loop._commands.figures(Observe(), world.loop._entrance.trouble, {}, now_ms=world.clock.wall_ms()).statuses
     assert "a gap" in str(status.alarm)
 
 
@@ -127,7 +127,7 @@ class Log:
     """The log of a world, for who reads it from its beginning."""
 
     def __init__(self, world: World) -> None:
-        self.records = world.records
+        self.past = lambda: LogTail(world.records())
 
 
 def test_an_ended_reign_answers_scrapes_as_who_stands_by(scraped: Scraped) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.state import status
-from spark_queue.following.follower import JournalFollower, LogReader, status_of
+from spark_queue.following.follower import JournalFollower, LogReader
 from spark_queue.journal import control_files
 from spark_queue.journal.layout import Store
+from spark_queue.views import queue_status
 from tests.source_tree import ROOT
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -61,20 +62,6 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
     # One entered, three messages removed here and dead-lettered there.
     assert sum(read) == 3
     assert follower.revision > before
-
-
-def test_rows_stay_in_few_parts_however_often_something_is_new(tmp_path: Path) -> None:
-    world = DashboardWorld(tmp_path)
-    follower = JournalFollower("shop", world.journal.store)
-    for minute in range(1, 40):
-        world.publish(1, minute)
-        world.commit()
-        follower.refresh()
-    with follower.look() as look:
-        assert look is not None
-        assert look.rows is not None
-        assert look.rows.column("record").to_pylist() == list(range(world.engine.state.next_record))
-        assert look.rows.column("record").num_chunks <= 6
 
 
 def test_what_was_published_counts_although_no_coordinator_runs(tmp_path: Path) -> None:
@@ -183,8 +170,8 @@ def test_a_message_file_that_is_gone_is_an_alarm_of_its_queue(tmp_path: Path) ->
         follower.refresh()
     with follower.look() as look:
         assert look is not None
-        assert "MESSAGE_FILE_MISSING" in str(status_of(look, "BILLING").alarm)
-        assert status_of(look, "REFUNDS").alarm is None
+        assert "MESSAGE_FILE_MISSING" in str(queue_status(look, "BILLING").alarm)
+        assert queue_status(look, "REFUNDS").alarm is None
 
 
 def test_reading_a_log_loads_no_pandas_which_would_take_longer_than_the_reading(tmp_path: Path) -> None:

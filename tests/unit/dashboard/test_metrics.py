@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from spark_queue.core.records import Record
-from spark_queue.following.followed_metrics import FollowedMetrics
-from spark_queue.following.follower import JournalFollower
-from spark_queue.journal.control_files import to_records_of
-from spark_queue.journal.layout import Store
+from spark_queue.core.state.log_history import LogHistory
+from spark_queue.following.follower import JournalFollower, families_of
 from spark_queue.metrics import exposition
 from spark_queue.metrics.prometheus import render
 from tests.unit.dashboard.asking import TOKEN, asker
@@ -36,25 +34,25 @@ def test_a_scrape_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     world.attach("BILLING", "east", 1)
     world.publish(10, 1)
     world.commit()
-    follower, made = JournalFollower("shop", world.journal.store), list[int]()
+    follower, folded = JournalFollower("shop", world.journal.store), list[int]()
+    fold = LogHistory.fold
+
+    def counted(history: LogHistory, records: Sequence[Record]) -> None:
+        folded.append(len(records))
+        fold(history, records)
+
+    monkeypatch.setattr(LogHistory, "fold", counted)
     follower.refresh()
-    followed = FollowedMetrics([follower])
-
-    def counted(store: Store, rows: pa.Table) -> list[Record]:
-        made.append(rows.num_rows)
-        return to_records_of(store, rows)
-
-    monkeypatch.setattr("spark_queue.following.followed_metrics.to_records_of", counted)
-    followed.families()
+    families_of([follower])
     first = world.engine.state.next_record
     for number in range(3):
         world.work("BILLING", 2, 2 + number)
         world.commit()
         follower.refresh()
-        told = render(followed.families())
+        told = render(families_of([follower]))
         assert value(told, "sparkqueue_removed_messages_total", queue="BILLING", reason="acknowledged") == 2 * number
-    assert made[0] == first
-    assert sum(made) == world.engine.state.next_record
+    assert folded[0] == first
+    assert sum(folded) == world.engine.state.next_record
 
 
 def test_a_journal_that_is_gone_is_told_as_one_that_cannot_be_read(tmp_path: Path) -> None:
@@ -62,11 +60,10 @@ def test_a_journal_that_is_gone_is_told_as_one_that_cannot_be_read(tmp_path: Pat
     world.commit()
     follower = JournalFollower("shop", world.journal.store)
     follower.refresh()
-    followed = FollowedMetrics([follower])
-    assert value(render(followed.families()), "sparkqueue_journal_up") == 1
+    assert value(render(families_of([follower])), "sparkqueue_journal_up") == 1
     shutil.move(world.journal.path, tmp_path / "away")
     follower.refresh()
-    told = render(followed.families())
+    told = render(families_of([follower]))
     assert (value(told, "sparkqueue_journal_up"), value(told, "sparkqueue_records_total")) == (0, None)
 
 

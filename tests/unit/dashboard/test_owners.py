@@ -14,7 +14,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.state import status
 from spark_queue.dashboard.journal_page import queue_row
-from spark_queue.following.follower import JournalFollower, JournalLook
+from spark_queue.following.follower import FollowedView, JournalFollower
 from spark_queue.following.history import Series
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
@@ -72,7 +72,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Sites:
 
 
 @contextmanager
-def looked(follower: JournalFollower) -> Iterator[JournalLook]:
+def looked(follower: JournalFollower) -> Iterator[FollowedView]:
     with follower.look() as look:
         assert look is not None
         yield look

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +15,7 @@ from spark_queue.core.commands import Caller
 from spark_queue.core.state.lifecycle import State
 from spark_queue.dashboard.formatting import machine_time
 from spark_queue.dashboard.queue_page import as_of
+from spark_queue.journal.open import DeltaJournal
 from tests.unit.dashboard.asking import asker
 from tests.unit.dashboard.dashboard_world import EVIL, DashboardWorld
 
@@ -157,8 +157,7 @@ def test_the_page_of_a_message_that_waits_folds_no_log(world: DashboardWorld, mo
     def fold(*_: Any) -> None:
         raise AssertionError
 
-    # The package has a function of the module's name.
-    monkeypatch.setattr(sys.modules["spark_queue.views.journal_view"], "point_in_time", fold)
+    monkeypatch.setattr(DeltaJournal, "past", fold)
     found = visitor.get(f"/j/shop/queues/SHIPPING/messages/{bookmark}")
     assert (found.status, "It waits" in found.text) == (200, True)
 

@@ -167,8 +167,8 @@ def test_views_of_the_past_say_that_a_body_is_gone(disk: Disk) -> None:
     reign.upkeep()
     past = state_at(disk.open(), as_of=granted)
     with pytest.raises(JournalError, match=r"MESSAGES_RETIRED.*Messages 0 to 3"):
-        read_view(disk.store, past, "messages", "WORK")
-    known = read_view(disk.store, past, "messages", "WORK", columns=["bookmark", "state"])
+        read_view(past, "messages", "WORK")
+    known = read_view(past, "messages", "WORK", columns=["bookmark", "state"])
     assert known.to_pylist() == [{"bookmark": number, "state": "leased" if number < 5 else "available"} for number in range(8)]
 
 
@@ -182,7 +182,7 @@ def test_views_of_the_past_read_merged_files_where_they_stand_today(disk: Disk) 
     reign.enter()
     for path in old:
         (Path(disk.store.messages_uri("order")) / path).unlink()
-    seen = read_view(disk.store, state_at(disk.open(), as_of=before), "messages", "WORK", columns=["bookmark", "id"])
+    seen = read_view(state_at(disk.open(), as_of=before), "messages", "WORK", columns=["bookmark", "id"])
     assert seen.column("id").to_pylist() == seen.column("bookmark").to_pylist() != []
 
 

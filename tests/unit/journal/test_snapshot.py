@@ -19,6 +19,7 @@ from spark_queue.journal import snapshot, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, SNAPSHOTS
+from spark_queue.journal.reader import list_files
 from spark_queue.journal.snapshot import Header
 from spark_queue.verification.instances import digest
 from tests.unit.journal import control_on_disk
@@ -112,6 +113,26 @@ def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(d
     check(disk, uses=record - 2)
     snapshots(disk)[0].unlink()
     check(disk, uses=None)
+
+
+def test_the_first_snapshot_of_each_stretch_stays_for_past_moments(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "STRETCH_RECORDS", 8)
+    control, record = filled(disk)
+    while record < 30:
+        control.append([subscribed(record)], epoch=1)
+        record += 1
+        take(disk)
+    assert [int(path.stem) for path in snapshots(disk)] == [9, 16, 24, 28, 29]
+    whole = disk.open().records()
+    for until, uses in ((31, 29), (20, 16), (17, 16), (16, 9), (9, None)):
+        past = snapshot.load(disk.store, list_files(disk.store), until=min(until, len(whole)))
+        assert (past.state.next_record - 1 if past.state else None) == uses
+        assert list(past) == list(whole[0 if uses is None else uses + 1 : until])
+    # In a longer log the stretches are longer, and a few stay whatever its length.
+    monkeypatch.setattr(snapshot, "PAST_KEPT", 2)
+    control.append([subscribed(record)], epoch=1)
+    take(disk)
+    assert [int(path.stem) for path in snapshots(disk)] == [16, 29, 30]
 
 
 def test_those_of_records_beyond_the_end_of_the_log_count_for_nothing(disk: Disk) -> None:
@@ -274,7 +295,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 1)
-    monkeypatch.setattr(snapshot, "encode", lambda state: _refuse())
+    monkeypatch.setattr(snapshot, "encode", lambda _: _refuse())
     journal = disk.open()
     claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)

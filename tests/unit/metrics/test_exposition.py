@@ -15,11 +15,15 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError
 from spark_queue.metrics import exposition
 from spark_queue.metrics.prometheus import render
-from spark_queue.metrics.samples import LogObserver, collect, observe_point
+from spark_queue.metrics.samples import Observation, collect, figures_at, observation
 from spark_queue.metrics.table import METRICS, MetricKind, Scope
-from spark_queue.views import queue_status
-from tests.unit.metrics.exposed import value, values
+from spark_queue.views import JournalView, queue_status
+from tests.unit.metrics.exposed import value
 from tests.unit.views.views_world import START_MS, ViewsWorld
+
+
+def observed(view: JournalView) -> Observation:
+    return observation(view.journal.store, figures_at(view))
 
 
 @pytest.fixture
@@ -38,7 +42,7 @@ def busy(tmp_path: Path) -> ViewsWorld:
 
 def test_each_figure_of_each_queue_equals_its_status(busy: ViewsWorld) -> None:
     point = busy.moment(START_MS + 20_000)
-    text = render(collect([observe_point(LogObserver(busy.journal.store), point)]))
+    text = render(collect([observed(point)]))
     numbers = {metric.figure: metric for metric in METRICS if metric.scope is Scope.QUEUE}
     for queue in ("WORK", "FAILED", "OTHER"):
         status = queue_status(point, queue)
@@ -47,12 +51,12 @@ def test_each_figure_of_each_queue_equals_its_status(busy: ViewsWorld) -> None:
         told = {name: value(text, numbers[name].name, queue=queue) for name in figures}
         assert told == {name: float(figure or 0) for name, figure in figures.items()}
     assert (value(text, "sparkqueue_dead_letters", queue="WORK"), value(text, "sparkqueue_queue_depth", queue="WORK")) == (1, 8)
-    assert value(text, "sparkqueue_records_total") == len(point.records)
+    assert value(text, "sparkqueue_records_total") == point.state.next_record
 
 
 def test_the_log_tells_of_leases_delays_and_why_messages_left(busy: ViewsWorld) -> None:
-    seen = observe_point(LogObserver(busy.journal.store), busy.moment(START_MS + 20_000))
-    text = render(collect([seen], per_subscription=True))
+    found = observed(busy.moment(START_MS + 20_000))
+    text = render(collect([found], per_subscription=True))
     assert value(text, "sparkqueue_removed_messages_total", queue="WORK", reason="acknowledged") == 2
     assert value(text, "sparkqueue_removed_messages_total", queue="WORK", reason="forced_expire") == 1
     # What has not happened is told as well.
@@ -77,15 +81,6 @@ def test_every_series_is_in_the_table(busy: ViewsWorld) -> None:
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         bounds = {"le"} if metric.kind is MetricKind.HISTOGRAM else set[str]()
         assert {frozenset(each.labels) - bounds for each in family.samples} == {frozenset(metric.labels)}
-
-
-def test_an_observer_takes_in_what_is_new(busy: ViewsWorld) -> None:
-    observer = LogObserver(busy.journal.store)
-    observe_point(observer, busy.moment(START_MS + 10_000))
-    busy.next(1, now_ms=START_MS + 12_000)
-    again = observe_point(observer, busy.moment(START_MS + 20_000))
-    anew = observe_point(LogObserver(busy.journal.store), busy.moment(START_MS + 20_000))
-    assert values(render(collect([again]))) == values(render(collect([anew])))
 
 
 def test_a_journal_that_cannot_be_read_breaks_no_other(busy: ViewsWorld, tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from spark_queue.metrics.history import LogHistory, QueueHistory
-from spark_queue.metrics.table import Histogram
+from spark_queue.core.state.log_history import Histogram, LogHistory, QueueHistory
 from tests.scenario import Scenario
 
 DEFINITIONS = """define

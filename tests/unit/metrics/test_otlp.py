@@ -12,9 +12,9 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from spark_queue import Journal, tracing
+from spark_queue.core.state.log_history import Histogram
 from spark_queue.metrics import otlp
-from spark_queue.metrics.samples import LogObserver, collect, observe_point
-from spark_queue.metrics.table import Histogram
+from spark_queue.metrics.samples import collect, figures_at, observation
 from tests.source_tree import ROOT
 from tests.unit.metrics.otel_collector import collector
 from tests.unit.views.views_world import START_MS, ViewsWorld
@@ -48,7 +48,7 @@ def test_metrics_arrive_at_a_collector(tmp_path: Path, monkeypatch: pytest.Monke
     world.publish(1, 2, 3)
     world.attach()
     world.next(2, now_ms=START_MS + 3_000)
-    families = collect([observe_point(LogObserver(world.journal.store), world.moment(START_MS + 9_000))])
+    families = collect([observation(world.journal.store, figures_at(world.moment(START_MS + 9_000)))])
     ended = threading.Event()
     with collector() as (address, sent):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)

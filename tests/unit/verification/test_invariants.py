@@ -35,11 +35,16 @@ def world(tmp_path: Path) -> ViewsWorld:
     return world
 
 
+def recorded(world: ViewsWorld) -> list[Record]:
+    world.commit()
+    return world.records
+
+
 def test_a_life_with_every_kind_of_end_breaks_nothing(world: ViewsWorld) -> None:
     moment = world.moment()
-    assert {"granted", "returned", "removed", "dead_lettered", "proven"} <= {record.kind for record in moment.records}
+    assert {"granted", "returned", "removed", "dead_lettered", "proven"} <= {record.kind for record in world.records}
     logs = {"line": list(world.opened.messages("line").tail(-1))}
-    assert invariants.problems(moment.state, moment.records, logs) == []
+    assert invariants.problems(moment.state, world.records, logs) == []
 
 
 def lose(state: JournalState) -> None:
@@ -143,7 +148,7 @@ def test_a_log_that_moves_what_may_stand_in_a_sink_is_noticed(
     world: ViewsWorld, wrong: dict[str, Any], landed: dict[str, Any] | None, text: str
 ) -> None:
     """R123, R124, R126."""
-    records = list(world.moment().records)
+    records = list(recorded(world))
     first = records[of_kind(records, Kind.GRANTED)]
     fresh: dict[str, Any] = {"queue": first.queue, "subscription": "s", "lease": 1, "ranges": ((0, 1),)}
     log = [*records[: first.record], replace(first, subscription="s"), Record(kind=Kind.PREPARED, detail=_PREPARED, **fresh)]
@@ -156,12 +161,12 @@ def test_a_log_that_moves_what_may_stand_in_a_sink_is_noticed(
 
 @pytest.mark.parametrize(("damage", "text"), RECORD_DAMAGE, ids=[text for _, text in RECORD_DAMAGE])
 def test_a_damaged_control_log_is_noticed(world: ViewsWorld, damage: Callable[[list[Record]], list[Record]], text: str) -> None:
-    records = list(world.moment().records)
+    records = list(recorded(world))
     assert text in "\n".join(invariants.of_records(damage(records)))
 
 
 def test_a_bookmark_granted_to_two_at_once_is_noticed(world: ViewsWorld) -> None:
-    records = list(world.moment().records)
+    records = list(recorded(world))
     last = max(record.lease or 0 for record in records)
     granted = next(record for record in reversed(records) if record.kind == Kind.GRANTED)
     twice = replace(granted, record=len(records), lease=last + 1)
@@ -169,7 +174,7 @@ def test_a_bookmark_granted_to_two_at_once_is_noticed(world: ViewsWorld) -> None
 
 
 def test_a_removed_bookmark_that_never_entered_is_noticed(world: ViewsWorld) -> None:
-    records = list(world.moment().records)
+    records = list(recorded(world))
     removed = replace(records[-1], kind=Kind.REMOVED, record=len(records), ranges=((900, 901),), reason="acknowledged")
     assert "message 900 never entered" in "\n".join(invariants.of_records([*records, removed]))
 
@@ -186,10 +191,10 @@ def test_a_message_log_that_is_not_the_one_that_entered_is_noticed(
     world: ViewsWorld, damage: Callable[[MessageLogEntry], MessageLogEntry], text: str
 ) -> None:
     *earlier, last = world.opened.messages("line").tail(-1)
-    assert text in "\n".join(invariants.of_message_log(world.moment().records, "line", [*earlier, damage(last)]))
+    assert text in "\n".join(invariants.of_message_log(recorded(world), "line", [*earlier, damage(last)]))
 
 
 def test_cleaned_versions_are_no_damage(world: ViewsWorld) -> None:
     """DESIGN 15.10: what entered may be cleaned away; only what is still there can be compared."""
     *_, last = world.opened.messages("line").tail(-1)
-    assert invariants.of_message_log(world.moment().records, "line", [last]) == []
+    assert invariants.of_message_log(recorded(world), "line", [last]) == []

@@ -20,7 +20,7 @@ def world(tmp_path: Path) -> ViewsWorld:
 
 
 def letters(world: ViewsWorld, queue: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read_view(world.journal.store, world.moment(), "dead_letters", queue).to_pylist()
+    found: list[dict[str, Any]] = read_view(world.moment(), "dead_letters", queue).to_pylist()
     return found
 
 

@@ -127,13 +127,9 @@ def test_an_at_most_once_lease_keeps_its_part_of_the_backlog_until_it_runs_out(w
     world.attach()
     world.next(2)
     kept = [("leases", "messages"), ("subscriptions", "backlog")]
-    assert [read_view(world.journal.store, world.moment(), view, "WORK").column(name).to_pylist() for view, name in kept] == [
-        [2]
-    ] * 2
+    assert [read_view(world.moment(), view, "WORK").column(name).to_pylist() for view, name in kept] == [[2]] * 2
     world.engine.tick(now_ms=START_MS + MINUTE_MS)
-    assert [read_view(world.journal.store, world.moment(), view, "WORK").column(name).to_pylist() for view, name in kept] == [
-        [0]
-    ] * 2
+    assert [read_view(world.moment(), view, "WORK").column(name).to_pylist() for view, name in kept] == [[0]] * 2
     told = life(world, 1)
     assert events(told)[-3:] == ["granted", "removed", "lapsed"]
     assert (told.state, told.events[-1].text) == ("removed", "lease 1 ran out: it fills the backlog of 's' no more")
@@ -251,7 +247,7 @@ def test_a_file_with_fewer_rows_than_the_log_says_is_damage(world: ViewsWorld) -
     path = Path(world.journal.path) / "messages" / "line" / segment.path
     pq.write_table(pq.read_table(path).slice(0, 2), path)
     with pytest.raises(JournalError, match=r"\[MESSAGE_FILE_CORRUPT\].*2 rows instead of at least 3"):
-        read_view(world.journal.store, world.moment(), "messages", "WORK")
+        read_view(world.moment(), "messages", "WORK")
 
 
 def test_it_agrees_with_the_view_of_all_messages(world: ViewsWorld) -> None:
@@ -264,7 +260,7 @@ def test_it_agrees_with_the_view_of_all_messages(world: ViewsWorld) -> None:
         world.settle(Outcome.CANCEL, lease.rows.min(), due_at_ms=START_MS + 10**6, now_ms=START_MS + step * 1_000)
         world.settle(Outcome.EXPIRE, 39 - step, now_ms=START_MS + step * 1_000)
         moment = world.moment(START_MS + step * 1_000)
-        seen = read_view(world.journal.store, moment, "messages", "WORK").to_pylist()
+        seen = read_view(moment, "messages", "WORK").to_pylist()
         for row in seen:
             told = asdict(life(world, row["bookmark"], as_of=len(world.records) - 1))
             names = ("state", "subscription", "lease", "leased_until", "due_at", "delivery_count", "cancel_count")

@@ -41,7 +41,7 @@ def tell(world: DashboardWorld, heard: Any) -> None:
 
 
 def seen_ms(world: DashboardWorld) -> int:
-    (row,) = read_view(world.journal.store, state_at(world.opened), "subscriptions", "BILLING").to_pylist()
+    (row,) = read_view(state_at(world.opened), "subscriptions", "BILLING").to_pylist()
     return int(row["last_seen_at"].timestamp() * 1_000 + 0.5)
 
 
@@ -81,7 +81,7 @@ def test_who_reads_the_log_alone_says_so(world: DashboardWorld) -> None:
 
 def seen_at(world: DashboardWorld, at_ms: int) -> int:
     point = state_at(world.opened, datetime.fromtimestamp(at_ms / 1_000, UTC))
-    (row,) = read_view(world.journal.store, point, "subscriptions", "BILLING").to_pylist()
+    (row,) = read_view(point, "subscriptions", "BILLING").to_pylist()
     return int(row["last_seen_at"].timestamp() * 1_000 + 0.5)
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, retired_record
-from spark_queue.core.records import Kind
+from spark_queue.core import commands
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import ConfigError
 from spark_queue.journal import snapshot
+from spark_queue.journal.reader import list_files
+from spark_queue.journal.snapshot import encode
 from spark_queue.verification.instances import digest
-from spark_queue.views import point_in_time
+from spark_queue.views import queue_status, state_at
 from tests.unit.views.views_world import START_MS, ViewsWorld
 
 
@@ -42,37 +44,48 @@ class Unread:
 def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWorld, *, retires: bool) -> None:
     world.publish(10, 11)
     world.attach()
-    world.next(1)
-    world.publish(12, 13)
     world.next(2)
-    records, store = list(world.moment().records), world.journal.store
+    world.publish(12, 13)
+    world.next(1)
     if retires:
-        records.append(replace(retired_record("line", ((0, 2),)), record=len(records), epoch=1, at_ms=START_MS))
+        world.engine.decide(commands.Purge(queue="OTHER"), now_ms=START_MS)
+        world.commit()
+        world.retire(0, 2)
+    world.commit()
+    records, store = world.records, world.journal.store
+    moments = [None, *range(len(records))]
+    expected = {as_of: state_at(world.opened, as_of) for as_of in moments}
     for number in (3, 6):
-        state = JournalState(world.opened.traits)
+        state, history = JournalState(world.opened.traits), LogHistory()
         state.fold_all(records[: number + 1])
-        snapshot.write(store, state, records[number])
-    for as_of in (None, *range(len(records))):
-        expected = point_in_time(records, world.opened.traits, as_of=as_of, now_ms=START_MS)
-        found = point_in_time(records, world.opened.traits, as_of=as_of, now_ms=START_MS, store=store)
-        assert digest(found.state) == digest(expected.state)
-        assert (found.now_ms, found.records) == (expected.now_ms, expected.records)
-    entered = max(record.record for record in records if record.kind == Kind.ENTERED)
-    state = JournalState(world.opened.traits)
-    state.fold_all(records[: entered + 1])
-    snapshot.write(store, state, records[entered])
-    if not retires:
-        point_in_time(records, Unread(), as_of=None, now_ms=START_MS, store=store)
+        history.fold(records[: number + 1])
+        snapshot.write(store, state, history, records[number])
+    for as_of in moments:
+        found = state_at(world.opened, as_of)
+        assert digest(found.state) == digest(expected[as_of].state)
+        assert encode(found.log_history()) == encode(expected[as_of].log_history())
+    assert len(world.opened.past()) == len(records) - 7
+
+
+def test_what_the_snapshot_has_is_not_read_again(world: ViewsWorld) -> None:
+    world.publish(10, 11)
+    world.attach()
+    world.commit()
+    snapshot.take(world.journal.store, list_files(world.journal.store), world.opened.traits)
+    world.next(1)
+    world.commit()
+    world.opened.traits = Unread()
+    assert queue_status(state_at(world.opened), "WORK").backlog == 1
+    assert queue_status(state_at(world.opened, len(world.records) - 1), "WORK").backlog == 1
 
 
 def test_a_time_that_has_not_come_is_refused_with_the_newest_moment(world: ViewsWorld) -> None:
-    records = world.moment().records
+    # The journal's coordinator is far ahead of this host's clock, and what it has written is known.
+    world.publish(10, now_ms=START_MS + 1_000)
+    world.commit()
     newest = datetime.fromtimestamp(START_MS / 1_000 + 1, UTC)
-    point_in_time(records, world.opened.traits, as_of=newest, now_ms=START_MS + 1_000)
+    state_at(world.opened, newest)
     with pytest.raises(
         ConfigError, match=rf"\[BAD_VALUE\] 'as_of'.*{re.escape(newest.isoformat(timespec='milliseconds'))} at the latest"
     ):
-        point_in_time(records, world.opened.traits, as_of=newest + timedelta(milliseconds=1), now_ms=START_MS + 1_000)
-    # A coordinator whose clock is ahead has written what is known already.
-    ahead = [replace(record, at_ms=START_MS + 9_000) for record in records]
-    point_in_time(ahead, world.opened.traits, as_of=newest + timedelta(seconds=8), now_ms=START_MS + 1_000)
+        state_at(world.opened, newest + timedelta(milliseconds=1))

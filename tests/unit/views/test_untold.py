@@ -14,7 +14,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard.journal_page import queue_row
 from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.open import open_journal
-from spark_queue.metrics.samples import LogObserver, observe_point
+from spark_queue.metrics.samples import figures_at
 from spark_queue.views import state_at
 
 DEFINITIONS: dict[str, Any] = {
@@ -27,10 +27,10 @@ DEFINITIONS: dict[str, Any] = {
 def journal_with_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
     real = status.queue_status
 
-    def raising(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
+    def raising(state: JournalState, queue: str, **about: Any) -> QueueStatus:
         if queue == "WORK":
             raise ZeroDivisionError("a bug")
-        return real(state, queue, now_ms=now_ms)
+        return real(state, queue, **about)
 
     monkeypatch.setattr(status, "queue_status", raising)
     journal = Journal.create(str(tmp_path / "journal"), DEFINITIONS)
@@ -45,8 +45,7 @@ def test_the_view_of_all_queues(journal: Journal) -> None:
 
 
 def test_metrics(journal: Journal) -> None:
-    found = observe_point(LogObserver(journal.store), state_at(open_journal(journal.store))).figures
-    assert found is not None
+    found = figures_at(state_at(open_journal(journal.store)))
     assert ([each.queue for each in found.statuses], found.set_aside) == (["OTHER"], ["WORK"])
 
 

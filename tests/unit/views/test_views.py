@@ -17,7 +17,7 @@ from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.views import point_in_time, queue_status, read_view, state_at, view_schema
+from spark_queue.views import queue_status, read_view, state_at, view_schema
 from tests.commit_times import date_commit, newest_entry
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> ViewsWorld:
 
 
 def rows(world: ViewsWorld, name: str, *, queue: str | None = "WORK", now_ms: int = START_MS, **more: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read_view(world.journal.store, world.moment(now_ms), name, queue, **more).to_pylist()
+    found: list[dict[str, Any]] = read_view(world.moment(now_ms), name, queue, **more).to_pylist()
     return found
 
 
@@ -95,14 +95,11 @@ def test_only_the_asked_columns_and_rows_are_read(world: ViewsWorld) -> None:
 
 def test_a_column_appended_later_is_null_in_older_files(world: ViewsWorld) -> None:
     world.publish(10)
-    records = list(world.moment().records)
+    before = world.moment()
     wider = {"line": {"columns": "item STRING, amount BIGINT, note STRING", "topics": ["LINES"]}}
     world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "message_types": wider}), now_ms=START_MS)
     assert rows(world, "messages", columns=["amount", "note"]) == [{"amount": 10, "note": None}]
-    before = read_view(
-        world.journal.store, point_in_time(records, world.opened.traits, as_of=None, now_ms=START_MS), "messages", "WORK"
-    )
-    assert "note" not in before.column_names
+    assert "note" not in read_view(before, "messages", "WORK").column_names
 
 
 def test_leases_and_subscriptions_show_who_works_on_what(world: ViewsWorld) -> None:
@@ -208,20 +205,20 @@ def test_a_past_time_shows_the_queue_as_it_was(world: ViewsWorld) -> None:
     world.publish(10)
     world.attach(now_ms=START_MS + 1_000)
     world.next(1, now_ms=START_MS + 2_000)
-    world.moment()
-    past = point_in_time(world.records, world.opened.traits, as_of=moment(START_MS + 1_999), now_ms=0)
+    world.commit()
+    past = state_at(world.opened, moment(START_MS + 1_999))
     assert (past.now_ms, queue_status(past, "WORK").available) == (START_MS + 1_999, 1)
 
 
 @pytest.mark.parametrize("as_of", [-1, 10_000, datetime(1990, 1, 1, tzinfo=UTC)])
 def test_a_moment_outside_the_log_is_refused(world: ViewsWorld, as_of: datetime | int) -> None:
     with pytest.raises(CallerError, match=r"\[RECORD_UNKNOWN\]"):
-        point_in_time(world.records, world.opened.traits, as_of=as_of, now_ms=START_MS)
+        state_at(world.opened, as_of)
 
 
 def test_a_bare_time_is_refused(world: ViewsWorld) -> None:
     with pytest.raises(CallerError, match=r"\[TIMESTAMP_AMBIGUOUS\]") as refused:
-        point_in_time(world.records, world.opened.traits, as_of=moment(START_MS).replace(tzinfo=None), now_ms=START_MS)
+        state_at(world.opened, moment(START_MS).replace(tzinfo=None))
     assert refused.value.facts["utc"] != refused.value.facts["local"]
 
 
@@ -230,7 +227,7 @@ def test_looking_counts_on_from_the_message_logs_and_starts_nothing(world: Views
     world.journal.publish([{"item": "x", "amount": 1}] * 3, topic="LINES")
     found = state_at(world.opened)
     assert queue_status(found, "WORK").available == 3
-    assert len(found.records) == len(world.opened.records()) == 2
+    assert len(world.opened.records()) == 2
     assert not (Path(world.journal.path) / "coordinator.json").exists()
 
 
@@ -265,7 +262,7 @@ def test_a_past_time_counts_what_was_published_by_then(
 @pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "subscriptions", "status"])
 def test_a_view_has_the_columns_that_its_schema_names(world: ViewsWorld, name: str) -> None:
     world.publish(10)
-    table = read_view(world.journal.store, world.moment(), name, "WORK")
+    table = read_view(world.moment(), name, "WORK")
     assert table.schema.equals(view_schema(name, world.moment().state.definitions, "WORK"))
 
 
@@ -275,12 +272,12 @@ def test_a_view_has_the_columns_that_its_schema_names(world: ViewsWorld, name: s
 )
 def test_a_wrong_view_or_queue_is_refused_by_name(world: ViewsWorld, name: str, queue: str | None, code: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        read_view(world.journal.store, world.moment(), name, queue)
+        read_view(world.moment(), name, queue)
     assert refused.value.code == code
 
 
 def test_an_empty_queue_reads_as_an_empty_table_of_the_same_columns(world: ViewsWorld) -> None:
-    table = read_view(world.journal.store, world.moment(), "messages", "WORK")
+    table = read_view(world.moment(), "messages", "WORK")
     assert (table.num_rows, table.schema.field("amount").type) == (0, pa.int64())
 
 
@@ -292,6 +289,6 @@ def test_views_show_priorities_and_filters(world: ViewsWorld) -> None:
     ledger = looked.state.ledger("WORK")
     ledger.selection.priorities.add(np.array([0, 2]), np.array([7, 2**64 - 1], dtype=np.uint64))
     ledger.subscriptions["s"].filter = "amount > 1"
-    shown = read_view(world.journal.store, looked, "messages", "WORK", columns=["priority"])
+    shown = read_view(looked, "messages", "WORK", columns=["priority"])
     assert shown.column("priority").to_pylist() == [Decimal(7), None, Decimal(2**64 - 1)]
-    assert read_view(world.journal.store, looked, "subscriptions", "WORK").column("filter").to_pylist() == ["amount > 1"]
+    assert read_view(looked, "subscriptions", "WORK").column("filter").to_pylist() == ["amount > 1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,17 @@ from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.engine import Engine
+from spark_queue.core.message_files.segment import retired_record
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Run
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
+from spark_queue.core.state.status import LogTail
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
-from spark_queue.views import PointInTime, point_in_time
+from spark_queue.views import JournalView
+from spark_queue.views.journal_view import state_of
 from tests.commit_times import date_commit, newest_entry
 from tests.deciding import claim, decide, leased, started
 
@@ -94,7 +98,15 @@ class ViewsWorld:
             self._control.append(self.records[self._stored :], epoch=1)
             self._stored = len(self.records)
 
-    def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> PointInTime:
-        """Fold what was recorded so far."""
-        self.records += self.engine.take()
-        return point_in_time(self.records, self.opened.traits, as_of=as_of, now_ms=now_ms)
+    def retire(self, first: int, until: int) -> None:
+        """Record that the files of messages go, which no queue needs."""
+        record = retired_record("line", ((first, until),))
+        self.records.append(replace(record, record=len(self.records), epoch=1, at_ms=self.records[-1].at_ms))
+
+    def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> JournalView:
+        """Fold what was recorded so far, or up to a record."""
+        self.commit()
+        past = LogTail(self.records if as_of is None else self.records[: as_of + 1])
+        state = state_of(self.records, self.opened.traits, until=len(past))
+        now_ms = now_ms if as_of is None else past[-1].at_ms
+        return JournalView(journal=self.opened, state=state, now_ms=now_ms, log_history=past.fold_history)

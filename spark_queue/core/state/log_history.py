@@ -1,13 +1,16 @@
 """What the control log tells and no state keeps: why messages left and came back, how long leases lasted and messages waited.
 
-Its cost is one look at each record, and follows ranges, not messages. Whoever folds the same log says the same.
+Its cost is one look at each record, and follows ranges, not messages. Whoever folds the same log says the same. Nobody decides by
+it, so it is no part of the state; a snapshot stores it beside the state.
+
+A histogram: how often a value lay in which of some fixed ranges.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
@@ -15,7 +18,50 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record, Removal
-from spark_queue.metrics.table import DELAY_BOUNDS_S, LEASE_BOUNDS_S, Histogram
+
+#: Upper bounds of the buckets, in seconds.
+LEASE_BOUNDS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600)
+DELAY_BOUNDS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600, 86_400)
+
+
+class Histogram:
+    """Counts observations by size.
+
+    Parameters
+    ----------
+    bounds : Sequence of float
+        The upper bound of each bucket but the last, ascending; the last has none.
+
+    Attributes
+    ----------
+    counts : list of int
+        How many observations fell into each bucket.
+    total : float
+        The sum of all observations.
+    """
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value, as often as it was met."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+    def copy(self) -> Histogram:
+        """Return one that goes its own way from here."""
+        other = Histogram(self.bounds)
+        other.counts, other.total = list(self.counts), self.total
+        return other
+
+    def add(self, other: Histogram) -> None:
+        """Take in what another one with the same buckets has counted."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
 
 
 @dataclass(slots=True)
