@@ -173,7 +173,7 @@ KEPT = 2
 
 _SUFFIX = ".snapshot"
 
-#: What decides how records fold and what traits say, with all that lies below: snapshots of other code are not used.
+#: The code that decides how records fold and what traits say: snapshots of other code are not used.
 _CODE = ("spark_queue.core", "spark_queue.expression", "spark_queue.journal")
 _LIBRARIES = ("duckdb", "google-re2", "numpy", "pyroaring", "sqlglot")
 
@@ -183,7 +183,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int
     journal: str
-    #: What made it; see `software`.
+    #: The software that made it; see `software`.
     software: str
     #: Number of the last record that is in the state, and what that record says.
     record: int
@@ -308,7 +308,7 @@ def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> Non
     if not past:
         return
     state = past.fold(traits)
-    # What a queue that was set aside would hold is not known; the next start may find its file again.
+    # The content of a queue that was set aside is not known; the next start may find its file again.
     if not state.troubles:
         write(store, state, past[-1])
 
