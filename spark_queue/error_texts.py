@@ -1,9 +1,4 @@
-"""What every error says: its code, and a text of what happened with its values, why, and what to do next.
-
-One table per class of `errors`, so that a test can walk them; `coordinator_error_texts` has two more.
-
-The texts of `CoordinatorError` and `AccessError`, as `error_texts` has those of all others.
-"""
+"""Texts of all errors: for each code what happened, with its values, why, and what to do next. One table for each class."""
 
 from __future__ import annotations
 

@@ -76,14 +76,14 @@ class CoordinatorError(SparkQueueError):
 
 
 class Refusal(NamedTuple):
-    """What a code stands for."""
+    """The meaning of a code."""
 
     error: type[SparkQueueError]
-    #: What happened with its values, why, and what to do next; values are filled in from the facts.
+    #: The event with its values, the reason, and the next step; values are filled in from the facts.
     text: str
 
 
-#: What is wrong with a message file, so that the messages in it cannot be told or read; everything else goes on.
+#: Damage of a message file, whose messages cannot be told or read; everything else goes on.
 MESSAGE_FILE_CODES = frozenset({"MESSAGE_FILE_MISSING", "MESSAGE_FILE_CORRUPT"})
 
 #: Every code there is.

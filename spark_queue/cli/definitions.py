@@ -175,7 +175,7 @@ Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that
 
 
 class Switch(StrEnum):
-    """What may be switched."""
+    """The parts that may be switched."""
 
     ON = "on"
     OFF = "off"

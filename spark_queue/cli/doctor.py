@@ -88,7 +88,7 @@ def _days_left(host: str, port: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one trial gave."""
+    """The finding of one trial."""
 
     result: Literal["ok", "warning", "failed"]
     found: str

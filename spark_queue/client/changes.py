@@ -1,4 +1,4 @@
-"""What applying new definitions would change, for people to read before they do it.
+"""The changes that new definitions would make, for people to read before they do it.
 
 Who the caller is, where a journal has principals and no coordinator is asked: to publish, and to try what would be done (R12).
 Dry runs: what a change would do now. The coordinator's own engine decides, on the journal as it is, and nobody commits.

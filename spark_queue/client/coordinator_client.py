@@ -154,7 +154,7 @@ _PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED", "COORDINA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRanges:
-    """What executors must read for a lease: pieces of message files, oldest first.
+    """The reading plan of a lease: pieces of message files, oldest first.
 
     Columns of `pieces`: ``path STRING`` (relative to the message table), ``first_row BIGINT`` (row within the file), ``rows
     BIGINT``, ``bookmark BIGINT`` (of the first row), ``delivery_count INT``, ``cancel_count INT``, ``is_barrier BOOL``; of an

@@ -91,7 +91,7 @@ _EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What the expressions of a queue select of the newest messages of its topics."""
+    """The selection by a queue's expressions of the newest messages of its topics."""
 
     #: Messages that were looked at.
     messages: int

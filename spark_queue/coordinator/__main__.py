@@ -27,7 +27,7 @@ def main() -> int:
         serve(options, lambda address: _report(Report(address=address)), Environment(metrics=told))
     except SparkQueueError as refusal:
         if options.ends_idle and refusal.code == "COORDINATOR_SERVES":
-            # Whoever wants one on demand is served by any.
+            # A caller that wants one on demand is served by any.
             _report(Report(address=str(refusal.facts["address"])))
             return 0
         logging.getLogger(__name__).error("%s", refusal)  # noqa: TRY400  # A refusal has no use for a traceback.
@@ -39,7 +39,7 @@ def _report(report: Report) -> None:
     try:
         os.write(sys.stdout.fileno(), msgspec.json.encode(report, enc_hook=str) + b"\n")
     except BrokenPipeError:
-        # Whoever started this is gone; others will call.
+        # The starter is gone; others will call.
         logging.getLogger(__name__).info("Nobody waits for the report.")
     # The pipe ends here, and whatever a library prints from now on belongs into the log.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

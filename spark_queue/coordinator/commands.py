@@ -39,7 +39,7 @@ from spark_queue.views.journal_view import needed_files
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What a call needs."""
+    """The needs of a call."""
 
     #: None for what everybody may whose token is known.
     right: str | None

@@ -111,7 +111,7 @@ class Reign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionPorts:
-    """What an election looks at beside the log."""
+    """Everything that an election consults beside the log."""
 
     advertisements: AdvertisementStore
     ping: Pinger
@@ -156,7 +156,7 @@ def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPort
     verdict = around.ping(address, SILENCE_S) if asked else Verdict.GONE
     if verdict is Verdict.SERVES:
         raise CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=address)
-    # Whose certificate is not trusted may be anybody, so also the one that serves.
+    # A listener with an untrusted certificate may be anybody, also the one that serves.
     if not same_host or verdict is Verdict.UNTRUSTED:
         _watch_advertisement(candidate, around, is_untrusted=verdict is Verdict.UNTRUSTED)
 
@@ -215,13 +215,13 @@ READ_MS = 5_000
 #: Most that may pass between two looks and count as silence, in milliseconds: whoever slept has heard nobody.
 LOOK_MOST_MS = 3_000
 
-#: What may be over at the next look: somebody else was faster, or the store is away.
+#: Troubles that may be over at the next look: somebody else was faster, or the store is away.
 _PASSING = frozenset({"COORDINATOR_DEPOSED", "STORE_FAILED"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who claimed a reign, and where it said that it listens."""
+    """The coordinator that claimed a reign, and the address that it named."""
 
     epoch: int
     host: str
@@ -289,7 +289,7 @@ class Watch:
         try:
             newest = read_advertisement(self._around.advertisements, self._candidate.journal_id)
         except JournalError as trouble:
-            # Who cannot read the store cannot tell who else does not reach it.
+            # Without the store there is no telling who else cannot reach it.
             _LOG.warning("The advertisement could not be read: %s", trouble)
             self._unheard_ms = self._unrenewed_ms = 0
             return

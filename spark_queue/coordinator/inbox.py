@@ -32,14 +32,14 @@ class Call:
         who: Login | None = None,
     ) -> None:
         self.request = request
-        #: Whose token came with it; None for what the coordinator asks itself.
+        #: The caller, by its token; None for calls of the coordinator itself.
         self.who = who
         self.reply: wire.AnyReply | None = None
         #: Bulk rows that travel beside the reply.
         self.pieces: pa.Table | None = None
-        #: What a puller is told.
+        #: The answer to a puller.
         self.pulled: PullState | bool | None = None
-        #: What metrics are told.
+        #: The answer for metrics.
         self.figures: JournalFigures | None = None
         #: Whether its caller hung up.
         self.abandoned = abandoned
@@ -69,7 +69,7 @@ class WaitingPoll:
     call: Call
     request: commands.Next
     until_ms: int
-    #: Whose log may bring what it waits for.
+    #: The message type whose log may bring what the poll waits for.
     message_type: str
 
 

@@ -1,7 +1,4 @@
-"""Who calls, as the token tells; and what becomes of those whose token nobody has (R12).
-
-What one coordinator process proves to callers, and what it takes from them in place of its user's token.
-"""
+"""Tokens of callers: each names a principal, or is refused (R12). Also a coordinator's proof of itself, and its user's keys."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ WAITING_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Whose token came with a call: a principal's, or that of the user who runs the coordinator."""
+    """The identity behind a token: a principal, or the user who runs the coordinator."""
 
     #: None for the user who runs the coordinator.
     principal: str | None
@@ -65,7 +62,7 @@ class CallerTokens:
         self.own = own_token.encode()
         #: How a call would have that token.
         self.own_header = b"Bearer " + self.own
-        #: What the user who runs the coordinator and this process both know.
+        #: The key that this process shares with the user who runs it.
         self.own_key = key_of(own_token)
         self._pause = pause
         self._definitions: Callable[[], Definitions] | None = None

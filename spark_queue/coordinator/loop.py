@@ -99,7 +99,7 @@ class Loop:
         self._takes_over = True
         #: The call that is being decided about.
         self._running: Call | None = None
-        #: Who asked for which queue to be taken back in; and whether the log is to be folded again, also for a file that is back.
+        #: Calls that ask for a queue to be taken back in; and whether the log is to be folded again, also for a file that is back.
         self._reviving: list[tuple[Call, str]] = []
         self._folds_again = False
         self._polls: list[WaitingPoll] = []
@@ -126,7 +126,7 @@ class Loop:
 
     @property
     def engine(self) -> Engine:
-        """What decides; other threads only look."""
+        """The engine, which decides; other threads only read it."""
         return self._engine
 
     def is_over(self) -> bool:
@@ -177,7 +177,7 @@ class Loop:
         self._do_due(now_ms)
         self._admit(now_ms)
         self._serve_polls(now_ms)
-        # What a reign before this one left undone waits for no commit.
+        # Work that an earlier reign left undone waits for no commit.
         if self._commit() or is_round:
             self._keep_up()
         if self._folds_again:
@@ -211,7 +211,7 @@ class Loop:
             return [(call, Answer(reply=wire.failed(reason)))]
         elif fault.message_type is None:
             raise ReignEndedError(str(fault)) from fault.cause
-        # What keeps a message type's commit out is noted where it entered.
+        # The trouble that keeps a message type's commit out is noted where it entered.
         return []
 
     def _fold_again(self) -> None:
@@ -277,7 +277,7 @@ class Loop:
                 self._peers.changed(now_ms=now_ms)
             case command:
                 if fixes_place(command):
-                    # What was published before it enters before it.
+                    # Messages that were published before it enter before it.
                     self._admit_everything(now_ms)
                 self._run(call, command, now_ms)
 
@@ -301,7 +301,7 @@ class Loop:
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
         self._polls.append(WaitingPoll(call, request, now_ms + wait_ms, message_type))
-        # Whoever still waits at the next round hears of a gap then.
+        # Callers that still wait at the next round hear of a gap then.
         self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
 
     def _run(self, call: Call, command: commands.AnyCommand, now_ms: int) -> bool:

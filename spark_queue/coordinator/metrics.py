@@ -142,7 +142,7 @@ class ProcessMetrics:
         except SparkQueueError as trouble:
             _LOG.warning("Metrics have no history, since the log cannot be read from its beginning: %s", trouble)
             return
-        # What was committed while it was read is in both; a fold passes over what it knows.
+        # Records committed meanwhile are in both; a fold passes over those that it knows.
         with self._lock:
             self._history = history
         while True:

@@ -1,4 +1,4 @@
-"""What the loop has to do with peers: taking over what was pulled, and hearing them before it grants (DESIGN 17.3)."""
+"""The loop and its peers: it applies what was pulled, and grants only after hearing from them (DESIGN 17.3)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Peers:
         are_compared = self._pullers.are_compared()
         restored = self._pullers.restored()
         if restored is not None or are_compared:
-            # Whoever begins anew to pull knows nothing yet.
+            # A puller that begins anew knows nothing yet.
             self._engine.reach.restored = restored
         return are_compared
 
@@ -162,7 +162,7 @@ class Peers:
         self._note_restored()
         try:
             if self._engine.reach.restored is not None:
-                # What entered with it would stand before those that somebody is still to tell from the lost ones.
+                # Messages that entered with it would stand before those that must still be told from the lost ones.
                 raise self._engine.reach.restored
             self._refuse_twin(request)
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)

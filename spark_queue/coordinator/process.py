@@ -116,12 +116,12 @@ EXIT_DOUBT = 70
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a coordinator takes from outside."""
+    """The parts of a coordinator that come from outside."""
 
     open_journal: Callable[[Store], JournalPort] = open_journal
     clock: Clock = field(default_factory=SystemClock)
     host: str = field(default_factory=host_id)
-    #: What is to be told of it, if somebody asked.
+    #: Its metrics, if somebody asked for them.
     metrics: ProcessMetrics | None = None
 
 

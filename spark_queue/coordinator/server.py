@@ -43,7 +43,7 @@ CALLS_MAX = 4_096
 IDLE_MS = 60_000
 HANDSHAKE_MS = 10_000
 
-#: What an encoded request may have around it: a larger one is refused by what its first bytes say, and a smaller one by name.
+#: Room around an encoded request: a larger frame is refused by its first bytes, a smaller one by name.
 _AROUND_BYTES = 64 * 1024
 
 _SERVICE, _METHOD = "arrow.flight.protocol.FlightService", "DoAction"
@@ -79,7 +79,7 @@ def listen(bind: Bind, answer: Answer, *, connections_max: int) -> tuple[Any, in
         "grpc.max_send_message_length": -1,
         # Nothing is inflated: of the algorithms only the one that changes nothing.
         "grpc.compression_enabled_algorithms_bitset": 1,
-        # What nobody has asked for yet stays within the first window of its stream, however fast it comes.
+        # Bytes that nobody has asked for yet stay within the first window of their stream, however fast they come.
         "grpc.http2.bdp_probe": 0,
     }
     server = grpc.server(_Threads(THREADS_MAX), options=tuple(options.items()), maximum_concurrent_rpcs=CALLS_MAX)
@@ -171,7 +171,7 @@ Refused = Callable[[wire.AnyRequest | None, str], None]
 
 
 class Admission:
-    """What every call passes before the loop: it must be well-formed, of this version and for this journal.
+    """The checks that every call passes before the loop: well-formed, of this version, for this journal.
 
     Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
     `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
@@ -257,7 +257,7 @@ class Admission:
 
     def _pong(self) -> wire.Pong | wire.Failed:
         if not self._epoch:
-            # Who only asks who serves is not refused.
+            # A ping is not refused.
             return wire.failed(self._refusal)
         return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=self._inbox is None)
 

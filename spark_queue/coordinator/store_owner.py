@@ -29,10 +29,10 @@ from spark_queue.protocol.host import host_id
 
 _LOG = logging.getLogger(__name__)
 
-#: Who did it, as the log says. No principal can have this name.
+#: The author of the change in the log. No principal can have this name.
 STORE_OWNER = "(the owner of the store)"
 
-#: What its claim says of where it listens: nowhere, so whoever asks there finds nobody, and may claim next.
+#: The address in its claim: it listens nowhere, so the next starter finds nobody there and may claim.
 _NOWHERE = "grpc://127.0.0.1:0"
 
 #: How long a coordinator that was told to stop may take for it, in seconds.

@@ -147,7 +147,7 @@ class Prove(SubscriptionCommand, frozen=True, kw_only=True):
 
 
 class Prepare(SubscriptionCommand, frozen=True, kw_only=True):
-    """What the run's fn gave is staged and about to be committed to a sink (R123). Answered with `Prepared`."""
+    """The rows of the run's fn are staged and about to be committed to a sink (R123). Answered with `Prepared`."""
 
     run: Run
     #: The sink as people name it, and the id that tells it from another of that name.

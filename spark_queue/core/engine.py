@@ -166,7 +166,7 @@ class Engine:
         self._agenda = Agenda([*state.queues, *state.troubles], self._due_ms)
         self._ticked_at_ms = self._reign_began_at_ms = 0
         self._retention = Retention()
-        #: What is heard of planners, by queue, and of other instances.
+        #: Knowledge of planners, by queue, and of other instances.
         self.sessions: dict[str, Sessions] = {}
         self.reach = Reach()
 

@@ -34,7 +34,7 @@ ORIGIN_DETAIL_VERSION = 2
 
 
 class Kind(StrEnum):
-    """What a record says happened."""
+    """The kind of event that a record reports."""
 
     JOURNAL_CREATED = "journal_created"
     EPOCH_CLAIMED = "epoch_claimed"
@@ -95,7 +95,7 @@ CRITICAL_KINDS = REPLICATION_KINDS | SINK_KINDS
 
 
 class Outcome(StrEnum):
-    """What a consumer says of a message (R39)."""
+    """A consumer's verdict on a message (R39)."""
 
     ACKNOWLEDGE = "acknowledge"
     CANCEL = "cancel"
@@ -141,16 +141,16 @@ class PauseReason(StrEnum):
 
 
 class UnpauseReason(StrEnum):
-    """What ended a pause: somebody's word ends every pause, a lone message that succeeded ends the alarm only."""
+    """The end of a pause: by hand every pause ends, by a lone message's success only the alarm's."""
 
     USER = "user"
     PROBE = "probe"
 
 
 class PeerChange(StrEnum):
-    """What somebody said of a peer: the reason of a ``peer_changed`` record."""
+    """An operator's statement about a peer: the reason of a ``peer_changed`` record."""
 
-    #: What it lost before it was pulled is done without.
+    #: Messages that it lost before they were pulled are done without.
     SKIPPED = "skipped"
     #: Its journal is another one now, and is read from its beginning.
     RESET = "reset"

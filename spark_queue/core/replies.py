@@ -20,7 +20,7 @@ class QueueStatus:
     semantics: str
     #: Whether nothing is granted until somebody unpauses the queue, or the alarm of every subscription has stopped it.
     paused: bool
-    #: What somebody should look at, such as a subscription on whose sink every message fails; None when all is well.
+    #: A trouble to look at, such as a subscription on whose sink every message fails; None when all is well.
     alarm: str | None
     #: Messages in the queue: available, leased, delayed, held or inactive.
     queue_depth: int
@@ -142,7 +142,7 @@ class AttemptTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkTold(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run must know that appends to a sink."""
+    """The facts for a run that appends to a sink."""
 
     #: Whether what fn gives is to be appended: not where the run's messages have landed already, or where it has none to settle.
     appends: bool
@@ -238,7 +238,7 @@ class Done(Reply, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedRows:
-    """What a `Rows` is answered with: the reply, and the rows of which the pieces beside it are cut."""
+    """The answer to `Rows`: the reply, and the rows from which its pieces are cut."""
 
     reply: RowsOf
     rows: BitMap64

@@ -1,4 +1,4 @@
-"""What people do from the page: redrive, settle and purge messages, pause queues. The client does it; here is who waits for it.
+"""Changes from the page: redrive, settle and purge messages, pause queues. The client makes them; the page waits for it.
 
 The pages that change something: first what would be done, then, once it is confirmed, how far it is.
 """
@@ -55,7 +55,7 @@ class CancelledError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRequest:
-    """What somebody wants to be done."""
+    """A change that somebody asks for."""
 
     verb: Verb
     #: The queue that it is asked of.

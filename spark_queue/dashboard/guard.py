@@ -1,4 +1,4 @@
-"""Who may see a page, and from where: what every request passes first, and every answer carries.
+"""The guard of the page: every request passes it first, and every answer carries its headers.
 
 Who is logged in: each login begins a session, which ends by "Log out", after some hours, or with the process.
 Which connections the page keeps: a bounded number, and first of all those that are being answered.
@@ -201,7 +201,7 @@ TOO_MANY = "Too many tokens from your address were wrong, so this one was not lo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may come in.
+    """The visitors that may come in.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the page of a journal itself shows: definitions and how they changed, its files, and what its upkeep left.
+"""The page of a journal itself: definitions and how they changed, its files, and the remains of its upkeep.
 
 Journals as they were: the fold up to a past moment, and the last few of them kept, since a slider goes back and forth.
 ``/metrics`` of the page: what Prometheus is told of its journals (DESIGN 18).
@@ -188,7 +188,7 @@ class TypeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSize:
-    """What a part of the journal takes in its store."""
+    """The size of a part of the journal in its store."""
 
     name: str
     objects: int

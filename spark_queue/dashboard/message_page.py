@@ -1,4 +1,4 @@
-"""What the page of a queue's messages shows: some rows, with as much of their bodies as a table can carry.
+"""The page of a queue's messages: some rows, with as much of their bodies as a table can carry.
 
 Dead letters in groups: those that died of the same reason with the same error text.
 The life of one message as a picture: a band of its states over time, and its events below one another.

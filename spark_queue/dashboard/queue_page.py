@@ -1,4 +1,4 @@
-"""What the page of one queue shows, now or at a past moment."""
+"""The page of one queue, now or at a past moment."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _unknown(node: exp.Expression, name: str) -> Exception:
     )  # fmt: skip
 
 
-#: What is asked for most, and why it is not there.
+#: Functions that are asked for most, and why they are not there.
 _REFUSED = {
     "rand randn random uuid shuffle monotonically_increasing_id spark_partition_id input_file_name": (
         "it is not deterministic, and traits are computed again after every restart."

@@ -94,7 +94,7 @@ def _rewritten(token: re.Match[str]) -> str:
             return token[0]
 
 
-#: What Spark takes off the ends of a text before it reads a number: white space and control characters.
+#: Characters that Spark takes off the ends of a text before it reads a number: white space and control characters.
 _BLANK = " || ".join(f"chr({code})" for code in (*range(33), 127))
 _BLANK_END = r"'^[\x00-\x20\x7f]|[\x00-\x20\x7f]$'"
 _INTEGER = r"'[+-]?[0-9]+'"
@@ -234,7 +234,7 @@ def _from_text(wanted: ValueKind) -> str | None:
     return f"CASE WHEN regexp_full_match({{0}}, {form}) THEN TRY_CAST({{0}} AS {wanted.duckdb}) {besides} END"
 
 
-#: What Java reads as a double besides: a letter for the type, and values that are no numbers.
+#: Further texts that Java reads as a double: a letter for the type, and values that are no numbers.
 _JAVA_DOUBLE = (
     f"WHEN regexp_full_match({{0}}, {_NUMBER[:-1]}[fFdD]') THEN TRY_CAST(rtrim({{0}}, 'fFdD') AS DOUBLE) "
     "WHEN lower({0}) IN ('nan', 'inf', '+inf', '-inf', 'infinity', '+infinity', '-infinity') "

@@ -1,6 +1,6 @@
 """Expressions over one message type, translated once and evaluated together.
 
-What an expression is for: which type it must have, and what its value becomes.
+The purpose of an expression decides which type it must have and how its value is used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _order_key(steps: Steps, value: Value) -> str:
     return steps.add(f"md5_number_lower(CAST({canonical} AS VARCHAR))", value.sql)
 
 
-#: What becomes of the value, by purpose; NULL stands for no priority and no key.
+#: Use of the value, by purpose; NULL stands for no priority and no key.
 PURPOSES: Mapping[str, Callable[[Steps, Value], str]] = {
     FILTER: _condition,
     BARRIER: _condition,
@@ -89,7 +89,7 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What an expression gives for rows."""
+    """The values of an expression, row by row."""
 
     #: Booleans for conditions, unsigned 64-bit numbers for the others.
     values: NDArray[Any]

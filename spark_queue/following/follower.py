@@ -38,7 +38,7 @@ from spark_queue.views.waiting import PACE_MS, Pace
 
 
 class LogVanishedError(Exception):
-    """What was read is not there any more: the journal is gone, was made anew, or its old entries were cleaned away."""
+    """The log that was read is not there any more: the journal is gone, was made anew, or its old entries were cleaned away."""
 
 
 class LogReader:
@@ -123,7 +123,7 @@ FIRST_WAIT_S = 0.7
 
 @dataclass(slots=True, kw_only=True)
 class _Followed:
-    """What is known of a journal whose log could be read."""
+    """The knowledge of a journal whose log could be read."""
 
     journal: DeltaJournal
     log: LogReader

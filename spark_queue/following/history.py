@@ -1,4 +1,4 @@
-"""What charts are made of: when messages came to each queue and left it, as the control log tells, from its first record on.
+"""The data of charts: when messages came to each queue and left it, by the control log from its first record on.
 
 Nothing is sampled. Of a queue it is kept when how many messages left, came back or died, and which message stood first from when
 on. When messages were published, their segments tell. A chart of any span asks for as many moments as it has points.
@@ -140,7 +140,7 @@ _ENDS = frozenset({Kind.REMOVED, Kind.BARRIER_RELEASED, Kind.REPLICATED})
 
 @dataclass(slots=True, kw_only=True)
 class QueueTrace:
-    """What records said of one queue."""
+    """The course of one queue, by its records."""
 
     #: When it began, or began anew.
     since_ms: int
@@ -260,7 +260,7 @@ class Spark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flow:
-    """What came to a queue and left it until some moments, and what that was found with."""
+    """Messages that came to a queue and left it until some moments, and the courses behind that."""
 
     #: The segments of its type: when they were published, and up to which bookmark.
     published_ms: Times

@@ -30,7 +30,7 @@ RESTAGE_MS = 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a publish did."""
+    """The result of a publish."""
 
     #: Messages that it added.
     rows: int
@@ -47,7 +47,7 @@ class Published:
 class Identity:
     """How a commit is told from its repeat; each part is optional."""
 
-    #: Whose sequences the rows carry; None when they number themselves (R99).
+    #: The publisher whose sequences the rows carry; None when they number themselves (R99).
     publisher: str | None = None
     #: Whether the publisher's name belongs to one opening at a time (R98); streams have their checkpoint for that.
     exclusive: bool = False
@@ -59,7 +59,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decision:
-    """What one attempt commits, decided on one version of the table."""
+    """The content of one attempt to commit, decided on one version of the table."""
 
     published: Published
     files: Sequence[StagedFile] = ()

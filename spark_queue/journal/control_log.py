@@ -31,7 +31,7 @@ class DeltaControlLog:
         #: The newest epoch known: of what was loaded, or the own one.
         self._epoch = 0
         self._next_record = 0
-        #: What folding the log since the last snapshot would cost, in records.
+        #: Cost of folding the log since the last snapshot, in records.
         self.replay_cost = 0
         #: Whether the outcome of a commit is unknown: then nothing may be written or answered any more.
         self._is_in_doubt = False
@@ -75,7 +75,7 @@ class DeltaControlLog:
         was_durable = self.durable
         self._heed(records)
         if self.durable and not was_durable:
-            # What must survive builds on what was committed before it had to, by whomever.
+            # A durable commit builds on earlier ones that were not, by whomever.
             self._store.sync_all()
         if records[0].kind == Kind.EPOCH_CLAIMED:
             # Every election asks again: the store may have been moved to one that overwrites (DESIGN 4, power loss).

@@ -140,7 +140,7 @@ class TypeKind(StrEnum):
 NUMBERS = frozenset({TypeKind.WHOLE, TypeKind.POINT, TypeKind.DECIMAL})
 TIMES = frozenset({TypeKind.DATE, TypeKind.WALL, TypeKind.INSTANT})
 
-#: What a column is declared as -> what may be handed over for it, beside texts and itself.
+#: Declared type of a column -> types that are accepted for it, beside texts and itself.
 _ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
     TypeKind.TRUTH: frozenset({TypeKind.WHOLE, TypeKind.POINT}),
     TypeKind.WHOLE: NUMBERS,
@@ -203,7 +203,7 @@ _NUMBER_CHARACTERS = 1_100
 #: Units of time, by how many make a day.
 UNITS_OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
-#: What two texts of one number may differ in, and by what it is replaced.
+#: Differences in spelling between texts of one number, each with its replacement.
 _SPELLINGS = ((r"^\+", ""), (r"^(-?)0+([0-9])", r"\1\2"), (r"^([^eE]*\.[0-9]*?)0+$", r"\1"), (r"\.$", ""))
 
 
@@ -300,10 +300,10 @@ def _tells(number: float, text: str) -> bool:
 #: An error quotes the value, which may be a body of megabytes.
 _REASON_CHARACTERS = 400
 
-#: What a number looks like; Python's reader of numbers takes more, such as blanks, lines and digits of other scripts.
+#: A number; Python's reader of numbers takes more, such as blanks, lines and digits of other scripts.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
-#: What Arrow writes behind a time, and nobody has said.
+#: Zeros that Arrow writes behind a time, although nobody has said them.
 _ENDING_ZEROS = re.compile(r"\.0+(?=Z?$)")
 
 #: The years that Spark, Python and SQL know are 1 to 9999: first and last day, by days since 1970.

@@ -1,11 +1,9 @@
-"""What the journal asks of delta-rs: opening a table, and one commit that is a compare-and-swap.
+"""All use of delta-rs: opening a table, and one commit that is a compare-and-swap.
 
 Every commit goes through `swap`: no retries inside delta-rs, no checkpoint, no clean-up, and commitInfo that says who wrote
 it (DESIGN 15.9). How delta-rs behaves under each of these is measured, not assumed; `tests/unit/journal` keeps the proofs.
 
-Which versions a table's Delta log has entries for.
-
-Committing a Delta transaction id alone: how names and epochs are drawn (DESIGN 3.4, 15.4).
+Also listing the versions of a log, and committing a Delta transaction id alone, which draws names and epochs (DESIGN 3.4, 15.4).
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ def missing_version(store: Store, table: str) -> int | None:
     standing = versions_after(store, table, -1)
     checkpoints = [entry.key for entry in store.list(f"{table}/_delta_log") if is_checkpoint(entry.key)]
     missing = first_unbroken(store, table, standing[-1]) - 1 if standing else -1
-    # What a checkpoint stands for may be gone; and listing and reading are two moments, so only a second look makes a gap.
+    # Entries below a checkpoint may be gone; and listing and reading are two moments, so only a second look makes a gap.
     is_needed = missing > max(map(version_of, checkpoints), default=-1)
     return missing if is_needed and store.read(log_key(table, missing)) is None else None
 
@@ -111,7 +109,7 @@ CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 class Mark:
     """Our part of a commitInfo."""
 
-    #: What wrote it: ``creator``, ``coordinator``, ``publisher``, ``stream`` or ``replicator``.
+    #: Its writer: ``creator``, ``coordinator``, ``publisher``, ``stream`` or ``replicator``.
     writer: str
     #: Names the commit, so that its writer can find it again.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -66,7 +66,7 @@ class PreparedTraits:
 
 
 class MessageLogs(Protocol):
-    """What is read forward: of a journal, its message logs."""
+    """Readers of message logs, each going forward."""
 
     @property
     def path(self) -> str:
@@ -98,7 +98,7 @@ class Sequencer:
         self._seen_at_ms: dict[str, int] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
         self._unchecked: set[str] = set()
-        #: What keeps commits out at which something raised in this reign, by message type and version.
+        #: Troubles that keep commits out, since something raised at them in this reign, by message type and version.
         self._broken: dict[tuple[str, int], JournalError] = {}
         #: Message types of which this reign reads no further, since something raised beside their commits.
         self._ended: set[str] = set()

@@ -30,7 +30,7 @@ from spark_queue.journal.layout import Store, log_key
 #: Begins the transaction id that carries the highest sequence of a named publisher, in message tables.
 PUBLISHER_TXN = "p:"
 
-#: What Delta calls our commits.
+#: Delta's description of our commits.
 _APPEND: Mapping[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
 _REWRITE: Mapping[str, Any] = {"operation": "OPTIMIZE", "operationParameters": {"predicate": "[]"}}
 
@@ -66,7 +66,7 @@ class LogEntry:
 
     @property
     def operation(self) -> str:
-        """What Delta calls the commit."""
+        """Delta's name for the commit."""
         return str(self.commit_info.get("operation", "an unnamed operation"))
 
 

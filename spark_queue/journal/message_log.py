@@ -270,7 +270,7 @@ class DeltaMessageLog:
 
     def _raised(self, files: PulledFiles, version: int) -> dict[str, int] | None:
         """Return what the pulled publishers' highest numbers become, where they rise; None where `version` is not the head."""
-        # What fails leaves no table behind that is half read.
+        # A failure leaves no half-read table behind.
         table, self._table = self._table, None
         if table is None:
             table = delta.open_table(self._store, self._key)

@@ -58,7 +58,7 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
         table = open_messages(store, journal_id, message_type)
         appended = appended_columns(message_type, arrow_schema(table), declared)
         if durable:
-            # Whoever made the table, or appended to it, may have died before it was on the disk.
+            # The process that made the table, or appended to it, may have died before it was on the disk.
             store.sync([log_key(key, int(table.version()))], ancestors=True)
         if not appended:
             return

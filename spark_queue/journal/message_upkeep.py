@@ -1,4 +1,4 @@
-"""What is due on message tables, and doing it: merging small files, letting retired ones go, deleting what nothing names.
+"""Upkeep of message tables: merging small files, letting retired ones go, deleting files that nothing names.
 
 The state belongs to the coordinator's loop, so `due` reads it there and gives jobs that know all they need; the upkeep's
 thread runs them one after the other.
@@ -36,7 +36,7 @@ _ATTEMPTS = 200
 
 
 class MessageTableWork:
-    """What the reign `epoch` does to the table of one message type; `now_ms` is its time, in milliseconds since 1970 UTC.
+    """Work of the reign `epoch` on the table of one message type; `now_ms` is its time, in milliseconds since 1970 UTC.
 
     `is_durable` tells whether commits must survive power loss; it is asked at each, since a merge takes longer than `apply`.
     """
@@ -130,7 +130,7 @@ METADATA_KEY = "sparkqueue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """What is worth merging, and how much of it at once."""
+    """Limits of a merge: which files are worth it, and how much at once."""
 
     #: Fewest files that are merged: fewer are cheaper to read than to rewrite.
     files_min: int = 16
@@ -264,7 +264,7 @@ class MessageUpkeep:
         if now_ms >= self._searched_at_ms.get(name, now_ms) + self._limits.search_ms:
             self._searched_at_ms[name] = now_ms
             if _oldest_reader_ms(state, name, now_ms) >= now_ms - self._limits.kept_ms:
-                # What a merge of this very moment replaces is not in the log yet: segments still name it.
+                # Files that a merge replaces at this very moment are not in the log yet: segments still name them.
                 yield partial(
                     self._delete, {segment.path for segment in known.segments if not segment.retired}, dict(known.replaced)
                 )
@@ -277,7 +277,7 @@ class MessageUpkeep:
     def _drop(self, segments: Sequence[Segment], work: MessageTableWork) -> None:
         """Let the files of retired messages go, since the control log has said so; the store keeps them for a day."""
         retired = [segment for segment in segments if segment.retired]
-        # What was retired while it was merged with others stays with them, until the whole file may go.
+        # Messages retired after a merge with others stay with them, until the whole file may go.
         paths = {segment.path for segment in retired} - {segment.path for segment in segments if not segment.retired}
         standing = sorted(work.sizes().keys() & paths)
         for start in range(0, len(standing), _COMMIT_FILES):

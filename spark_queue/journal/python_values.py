@@ -196,7 +196,7 @@ _MISSING = frozenset({"NaTType", "NAType"})
 #: More digits than a whole number of 64 bits has. A Decimal of a few bytes may have a thousand million of them.
 _WHOLE_DIGITS = 20
 
-#: What stands for times with a zone beside those without, which Python gives one type.
+#: Stands for times with a zone: Python gives them and those without one type.
 _AWARE = "datetime with a zone"
 
 

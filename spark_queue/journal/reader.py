@@ -25,7 +25,7 @@ from spark_queue.journal.log_entry import open_repaired
 
 
 class JournalReader:
-    """What a journal says of itself; made by `open_reader`."""
+    """A journal as publishers see it; made by `open_reader`."""
 
     def __init__(self, store: Store, journal_id: str) -> None:
         self.store = store

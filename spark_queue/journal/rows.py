@@ -1,4 +1,4 @@
-"""What callers hand over, as an Arrow table: pandas, Arrow, dicts, plain bodies and JSON lines (DESIGN 9).
+"""Callers' rows as an Arrow table: pandas, Arrow, dicts, plain bodies and JSON lines (DESIGN 9).
 
 Columns get the names that the message type declares. Values of Python are cast here, one by one as `python_values` says; columns
 with a type of their own keep it until `stored_rows` casts them.

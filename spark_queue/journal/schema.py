@@ -27,7 +27,7 @@ def schema_of(*fields: Field) -> pa.Schema:
     return pa.schema(fields)
 
 
-#: What every stored message has after the user's columns, in this order (DESIGN 15.3).
+#: The columns of every stored message after the user's, in this order (DESIGN 15.3).
 ENVELOPE = schema_of(
     pa.field("topic", pa.string(), nullable=False),
     pa.field("publisher", pa.string(), nullable=False),

@@ -186,7 +186,7 @@ STRETCH_RECORDS = 1 << 15
 #: Of a state of which nothing is missing; and of one without some queues, which are set aside.
 _SUFFIX, _PARTIAL = ".snapshot", ".partial"
 
-#: What decides how records fold and what traits say, with all that lies below: snapshots of other code are not used.
+#: The code that decides how records fold and what traits say: snapshots of other code are not used.
 _CODE = ("spark_queue.core", "spark_queue.expression", "spark_queue.journal")
 _LIBRARIES = ("duckdb", "google-re2", "numpy", "pyroaring", "sqlglot")
 
@@ -196,7 +196,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int
     journal: str
-    #: What made it; see `software`.
+    #: The software that made it; see `software`.
     software: str
     #: Number of the last record that is in the state, and what that record says.
     record: int

@@ -28,7 +28,7 @@ ROW_GROUP_BYTES = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingPlan:
-    """What staging needs to know; picklable, and the same for every file of a commit."""
+    """Instructions for staging; picklable, and the same for every file of a commit."""
 
     store: Store
     message_type: str

@@ -1,6 +1,6 @@
-"""What queues must know of entering messages: by statistics where they decide, by reading a column where not (DESIGN 15.17).
+"""Traits of entering messages: from statistics where they decide, otherwise by reading columns (DESIGN 15.17).
 
-The expressions of queues: which there are, and checking them against their message type (DESIGN 8).
+Also the check of queues' expressions against their message type (DESIGN 8).
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _numbers(found: Found | None, inside: NDArray[np.bool_], first: int) -> tupl
 #: The keys of a queue that hold expressions, and what each is for.
 EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "order_key": ORDER_KEY}
 
-#: What a filter can ask of a dead letter beside its message, which has no columns of these names.
+#: Columns of a dead letter for filters, beside its message, which has no columns of these names.
 LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()))
 
 

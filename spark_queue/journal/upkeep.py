@@ -51,7 +51,7 @@ MESSAGES_KEPT_MS = 24 * 3600 * 1000
 
 
 class Upkeep:
-    """What the reign of a control log keeps in order, in a thread of its own; one piece of work at a time."""
+    """Upkeep of the logs, in a thread of its own; one piece of work at a time."""
 
     def __init__(self, store: Store, journal_id: str, control: DeltaControlLog, limits: MessageLimits) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class Upkeep:
         self._checkpoints: dict[str, _Checkpoint] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
         self._work: Future[None] | None = None
-        #: What was planned for the control log, to be committed between two commits of records.
+        #: The merge planned for the control log, to be committed between two commits of records.
         self._merge: Merge | None = None
         self._swept_at_ms: int | None = None
 
@@ -215,7 +215,7 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
-    """What Delta's hint tells of the newest checkpoint."""
+    """Delta's hint at the newest checkpoint."""
 
     version: int = 0
     actions: int = msgspec.field(default=0, name="size")

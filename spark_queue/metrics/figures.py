@@ -1,4 +1,4 @@
-"""What a journal's state says for metrics at one moment, as values that another thread may read: a fold makes them, once."""
+"""Figures of a journal's state at one moment, as values that another thread may read: a fold makes them, once."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from spark_queue.protocol.http_ports import bracketed, host_headers, reaches_oth
 
 
 class _Collector:
-    """What prometheus_client asks for metrics."""
+    """The collector that prometheus_client asks."""
 
     def __init__(self, families: Callable[[], Sequence[Family]]) -> None:
         self._families = families

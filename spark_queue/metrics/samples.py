@@ -37,7 +37,7 @@ class PeerLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFigures:
-    """What the process that serves a journal, or stands by, knows of itself."""
+    """The facts that a process which serves a journal, or stands by, knows of itself."""
 
     serving: bool
     commit_duration: Histogram
@@ -46,7 +46,7 @@ class ProcessFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was seen of one journal."""
+    """One look at a journal."""
 
     #: Its path.
     journal: str

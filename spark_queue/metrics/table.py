@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class MetricKind(StrEnum):
-    """What a metric's values do: stand for themselves, only rise, or are counted by size."""
+    """The kind of a metric: its values stand for themselves, only rise, or are counted by size."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -19,7 +19,7 @@ class MetricKind(StrEnum):
 
 
 class Scope(StrEnum):
-    """What each series of a metric is about."""
+    """The subject of each series of a metric."""
 
     JOURNAL = "journal"
     QUEUE = "queue"

@@ -51,13 +51,13 @@ class AdvertisementStore(Protocol):
 
 
 class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
-    """Who claims to serve the journal, where, and when it last said so."""
+    """A coordinator's claim to serve the journal: where, and when it last said so."""
 
     journal: str
     address: str
-    #: What hosts are told apart by; see `spark_queue.protocol.host`.
+    #: The identity of the host; see `spark_queue.protocol.host`.
     host: str
-    #: What people call it; empty from software that did not say so.
+    #: The name that people use; empty from software that did not say so.
     host_name: str = ""
     epoch: int
     pid: int
@@ -68,7 +68,7 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told_host(self) -> str:
-        """What people are told of its host."""
+        """The host as people are told of it."""
         return self.host_name or self.host
 
 
@@ -101,7 +101,7 @@ def is_own_word(store: Store, address: str) -> bool:
     if not store.is_local:
         return False
     try:
-        # Who wrote and what is written are told of one open file, since the path may lead to another one at any time.
+        # Owner and content are read from one open file, since the path may lead to another one at any time.
         with Path(store.uri(ADVERTISEMENT_KEY)).open("rb") as file:
             written = msgspec.json.decode(file.read(), type=Advertisement)
             return os.fstat(file.fileno()).st_uid == os.getuid() and written.address == address
@@ -178,7 +178,7 @@ class Advertiser:
 #: Names the header that says where the caller's journal is; a coordinator refuses calls that are meant for a copy.
 LOCATION_HEADER = "sparkq-place"
 
-#: What a refused token is answered with, followed by the journal's id: another journal means that a port was used again.
+#: The answer to a refused token, followed by the journal's id: another journal means that a port was used again.
 TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
 
 #: Refusals that another token may mend: the file of the token may hold a new one by now.
@@ -231,7 +231,7 @@ LOCAL = Endpoint()
 
 
 class Verdict(Enum):
-    """What a ping found at an address."""
+    """The result of a ping at an address."""
 
     #: The journal's coordinator, serving or recovering.
     SERVES = auto()
@@ -280,7 +280,7 @@ class Connection:
         self._read_token = token
         self._check_sends = check_sends
         self._token = token()
-        #: What calls carry, once the coordinator has proven itself.
+        #: Headers of calls, once the coordinator has proven itself.
         self._headers: _Headers | None = None
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:

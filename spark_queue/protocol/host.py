@@ -1,6 +1,6 @@
 """Which host this is: two processes on one host share its loopback (DESIGN 15.16); and addresses of coordinators on hosts.
 
-What a coordinator process is told on stdin, and the one line that it answers with on stdout.
+Also the options that a coordinator process reads from stdin, and the one line that it writes to stdout.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class MetricsOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a coordinator process is told. Storage options hold secrets, so they travel on stdin only (DESIGN 15.14)."""
+    """Options of a coordinator process. Storage options hold secrets, so they travel on stdin only (DESIGN 15.14)."""
 
     path: str
     storage_options: dict[str, str]

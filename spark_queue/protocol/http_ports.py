@@ -1,7 +1,4 @@
-"""What the ports that answer HTTP have in common, the page's and that of metrics: names, a certificate, and a token to come in.
-
-How many tokens an address may try at a port that answers HTTP: beyond that none is looked at, however many come at once.
-"""
+"""Ports that answer HTTP, the page's and that of metrics: names, a certificate, a token, and a bound on tries at tokens."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _OWN, _PRINCIPAL = "own", "principal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Introduction:
-    """What a caller says of itself in its first call."""
+    """A caller's introduction, sent with its first call."""
 
     #: Whether its token looks like a principal's, which a coordinator cannot know before it has read the definitions.
     is_principal: bool
@@ -81,7 +81,7 @@ class Meeting:
 
 
 def _is_same(expected: str, given: str) -> bool:
-    # What a stranger sends may have any characters, and is compared in constant time.
+    # Input of strangers may have any characters, and is compared in constant time.
     return hmac.compare_digest(expected.encode(), given.encode(errors="replace"))
 
 

@@ -61,7 +61,7 @@ def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
         reason = f"{failure.strerror}."
         raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable) from None
     if directory.stat().st_uid != os.getuid():
-        # Who owns it could replace what is put there.
+        # Its owner could replace what is put there.
         reason = "it belongs to another user."
         raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable)
     return directory

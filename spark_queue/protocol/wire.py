@@ -1,4 +1,4 @@
-"""What travels between callers and the coordinator: versioned, size-limited msgspec structs; never pickle.
+"""Messages between callers and the coordinator: versioned, size-limited msgspec structs; never pickle.
 
 The commands and replies of the core, and what is asked of a coordinator as a process. Every request names its journal and
 carries a request id; repeated after a lost reply, it gets the same answer.
@@ -52,10 +52,10 @@ class PeerTold(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Since its beacon has risen last, or since the coordinator began.
     silent_ms: int
-    #: What was copied of its messages since the coordinator began, or had new definitions.
+    #: Messages copied since the coordinator began, or had new definitions.
     rows_copied: int
     bytes_copied: int
-    #: What keeps it from being pulled.
+    #: The trouble that keeps it from being pulled.
     trouble: str | None
 
 
@@ -66,7 +66,7 @@ class PeersTold(Reply, frozen=True, kw_only=True):
 
 
 class Pong(Reply, frozen=True, kw_only=True):
-    """Who serves, and whether it still recovers."""
+    """The coordinator that serves, and whether it still recovers."""
 
     journal: str
     epoch: int
@@ -92,7 +92,7 @@ AnyReply = CoreReply | Pong | PeersTold | Failed
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What every version of a request has, read first so that another version is refused by its number."""
+    """The fields that every version of a request has, read first so that another version is refused by its number."""
 
     version: int
     journal: str = ""

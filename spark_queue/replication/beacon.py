@@ -51,7 +51,7 @@ def read_beacon(store: Store) -> Beacon | None:
 
 
 class Hearing:
-    """What is heard of instances: by their own beacons, and by those of peers that have seen them.
+    """Signs of life of instances: by their own beacons, and by those of peers that have seen them.
 
     Whoever writes to a peer's journal may claim to have seen anything. So a number rises above what the same peer said before, and
     is news only where it is above what the instance says itself: nobody can make another one seem silent.

@@ -44,7 +44,7 @@ _SAME_NUMBER_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What was found out about some pulled rows."""
+    """Findings about some pulled rows."""
 
     #: The own bookmark of the same message; -1 where it is not here.
     here: NDArray[np.int64]
@@ -157,7 +157,7 @@ class WantedRows:
 
 
 class Taking:
-    """What is found out about the rows of one new file while they are written.
+    """Findings about the rows of one new file while they are written.
 
     Attributes
     ----------
@@ -227,7 +227,7 @@ class CopyFailedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What there is to take over of some segments: files, and names of messages that are here already."""
+    """The content of some segments to take over: files, and names of messages that are here already."""
 
     files: PulledFiles | None
     names: OtherNames | None

@@ -1,4 +1,4 @@
-"""What pullers and the coordinator's loop say to each other; a journal without peers loads no more of replication than this."""
+"""Values between pullers and the coordinator's loop; a journal without peers loads no more of replication than this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEARS_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What is here of a message type, as far as publishers may have brought the same elsewhere."""
+    """The content of a message type here, as far as publishers may have brought the same elsewhere."""
 
     #: Oldest first; none where no publisher has a name.
     segments: Sequence[Segment] = ()
@@ -32,7 +32,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and what is here by message type."""
+    """The own journal, as a puller must know it: its UUID, how far the peer is pulled, and what is here by message type."""
 
     journal: str
     watermark: Watermark | None
@@ -51,7 +51,7 @@ class PullState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyPulled:
-    """What was read of a peer, for the loop: files of messages first, then what the records say."""
+    """A reading of a peer, for the loop: files of messages first, then what the records say."""
 
     pulled: Pulled
     #: By which it was read.

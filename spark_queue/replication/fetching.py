@@ -60,7 +60,7 @@ class Fetcher:
 
     @property
     def trouble(self) -> ConfigError | None:
-        """What keeps messages of a type from being pulled, while all else is."""
+        """An obstacle to pulling messages of one type, while all else is pulled."""
         return next(iter(self._stopped.values()), None)
 
     def fetch(self, entered: Sequence[Segment], state: PullState, *, gaps_after: int) -> tuple[list[Copied], int]:

@@ -1,4 +1,4 @@
-"""What the records of a peer mean for other instances (DESIGN 17.3, 17.4)."""
+"""The meaning of a peer's records for other instances (DESIGN 17.3, 17.4)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
 
 class PeerFold:
-    """What is known of a peer as its log is read: what it defines, what its bookmarks mean, and where its rows stand.
+    """The picture of a peer as its log is read: its definitions, the meaning of its bookmarks, and the places of its rows.
 
     Attributes
     ----------

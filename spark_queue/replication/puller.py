@@ -101,7 +101,7 @@ class Puller:
 
     @property
     def trouble(self) -> ConfigError | None:
-        """What keeps messages of a type from being pulled, while all else is."""
+        """An obstacle to pulling messages of one type, while all else is pulled."""
         return self._fetcher.trouble
 
     def step(self) -> bool:

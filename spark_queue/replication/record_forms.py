@@ -155,7 +155,7 @@ class RestoredForm(msgspec.Struct):
 
 
 class ValueForm(msgspec.Struct):
-    """What becomes of messages of a queue."""
+    """The fate of messages of a queue."""
 
     life: _Count = 0
     term: _Count = 0
@@ -169,7 +169,7 @@ class ValueForm(msgspec.Struct):
 
 
 class RequestForm(msgspec.Struct):
-    """Who asks whom for messages, and for how many of those that it names."""
+    """A request for messages: from whom, to whom, and for how many of those that it names."""
 
     requester: Name
     owner: Name
@@ -183,7 +183,7 @@ ABSENT_MOST = 2**24
 
 
 class AbsentForm(msgspec.Struct):
-    """What was asked for and never was in the queue, by origin."""
+    """Messages that were asked for and never were in the queue, by origin."""
 
     origins: dict[_Id, list[tuple[Number, Number]]]
     life: _Count = 0

@@ -256,7 +256,7 @@ _REASON_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRule:
-    """What breaks a rule between the definitions of two instances."""
+    """A broken rule between the definitions of two instances."""
 
     rule: str
     queue: str
@@ -449,7 +449,7 @@ class Fit:
 
     @property
     def changed(self) -> Sequence[Disagreement] | None:
-        """What the own log is to say from now on; None where it says so already."""
+        """The disagreements that the own log is to have from now on; None where it has them already."""
         return self._now if self._now != self._told else None
 
     def note_told(self) -> None:

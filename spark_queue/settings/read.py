@@ -16,7 +16,7 @@ from spark_queue.settings.types import TYPES, VIEWS_OF_ALL_QUEUES, Options, Purp
 
 STORAGE_PREFIX = "storage."
 
-#: What Spark itself adds: paths, and the properties of a table that it resolves.
+#: Options that Spark itself adds: paths, and the properties of a table that it resolves.
 _SPARKS_OWN = frozenset(
     {"path", "checkpointlocation", "provider", "location", "owner", "comment", "external", "is_managed_location"}
     | {"table_type", "collation"}
@@ -108,7 +108,7 @@ def _advice(lowered: str, names: Iterable[str]) -> str:
     elsewhere = sorted({str(purpose) for option in OPTIONS if option.name.lower() == lowered for purpose in option.purposes})
     if elsewhere:
         return f" It belongs to: {', '.join(elsewhere)}."
-    # What the options are for is told by their names, so a misspelt one may have led to the wrong purpose.
+    # The purpose follows from the names of the options, so a misspelt one may have led to the wrong purpose.
     return nearest(lowered, names) or nearest(lowered, [option.name for option in OPTIONS])
 
 

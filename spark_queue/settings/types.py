@@ -1,6 +1,6 @@
-"""What options are for, and the typed form in which they are handed on.
+"""Purposes of options, and their typed form.
 
-Times as users write and read them: ISO-8601 with an offset, because a bare one has two readings.
+Users write and read times as ISO-8601 with an offset, because a bare time has two readings.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def to_text(at_ms: int | None, timespec: str = "seconds") -> str:
 
 
 class Purpose(StrEnum):
-    """What a set of Spark options is for."""
+    """The purpose of a set of Spark options."""
 
     QUEUE_STREAM = "queue stream"
     TOPIC_STREAM = "topic stream"
@@ -99,7 +99,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What every use of the source names."""
+    """Options that every use of the source has."""
 
     journal: str
     #: Options of the object store, without their prefix; they may hold secrets.

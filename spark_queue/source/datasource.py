@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a read is of, as the journal said when it was loaded; a running query keeps it."""
+    """The queue or topic of a read, as the journal said when it was loaded; a running query keeps it."""
 
     journal_id: str
     #: Empty for a view.

@@ -187,7 +187,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class BatchWrapper:
-    """What ``writeStream.foreachBatch`` gets; its pickled form holds no connection (DESIGN 7, P4 and P6).
+    """The function for ``writeStream.foreachBatch``; its pickled form holds no connection (DESIGN 7, P4 and P6).
 
     Parameters
     ----------

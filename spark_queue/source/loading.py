@@ -30,7 +30,7 @@ from spark_queue.source.stream_reader import QueueStreamReader
 
 _BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
 
-#: What only a lease gives.
+#: Columns that only a lease gives.
 _OF_LEASE = (
     pa.field("delivery_count", pa.int32(), nullable=False),
     pa.field("cancel_count", pa.int32(), nullable=False),

@@ -1,4 +1,4 @@
-"""What executors run: reading the rows of a lease, or of a range of a topic, from message files.
+"""Code of executors: reading the rows of a lease, or of a range of a topic, from message files.
 
 Executors talk to nobody; a partition names files and rows and carries what the reader appends. This module imports pyarrow
 and numpy only, because every Python worker of a cluster loads it before its first row.

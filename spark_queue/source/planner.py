@@ -1,4 +1,4 @@
-"""What a queue stream's planner says to the coordinator: one incarnation, its numbered calls, its renewals, its leave.
+"""A queue stream's planner and its calls to the coordinator: one incarnation, numbered calls, renewals, a goodbye.
 
 Rules P1 to P7 of the design stand in `spark_queue.core`; this side only speaks: it draws an incarnation when it is first
 used, attaches, and numbers what it asks. It is used by one thread; renewals carry no number and come from their own.

@@ -73,7 +73,7 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         waits = isinstance(limit, ReadMaxRows) and not self._available_now
         granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=LONG_POLL_MS if waits else 0)
         while granted.withheld and not waits:
-            # What waits for other subscriptions is this run's as well, unless they come for it in time.
+            # Messages kept for other subscriptions are this run's as well, unless they come for them in time.
             granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=LONG_POLL_MS)
         self._status = None if granted.status is None else asdict(granted.status)
         return start if granted.lease == offset.lease else replace(offset, lease=granted.lease).to_json()

@@ -27,7 +27,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
-    """What a write is, as far as the options say; picklable."""
+    """A write, as its options describe it; picklable."""
 
     journal_id: str
     endpoint: Endpoint
@@ -44,7 +44,7 @@ class WriteJob:
 
 
 class Staged(WriterCommitMessage):
-    """What one task staged."""
+    """The files that one task staged."""
 
     def __init__(self, *, message_type: str | None, file: StagedFile | None, query_id: str | None) -> None:
         self.message_type = message_type
@@ -55,7 +55,7 @@ class Staged(WriterCommitMessage):
 
 
 class _Writer:
-    """What is the same for both; a stream's is also given the number of the batch."""
+    """Base of both writers; a stream's is also given the number of the batch."""
 
     def __init__(self, job: WriteJob) -> None:
         self._job = job

@@ -1,4 +1,4 @@
-"""What a message type's log holds, as topic reads need it: entered messages, and those that nobody has entered yet.
+"""The log of a message type for topic reads: entered messages, and those that nobody has entered yet.
 
 Bookmarks follow from the log alone, so a reader counts on from the last entered commit by the coordinator's own rule and
 never needs one (DESIGN 15.15).

@@ -1,1 +1,1 @@
-"""What must always hold of a journal, whatever the code that decided thinks of it: simulations, kill tests and `sparkq verify`."""
+"""Invariants of a journal, independent of the code that decides: for simulations, kill tests and `sparkq verify`."""

@@ -25,7 +25,7 @@ from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 
 @dataclass(slots=True)
 class _Life:
-    """What a queue's records have said of its messages so far."""
+    """The messages of a queue, as its records have told so far."""
 
     leased: BitMap64 = field(default_factory=BitMap64)
     removed: BitMap64 = field(default_factory=BitMap64)
@@ -318,7 +318,7 @@ def of_what_was_pulled(
 
 
 class _Names:
-    """What the bookmarks of one instance are at another."""
+    """The bookmarks of one instance at another."""
 
     def __init__(self, hearer: JournalState, speaker: JournalState, message_type: str) -> None:
         self._hearer, self._speaker = hearer, speaker

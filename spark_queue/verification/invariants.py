@@ -1,4 +1,4 @@
-"""What must always hold of a journal, in one place: the simulation, the kill tests and `sparkq verify` run these.
+"""Invariants of a journal, in one place: the simulation, the kill tests and `sparkq verify` run these.
 
 Three views of the same promises: of the folded state, of the control log as records (a second, simpler model, so that an
 error in the fold cannot hide itself), and of the control log against the message logs. Each function gives what is broken

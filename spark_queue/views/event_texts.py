@@ -1,4 +1,4 @@
-"""What each record says of one message, in a sentence (DESIGN 9, `explain`).
+"""The sentence by which each record tells of one message (DESIGN 9, `explain`).
 
 How people are told rates and time spans: on the page, and by the command line.
 """

@@ -157,7 +157,7 @@ class MessageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
-    """What was found out about messages while the state could not change; reading files comes after."""
+    """Findings about messages while the state could not change; reading files comes after."""
 
     message_type: MessageTypeState
     columns: str

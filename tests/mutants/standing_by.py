@@ -30,7 +30,7 @@ STANDING_BY = (
     ),
     Mutant(
         "one that stands by passes for one that serves",
-        "if not self._epoch:\n            # Who", "if False:\n            # Who",
+        "if not self._epoch:\n            # A ping", "if False:\n            # A ping",
         ("tests/unit/coordinator/test_server.py",),
     ),
     Mutant(

@@ -29,6 +29,10 @@ MACHINE = re.compile(
 #: Silencing a checker; what follows the codes, or a comment on the line above, says why.
 SILENCED = re.compile(r"#\s*(noqa|type:\s*ignore|pragma: no cover|nosec)\b(?P<codes>:\s*[A-Z0-9, ]+|\[[\w, -]+\])?(?P<reason>.*)")
 
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+#: Words that begin a docstring without naming its subject.
+WHO = re.compile(r"(Who|What|Whose)(ever)?\b")
+
 
 def file_is_short(file: SourceFile) -> Iterator[str]:
     if file.path.endswith(".py") and (lines := file.text.count("\n")) > FILE_LINES_MAX:
@@ -87,6 +91,13 @@ def silenced_checks_say_why(file: SourceFile) -> Iterator[str]:
             yield file.error(number, f"'{found[0].strip()}' needs a reason behind it, or in a comment above it")
 
 
+def docstrings_begin_with_a_noun(file: SourceFile) -> Iterator[str]:
+    if file.path.startswith("spark_queue/"):
+        for node in ast.walk(file.tree):
+            if isinstance(node, DOCUMENTED) and (found := WHO.match(ast.get_docstring(node) or "")):
+                yield file.error(node.body[0].lineno, f"a docstring begins with '{found[0]}'; begin with the thing itself")
+
+
 RULES: tuple[Rule, ...] = (
     file_is_short,
     functions_are_short,
@@ -96,6 +107,7 @@ RULES: tuple[Rule, ...] = (
     nothing_is_left_to_do,
     no_machine_is_named,
     silenced_checks_say_why,
+    docstrings_begin_with_a_noun,
 )
 
 
@@ -139,6 +151,8 @@ BROKEN: list[tuple[Rule, str, str, int, str]] = [
     (no_machine_is_named, "requirements.lock", "--index" + "-url x", 1, "package host"),
     (no_machine_is_named, "README.md", "see https://py" + "pi.org/p", 1, "package host"),
     (silenced_checks_say_why, "spark_queue/x.py", "x = f()  # no" + "qa: S101", 1, "needs a reason"),
+    (docstrings_begin_with_a_noun, "spark_queue/x.py", 'class X:\n  """What a queue is."""', 2, "begins with 'What'"),
+    (docstrings_begin_with_a_noun, "spark_queue/core/x.py", '"""Whoever asks."""', 1, "begins with 'Whoever'"),
     (silenced_checks_say_why, "spark_queue/x.py", "y = 1\nx = f()  # type" + ": ignore[arg-type]", 2, "needs a reason"),
 ]
 
@@ -162,6 +176,8 @@ KEPT: list[tuple[Rule, str, str]] = [
     (only_tools_for_people_print, "jobs/x.py", "print(1)"),
     (no_machine_is_named, "README.md", "in <journal>/work/x, see https://spark.apache.org/root/x, or $HOME/x"),
     (silenced_checks_say_why, "spark_queue/x.py", "x = f()  # no" + "qa: S101 - the fence was checked above"),
+    (docstrings_begin_with_a_noun, "spark_queue/x.py", '"""Whole rows, whatever they are."""'),
+    (docstrings_begin_with_a_noun, "tests/x.py", '"""What a test finds."""'),
     (silenced_checks_say_why, "spark_queue/x.py", "# The stub is wrong here.\nx = f()  # type" + ": ignore[arg-type]"),
 ]
 

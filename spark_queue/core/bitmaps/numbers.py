@@ -123,7 +123,7 @@ class Counts(BitSlicedInts):
         reached = BitMap64()
         if count.bit_length() > len(self._digits):
             return reached
-        # What was never counted is mostly all there is, so it is left out first.
+        # Mostly nothing was ever counted, so the uncounted are left out first.
         equal = rows & BitMap64.union(*self._digits)
         for place in reversed(range(len(self._digits))):
             above = equal & self._digits[place]

@@ -1,4 +1,4 @@
-"""What a planner asks: to attach, for the next lease, for a lease's rows, to renew, to leave (DESIGN 7, P1 to P6).
+"""Answers to planners: to attach, for the next lease, for a lease's rows, to renew, to leave (DESIGN 7, P1 to P6).
 
 Whose a subscription is, what its principal may read, and its end (R12, R47, R118).
 What a batch says: fn starts and ends, and the listener's proof (P4, P5, P6).

@@ -5,7 +5,7 @@ u/m, (u+1)/m, …; round-robin: 0, 1, 2, …. A message goes to the lowest free 
 whose turn comes first. Where everybody matches the same, the messages thus take the lowest slots of all, which are found by
 bisection and never message by message.
 
-What a reign remembers of the polls of one queue, and what it keeps for whom (DESIGN 8, fairness).
+`Shares` is the memory of one reign: recent polls, and messages kept for subscriptions that have yet to poll (DESIGN 8).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Poll:
 
 
 class Shares:
-    """Who has polled, and what waits for whom.
+    """Recent polls, and the messages that are kept for each subscription.
 
     Attributes
     ----------
     kept : dict of str to BitMap64
         Available messages that wait for the next poll of a subscription.
     last : str
-        Who was given the last message, or has it kept (round-robin); empty when this reign gave none yet.
+        The subscription that was given the last message, or has it kept (round-robin); empty before the first of a reign.
     """
 
     def __init__(self) -> None:
@@ -125,15 +125,15 @@ class Contender:
     max_backlog: int
     #: How many more it takes.
     room: int
-    #: What it may be given.
+    #: The messages that it may be given.
     rows: BitMap64
-    #: What it was given before and has not come for; as if it had it, while it may still be given it.
+    #: Messages assigned to it that it has not fetched yet; they count as its own while it may still be given them.
     kept: BitMap64 = field(default_factory=BitMap64)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who is given what."""
+    """The messages that each subscription is given."""
 
     #: By name, with what was kept.
     parts: dict[str, BitMap64]
@@ -161,7 +161,7 @@ def assign(model: str, candidates: Sequence[Contender], *, last: int, messages: 
     messages -= sum(len(part) for part in parts.values())
     groups = _groups(candidates)
     if len(groups) > 1:
-        # Whoever matches more than all can take has no room left when the search gets there.
+        # A candidate that matches more than all can take has no room left when the search gets there.
         most = min(messages, sum(each.room for each in candidates))
         groups = [(order.first(rows, most), who) for rows, who in groups]
     line = _Line(model, candidates, last)

@@ -1,6 +1,6 @@
 """Granting: which messages a subscription is leased next, and how many (R22 to R35, R47 to R49).
 
-What a subscription tries apart from its batches: one that failed alone, or a piece of a batch that failed (DESIGN 8, 15.12).
+Messages that are tried apart from ordinary batches: one that failed alone, or a piece of a failed batch (DESIGN 8, 15.12).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64,
     lone = ledger.lone_failures.at_least(1, rows)
     if not (lone or piece or subscription.suspects or subscription.is_stopped):
         return BitMap64()
-    # What it suspects waits as long as there is anything else.
+    # Suspects wait as long as there is anything else.
     rows = (rows - BitMap64(subscription.suspects)) or rows
     lone = lone & rows
     others = rows - lone
@@ -68,7 +68,7 @@ def _waits_longest(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
     return due[:1]
 
 
-#: What is the same for all subscriptions that may be given the same.
+#: Key of all subscriptions that may be given the same.
 _Alike = tuple[str | None, str | None, str]
 
 
@@ -175,7 +175,7 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     # The asker comes first: of messages that may stand for each other it takes the oldest.
     rooms = {asker.name: room}
     for each, asked in polling:
-        # Who tries something apart takes nothing else meanwhile.
+        # A subscription that tries something apart takes nothing else meanwhile.
         most = min(asked, room_within(ledger, each, backlogs))
         if each is not asker and most > 0 and not (each.is_stopped or each.failed):
             rooms[each.name] = most

@@ -1,4 +1,4 @@
-"""Who decides about each command, what a repeat of it is answered, and what follows from each record: the engine's tables.
+"""The engine's tables: the handler of each command, the answer to a repeat of it, and the consequences of each record.
 
 What a new set of definitions may change while messages and leases stand, and where its new queues start.
 """

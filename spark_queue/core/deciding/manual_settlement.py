@@ -1,7 +1,6 @@
-"""What people do to messages by hand: settle them by list or by filter, and purge them (R36 to R40, DESIGN 15.1).
+"""Settling messages by list or by filter, and purging them (R36 to R40, DESIGN 15.1).
 
-Where dead letters go: back to their queue, or away for good when their time is over (DESIGN 15.11).
-Pausing a queue by hand (R41): nothing is granted, and what is leased goes on to its end.
+Also dead letters, which go back to their queue or end for good (DESIGN 15.11), and pausing a queue (R41).
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def purge_old(work: UnitOfWork) -> None:
     if ledger.dead_letters.oldest_ms > work.now_ms - retention_ms or work.are_letters_unknown:
         return
     old, letters = ledger.dead_letters.before(work.now_ms - retention_ms), work.dead_letters
-    # What another instance owns, it removes.
+    # Each instance removes its own.
     old -= unlettered_elsewhere(ledger, letters)
     if letters is not None:
         old -= letters.rows[State.LEASED] | letters.rows[State.REMOTE]
@@ -142,7 +141,7 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     accepted. Somebody who holds no lease acts at once.
     """
     given = [read_outcome(work, each) for each in command.outcomes]
-    # What is hidden from who asks is for them as if it were not there.
+    # For the caller a hidden message does not exist.
     known = _seen_of(work, given) if work.hiding() else work.ledger.entered
     check_outcomes(work, given, known, "never entered the queue")
     refuse_barriers(work, given)
@@ -242,7 +241,7 @@ def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Par
     staged, lease = BitMap64(), part.lease
     if lease is not None and not lease.proven:
         check_outcomes(work, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
-        # What somebody else has taken from the lease is settled as after its end.
+        # Rows that somebody else has taken from the lease are settled as after its end.
         staged = part.rows & lease.recoverable
     now = replace(part, rows=part.rows - staged)
     _check_permitted(work, now, lost)

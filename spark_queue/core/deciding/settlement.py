@@ -1,6 +1,6 @@
 """How messages leave a lease: settled with an outcome, returned, or removed at a limit (R39, R41, R52 to R55, P5).
 
-What is said of messages: read from its form, checked, and kept with a lease until its proof (R39, DESIGN 15.1).
+Outcomes are read, checked, and kept with a lease until its proof (R39, DESIGN 15.1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_queue.errors import CallerError, nearest
 #: Longest error text that is kept with a message, in characters.
 ERROR_TEXT_LIMIT = 4_000
 
-#: What is said of some messages, as a lease keeps it, and which.
+#: An outcome as a lease keeps it, and its messages.
 Said = tuple[Staged, BitMap64]
 
 _NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
@@ -175,7 +175,7 @@ def give_back_followers(work: UnitOfWork, cancelled: BitMap64, among: BitMap64, 
     ending = BitMap64.union(*_ended_by_cancel(work, cancelled & among))
     followers = work.ledger.selection.order_keys.followers(in_queue(work, cancelled) - ending, in_queue(work, among))
     back = remove_aged(work, followers, lease=lease)
-    # What came back before, and waits, waits on.
+    # Rows that came back before go on waiting.
     delayed = [(due_at_ms, rows & back) for due_at_ms, rows in work.ledger.delayed.items()]
     for due_at_ms, part in [(None, back - work.ledger.rows[State.DELAYED]), *delayed]:
         if part:

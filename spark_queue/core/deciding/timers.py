@@ -1,6 +1,6 @@
-"""What happens because time passes: leases and messages expire, forgotten subscriptions end (R15, R50 to R52).
+"""The passing of time: leases and messages expire, forgotten subscriptions end (R15, R50 to R52).
 
-What has to be looked at: queues that changed, and those on which something is due, so that no step costs more for the others.
+Only queues that changed, or on which something is due, are visited, so that a step costs nothing for the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOKED_OVER = 100
 
 
 class Follower(Enum):
-    """Who looks at what changed since it did so last."""
+    """A reader of changes: it is given each change once."""
 
     DUE_TIMES = auto()
     AGES = auto()
@@ -156,7 +156,7 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     retention_ms, letters_since_ms = ledger.definition.dead_letter_retention_ms, ledger.dead_letters.oldest_ms
     if retention_ms is not None and letters_since_ms is not None and letters_since_ms + retention_ms > ticked_at_ms:
         times.append(letters_since_ms + retention_ms)
-    # What is leased waits for the end of its lease; a tick too many costs less than finding out.
+    # A leased message waits for the end of its lease; a tick too many costs less than finding out.
     expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=[ledger.rows[State.REMOVED]])
     times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)
     expiration_ms = ledger.definition.expiration_ms

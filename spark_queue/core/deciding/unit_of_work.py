@@ -1,6 +1,6 @@
 """A unit of work: what one command does on one queue, at one moment, making records that take effect as they are made.
 
-What a reign has seen of a planner beyond the log: lost with the reign, and never needed to be safe (P1, P3, P6).
+A `Session` is knowledge of a planner beyond the log: lost with the reign, and never needed to be safe (P1, P3, P6).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def heard_of(sessions: dict[str, Sessions]) -> dict[str, dict[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitOfWork:
-    """What the decisions about one queue need: its state, the time, and a way to record."""
+    """One queue, the time, and a way to record: all that a decision needs."""
 
     state: JournalState
     ledger: QueueLedger
@@ -102,7 +102,7 @@ class UnitOfWork:
     #: Id of the request that is being served; empty for a timer's work.
     request: str
     emit_record: Emit
-    #: Who asks; None for a timer's work, and where there are no principals.
+    #: The caller; None for a timer's work, and where there are no principals.
     caller: Caller | None = None
 
     def emit(self, kind: Kind, rows: BitMap64 | None = None, *, of: Lease | None = None, **fields: Any) -> None:

@@ -1,1 +1,1 @@
-"""What a journal is configured to hold: the keys of definition files, and the checked definitions made of them."""
+"""The configuration of a journal: the keys of definition files, and the checked definitions made of them."""

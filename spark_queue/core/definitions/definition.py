@@ -1,10 +1,10 @@
-"""What a journal is configured to hold: message types, queues, peers, principals, and the journal's own settings.
+"""The configuration of a journal: message types, queues, peers, principals, and the journal's own settings.
 
 The stored form (in `definitions_applied`) is the user's own: nested tables of keys, whose durations are strings with units.
 `parsing.parse` reads it and checks every key and every relation between definitions before anything is touched. A field that
 a key fills says how, and what it means, for `sparkq options`, the reference and the advice in errors. Keys are stored for ever.
 
-What must hold between the definitions of instances that share queues, by rule (R106, R113, R116; DESIGN 17.7).
+Also the rules that definitions of instances with shared queues must keep between them (R106, R113, R116; DESIGN 17.7).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Rule(StrEnum):
     PATHS = "R113.5"
 
 
-#: What each rule asks for, in a sentence.
+#: Each rule in a sentence.
 TEXTS = {
     Rule.BOTH_WAYS: "A queue that is pulled from a peer is pulled by that peer, too.",
     Rule.SAME_QUEUES: "A queue here is a queue there; a group_local one of the same domain (R116).",
@@ -140,7 +140,7 @@ class PeerDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationDefinition:
-    """What holds for all peers."""
+    """Settings for all peers."""
 
     keep_ms: int = duration("7d", "How long message files wait at most for peers that have not pulled them.")
     transfer_after_ms: int = duration("10s", "Longest time that a message waits for its owner before it is asked for.")
@@ -265,7 +265,7 @@ class QueueDefinition:
         return self.underlying_topic is not None and topic_matches(self.underlying_topic, topic)
 
 
-#: What the tables of a definition file hold, by their heads; of journal and replication there is one, of others one for each name.
+#: Tables of a definition file by their heads; of journal and replication there is one, of others one for each name.
 TABLES: Mapping[str, type] = {
     "journal": JournalDefinition, "message_types": MessageTypeDefinition, "queues": QueueDefinition, "peers": PeerDefinition,
     "replication": ReplicationDefinition, "principals": PrincipalDefinition,

@@ -20,7 +20,7 @@ FAST = "fast"
 ROUND_ROBIN = "round-robin"
 PROPORTIONAL = "proportional"
 
-#: What a principal may do (R12): consume a queue; publish to its name; change what is in it; and everything about the journal.
+#: The rights of a principal (R12): consume a queue; publish to its name; change what is in it; and everything about the journal.
 READ, WRITE, CHANGE, ADMINISTER = RIGHTS = ("read", "write", "change", "administer")
 
 #: Tokens that a principal has at once: one takes the other's place.
@@ -29,7 +29,7 @@ _TOKENS_MAX = 2
 #: Longest duration: a century, so that no time stored with it can overflow.
 DURATION_LIMIT_MS = 36_500 * 86_400_000
 
-#: What every store and wire format holds as a number.
+#: The largest number that every store and wire format holds.
 _LIMIT_MAX = 2**63 - 1
 
 #: Smallest target depth of a queue: several seconds of traffic should fit in.
@@ -199,10 +199,10 @@ class Key:
     #: Attribute of the definition that holds the parsed value; durations carry their unit.
     field: str
     parse: Callable[[Any], Any]
-    #: What stands in the file when the key is absent; None where absence means none.
+    #: The value of an absent key; None where absence means none.
     default: Any
     about: str
-    #: What must be given; None for a key that may be absent.
+    #: A description of the value that must be given; None for a key that may be absent.
     required: str | None
     #: The parsed default: thousands of queues leave most keys out.
     value: Any

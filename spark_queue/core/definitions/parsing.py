@@ -37,7 +37,7 @@ from spark_queue.core.definitions.keys import (
 from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
 from spark_queue.errors import AccessError, ConfigError, JournalError, nearest
 
-#: What the pattern of an entry is that says nothing of queues.
+#: The pattern of an entry that says nothing of queues.
 _EVERY_QUEUE = "^.*"
 
 

@@ -1,4 +1,4 @@
-"""What has entered of one message type, and where its rows stand."""
+"""The entered messages of one message type, and the places of their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEPT_MS = 24 * 3600 * 1000
 
 
 class MessageTypeState:
-    """What has entered of one message type; records change it through `fold`, and nothing else does."""
+    """The entered messages of one message type; only records change it, through `fold`."""
 
     def __init__(self, *, created_at_ms: int = 0) -> None:
         #: When its journal was made: nothing was published before.

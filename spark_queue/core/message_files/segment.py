@@ -1,6 +1,6 @@
 """A segment: one message file's rows and their bookmarks, with the statistics that entering needs (DESIGN 15.17).
 
-Where the rows of message files went: what compaction and retention record, and what a log knows of its own future.
+Also the moves of rows, which compaction and retention record, and a log's knowledge of its own future.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _joined(parts: list[Segment]) -> Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraitRequest:
-    """What one queue asks of the messages that enter."""
+    """The traits that one queue needs of entering messages."""
 
     queue: QueueDefinition
     #: The distinct filters of its subscriptions.
@@ -175,7 +175,7 @@ def _no_numbers(kind: type) -> Callable[[], NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryTraits:
-    """What a queue must know of a segment's messages; computed outside the core, again after every recovery."""
+    """The traits of a segment's messages for one queue; computed outside the core, again after every recovery."""
 
     #: Bookmarks that enter the queue: of its topics, and matching its filter (R65).
     rows: BitMap64
@@ -234,7 +234,7 @@ class EntryTraits:
         return replace(kept, failed=self.failed - below(self.failed, start))
 
 
-#: What is known of dead letters beside their messages: of which, the reason, and the error.
+#: Dead letters with the reason and the error of each.
 Letters: TypeAlias = "Sequence[tuple[BitMap64, str, str | None]]"
 
 
@@ -364,7 +364,7 @@ TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Ki
 
 
 class Foresight:
-    """What a log that is about to be folded says further on: where rows stand today, and which messages are in which queue.
+    """The later part of a log that is about to be folded: today's places of rows, and the queues of messages.
 
     Traits are read where the rows stand at its end. What they say of a queue holds only where no record says otherwise.
 

@@ -33,18 +33,18 @@ PROBE_BACKOFF = Backoff(first_ms=30_000, max_ms=30_000, factor=1)
 class Suspect:
     """A message that failed alone: its failure is held against it once another message succeeds, and never in an alarm."""
 
-    #: What was counted before it failed.
+    #: The count before it failed.
     deliveries: int
     cancels: int
     #: How often it had failed alone before. One that had says nothing against the sink.
     lone_failures: int
-    #: What fn raised last.
+    #: The last exception of fn.
     error: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Alarm:
-    """What somebody should look at."""
+    """Something that somebody should look at."""
 
     error: str
     since_ms: int

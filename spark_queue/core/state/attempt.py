@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """What a lease's batch is to be in a sink."""
+    """A try to make a lease's batch one commit of a sink."""
 
     number: int
     table: str

@@ -48,16 +48,16 @@ class JournalState:
         #: Queues that are set aside, and why: their messages cannot be told, since a message file is not whole, or something
         #: raised. Everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
-        #: What was asked of a file that is not whole, by queue.
+        #: Requests to a file that is not whole, by queue.
         self.unanswered: dict[str, TraitRequest] = {}
-        #: What raised while the log was folded and has no record yet, by queue.
+        #: Faults of the fold that have no record yet, by queue.
         self.faults: dict[str, str] = {}
         #: Whether a fault of a queue is raised: a reign drops what it has not committed. Whoever reads a log goes on without
         #: the queue.
         self.raises_faults = True
-        #: What new filters match, by queue and filter, from before the record that says so until its fold.
+        #: Matches of new filters, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
-        #: What the log that is being folded says further on.
+        #: Knowledge of the later part of the log that is being folded.
         self.foresight = Foresight()
         #: Where the numbers of leases and attempts of dropped queues go on.
         self.lease_numbers: dict[str, int] = {}

@@ -85,7 +85,7 @@ class QueueLedger:
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()
-        #: Whose its messages are; None for a queue that is this instance's alone.
+        #: Owners of its messages; None for a queue that is this instance's alone.
         self.ownership: Ownership | None = None
 
     @property
@@ -95,7 +95,7 @@ class QueueLedger:
 
     @property
     def standing(self) -> BitMap64:
-        """What is in the queue, may come back to it, or holds its key in an at-most-once lease."""
+        """All messages that are in the queue, may come back to it, or hold their key in an at-most-once lease."""
         return BitMap64.union(self.entered - self.rows[State.REMOVED], *map(self.outstanding, self.leases.values()))
 
     def open_lease(self, subscription: Subscription) -> Lease | None:
@@ -234,7 +234,7 @@ class QueueLedger:
         elif target not in LEFT:
             order_keys.come_back(part) if state in LEFT else order_keys.release(part)
         elif state not in LEFT and not (self.definition.at_most_once and state is State.LEASED):
-            # What an at-most-once queue removes as it grants holds its key until the proof, or the end of its lease.
+            # An at-most-once queue removes as it grants; the message holds its key until the proof, or the end of its lease.
             order_keys.leave(part)
         if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):
             self.selection.keep(self.standing)

@@ -44,7 +44,7 @@ OWNED_HERE = tuple(state for state in IN_QUEUE if state is not State.REMOTE)
 
 
 class Event(StrEnum):
-    """What can happen to a message of a queue."""
+    """Everything that can happen to a message of a queue."""
 
     GRANTED = "granted"
     RESUMED = "resumed"
@@ -100,7 +100,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.DELAYED, Event.REDRIVEN): State.REMOVED,
     (State.INACTIVE, Event.REDRIVEN): State.REMOVED,
     (State.REMOVED, Event.REENTERED): State.AVAILABLE,
-    # What other instances did with it, wherever it was here; a lease that is open loses it.
+    # Deeds of other instances, wherever the message was here; an open lease loses it.
     (State.REMOTE, Event.REMOVED): State.REMOVED,
     (State.REMOTE, Event.DEAD_LETTERED): State.DEAD,
     (State.INACTIVE, Event.DEAD_LETTERED): State.DEAD,

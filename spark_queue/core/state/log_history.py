@@ -1,4 +1,4 @@
-"""What the control log tells and no state keeps: why messages left and came back, how long leases lasted and messages waited.
+"""History that no state keeps: why messages left and came back, how long leases lasted and messages waited.
 
 Its cost is one look at each record, and follows ranges, not messages. Whoever folds the same log says the same. Nobody decides by
 it, so it is no part of the state; a snapshot stores it beside the state.
@@ -74,7 +74,7 @@ class _OpenLease:
 
 @dataclass(slots=True)
 class QueueHistory:
-    """What happened to one queue so far."""
+    """The history of one queue."""
 
     removed: Counter[str] = field(default_factory=Counter)
     returned: Counter[str] = field(default_factory=Counter)

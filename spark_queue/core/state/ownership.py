@@ -1,11 +1,11 @@
-"""Whose the messages of a replicated queue are: the value that each has on every instance (DESIGN 17.4).
+"""Ownership of the messages of a replicated queue: the value that each has on every instance (DESIGN 17.4).
 
 The value is (life, stage, term, owner), and the greater one of two is true. Here are life, term and owner; the stage follows from
 where the message is: in its queue, dead, or gone. What is gone has neither term nor owner.
 
-Whoever writes the log of a peer may say another life and term of each message: what is known of one must not cost more for that.
+A hostile log may give each message another life and term: knowledge of one must not cost more for that.
 
-What somebody said of a journal and its peers, where no definition says it (DESIGN 17.3).
+Also operators' statements about a journal and its peers (DESIGN 17.3).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Restoration:
 
 @dataclass(slots=True)
 class PeerChanges:
-    """What was said of peers, by the name of their instance, and of the journal itself.
+    """Operators' statements about peers, by the name of their instance, and about the journal itself.
 
     Attributes
     ----------
     skips : set of str
-        Whose records are taken over although messages of them are lost: until a watermark says up to which.
+        Peers whose records are taken over although some of their messages are lost, until a watermark says up to which.
     forgotten : set of str
-        Who is gone for good: until something of it is pulled.
+        Peers that are gone for good, until something of them is pulled.
     restorations : list of Restoration
         As often as the journal was restored, in this order.
     """
@@ -87,7 +87,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageValue:
-    """What an instance says of a message; values compare in this order, owners by name."""
+    """An instance's view of a message; values compare in this order, owners by name."""
 
     life: int = 0
     stage: Stage = Stage.PRESENT
@@ -111,7 +111,7 @@ class Watermark:
     digest: str
     #: UUID of its origin then, where the journal had been restored from a backup.
     origin: str = ""
-    #: What the peer let go before it was pulled is no gap up to this record of it: nothing was pulled then, or somebody said so.
+    #: Up to this record of the peer, messages that it let go unpulled are no gap: nothing was pulled then, or somebody said so.
     gaps_after: int = -1
     #: Queues that were set aside while something was taken over: it is read again for them.
     missed: frozenset[str] = frozenset()
@@ -160,7 +160,7 @@ class Ownership:
     claims_unreachable: bool = False
     _lives: BitSlicedInts = field(default_factory=BitSlicedInts)
     _terms: BitSlicedInts = field(default_factory=BitSlicedInts)
-    #: What each other instance owns.
+    #: Messages by the other instance that owns them.
     _owners: dict[str, BitMap64] = field(default_factory=dict)
 
     def own(self, rows: BitMap64, *, term: int, owner: str) -> None:

@@ -1,7 +1,6 @@
-"""How a queue is doing: the figures of R119, as far as one instance has them; whoever shows them asks here.
+"""Figures of a queue (R119), as far as one instance has them; everything that shows them asks here.
 
-How old the messages of a queue are: what status shows, and what `expiration` is compared with.
-What a control log tells at its start: a state of some time ago, and every record since.
+Also the age of messages, which `expiration` is compared with; and `LogTail`, a state of some time ago with every record since.
 """
 
 from __future__ import annotations

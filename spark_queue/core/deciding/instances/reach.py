@@ -11,14 +11,14 @@ from spark_queue.errors import JournalError
 
 
 class Reach:
-    """What a reign has heard of other instances. A hint, never authority: it only says what may be claimed."""
+    """Signs of life of other instances. A hint, never authority: it only says what may be claimed."""
 
     def __init__(self) -> None:
         #: Whether every peer that can be read is pulled to its end.
         self.is_level = False
         #: Whether what others said while nobody reigned here was heard, or waited for long enough: before, nothing is given away.
         self.has_heard = True
-        #: What tells that this journal was restored from a backup, until somebody says so.
+        #: The error that this journal was restored from a backup, until somebody says so.
         self.restored: JournalError | None = None
         #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
         #: that is not in it nothing is known yet.
@@ -59,9 +59,9 @@ _WEIGHT = 1 / 8
 
 
 class Patience:
-    """What a reign has seen of the ends of one queue's messages, by owner.
+    """How long one queue's messages usually take to end, by owner.
 
-    A hint, so it is lost with the reign and no part of the log: what is asked for is recorded, and nothing follows from when.
+    A hint: it is lost with the reign and not in the log, since no record depends on when something was asked for.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Taking over what peers say of messages: the greater value is true, wherever it comes from (DESIGN 17.3, 17.4).
 
-What people say of the instances of a journal, whatever queue (DESIGN 17.3).
+Also the commands of operators about instances rather than queues (DESIGN 17.3).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What one record of a peer says of messages of a queue."""
+    """The news in one record of a peer about messages of a queue."""
 
     queue: str
     #: That of the queue when the peer said it: bookmarks are of messages of this type.
     message_type: str
     #: The messages, by the UUID of their origin, as bookmarks there.
     rows: Mapping[str, BitMap64]
-    #: What they are from now on; None for a transfer request.
+    #: Their value from now on; None for a transfer request.
     value: MessageValue | None
     #: Why they ended, or what moved them.
     reason: str | None = None
@@ -81,7 +81,7 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
         ledger = None if _is_aside(state, news.queue) else state.queues.get(news.queue)
-        # What was said of an earlier queue of this name may be about messages of another type.
+        # News of an earlier queue of this name may be about messages of another type.
         if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
             continue
         here = _here(state, news.message_type, news.rows)
@@ -174,14 +174,14 @@ def _concerned(state: JournalState, news: News) -> BitMap64:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeersWork:
-    """What the handler of one such command needs."""
+    """Everything that the handler of such a command needs."""
 
     state: JournalState
     reach: Reach
     now_ms: int
     request: str
     emit_record: Emit
-    #: Who asks; None where there are no principals.
+    #: The caller; None where there are no principals.
     caller: Caller | None
     #: Makes the unit of work of a queue.
     work_on: Callable[[str], UnitOfWork]

@@ -29,7 +29,7 @@ ABSENT_ROWS = 2**20
 class Asked:
     """A request, as it was read in the log of a peer."""
 
-    #: Who wants the messages, and whose they are by what was known there.
+    #: The instance that wants the messages, and their owner as far as it knew.
     requester: str
     owner: str
     #: The instances that have passed it on.
@@ -93,9 +93,9 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     if ledger.paused or ledger.definition.order_key is not None or left <= 0:
         return
     if work.reach.restored is not None or not work.reach.has_heard:
-        # What it owned may have been claimed, or given away, by what it has yet to hear. Who wants it asks again.
+        # Its messages may have been claimed or given away by records that it has yet to read. The requester asks again.
         return
-    # What came back for later stays delayed until somebody takes it, also once it is due.
+    # A delayed message stays delayed until somebody takes it, also once it is due.
     free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
     free = (rows & free) - ownership.remote
     free -= ownership.of_last_term(free)

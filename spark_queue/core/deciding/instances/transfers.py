@@ -182,7 +182,7 @@ def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None
             work.emit(Kind.TRANSFERRED, part, reason=reason, detail={"term": term, "owner": owner, **counts})
 
 
-#: What a replicated queue's owner records of messages: one record has one life, and one term where they are dead (DESIGN 17.4).
+#: Records of a replicated queue's owner: each has one life, and one term where messages are dead (DESIGN 17.4).
 _OF_ONE_LIFE = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.REDRIVEN, Kind.TRANSFERRED})
 
 

@@ -1,8 +1,6 @@
-"""What records of the journal, of its definitions and of its peers change in the state.
+"""Folds of records about the journal, its definitions (DESIGN 9, 15.7) and its peers (DESIGN 17).
 
-What a record about definitions changes: which queues there are, and what of the past is in those that begin (DESIGN 9, 15.7).
-What a journal knows of its peers, and thus whose the messages are that enter (DESIGN 17).
-What records of replication change in a queue's ledger: values, and thus where its messages are (DESIGN 17.4 to 17.6).
+Records of replication change the values of messages, and thereby where they are (DESIGN 17.4 to 17.6).
 """
 
 from __future__ import annotations

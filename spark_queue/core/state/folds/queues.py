@@ -1,12 +1,4 @@
-"""What the records of one queue change in the state.
-
-What records about barriers change in a queue's ledger.
-What records about returned, removed and dead messages change in a queue's ledger.
-What records about leases and their attempts change in a queue's ledger.
-What records about pauses change in a queue's ledger.
-What records about subscriptions change in a queue's ledger.
-What records about expressions change in a queue's ledger.
-"""
+"""Folds of records about one queue: leases, attempts, messages, dead letters, barriers, pauses, subscriptions, expressions."""
 
 from __future__ import annotations
 
@@ -76,7 +68,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         lease.undelivered = lease.undelivered or undelivered
         subscription = ledger.subscriptions[lease.subscription]
         if record.reason == Return.ISOLATED and not alone:
-            # What the lease goes on with is a piece of the batch, too; a dead letter is recoverable by a late proof alone.
+            # The rest of the lease is a piece of the batch, too; a dead letter is recoverable by a late proof alone.
             subscription.failed = rows | (lease.recoverable - ledger.rows[State.DEAD])
         if "limit" in record.detail:
             # Older software made it 1 for a lone message.
@@ -124,7 +116,7 @@ def removed(ledger: QueueLedger, record: Record) -> None:
         ledger.ownership.disown(rows)
     counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
     if "settled_in" not in record.detail:
-        # What is settled elsewhere left this queue as a dead letter.
+        # A message settled elsewhere left this queue as a dead letter.
         ledger.removed_counts.subtract(counts)
         ledger.removed_counts[str(record.reason)] += len(rows)
 
@@ -137,7 +129,7 @@ def deferred(ledger: QueueLedger, record: Record) -> None:
 def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     """Let the dead letters of the source queue in, by reference."""
     rows = to_bitmap(record.ranges)
-    # What it still has, after its source was reset, stays as it is.
+    # Letters that it still has after its source was reset stay as they are.
     again, new = rows & ledger.rows[State.REMOVED], rows - ledger.entered
     ledger.move(again, Event.REENTERED)
     ledger.enter(EntryTraits(rows=new, expires={}))
@@ -211,7 +203,7 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
     ledger.move(held, Event.RESUMED)
     subscription = seen(ledger, record)
     if incarnation_of(record) != lease.incarnation:
-        # What the older incarnation said is dropped (P4).
+        # Words of the older incarnation are dropped (P4).
         lease.staged.clear()
     lease.rows, lease.leased, lease.recoverable = rows, held.copy(), held.copy()
     lease.searches = held.intersect(subscription.failed)
