@@ -83,11 +83,6 @@ FAULTS = (
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
-        "news of dead letters are taken over without the queue that they are of",
-        "return any(each in state.troubles for each in pair)", "return queue in state.troubles",
-        ("tests/unit/replication/test_sites.py",),
-    ),
-    Mutant(
         "a snapshot that lacks a queue is used although the queue is back",
         "if any(record.kind == Kind.REVIVED and", "if any(record.kind == Kind.JOURNAL_CREATED and",
         ("tests/unit/journal/test_snapshot.py",),

@@ -12,7 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.control_files import ControlFile
+from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile
 from spark_queue.journal.layout import CONTROL, log_key
 from tests.simulation.bucket import SimulatedStore, TableState
 
@@ -109,12 +109,12 @@ def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Ca
         What was decoded, by path; every file of a world has a name of its own.
     """
 
-    def read_once(store: SimulatedStore, path: str, *, first: int = 0) -> pa.Table:
+    def read_once(store: SimulatedStore, path: str, *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
         if store.read(f"{CONTROL}/{path}") is None:
-            return read(store, path, first=first)
+            return read(store, path, first=first, schema=schema)
         if path not in known:
             known[path] = read(store, path)
-        return known[path].slice(max(0, first - int(path[:20])))
+        return known[path].slice(max(0, first - int(path[:20]))).select(schema.names)
 
     return read_once
 

@@ -97,30 +97,37 @@ def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tup
     assert here.consume(9) == [f"{HOUR_MS}"]
 
 
-def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: Path, clock: FakeClock) -> None:
-    """R122: meanwhile messages come, and are settled; other queues hear of them at once."""
+@pytest.mark.parametrize("aside", ["WORK", "FAILED"])
+def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: Path, clock: FakeClock, aside: str) -> None:
+    """R122: meanwhile messages come, and are settled or redriven; queues that have nothing to do with it hear of theirs at once."""
     sites = {name: SiteWithLoop(tmp_path / name, clock, with_other(name)) for name in NAMES[:2]}
     here, there = sites["frankfurt"], sites["virginia"]
-    there.publish(1, 2, 3)
+    there.publish(1, 2, 3, 7, 8)
     there.publish(4, 5, message_type="json")
+    there.settle("expire", 3, 4)
     here.pull("virginia", there.path)
-    here.engine.set_aside("WORK", "a bug", now_ms=clock.wall_ms())
+    here.engine.set_aside(aside, "a bug", now_ms=clock.wall_ms())
     there.publish(6)
     there.settle("acknowledge", 0)
     there.settle("expire", 1)
-    settled = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),))
-    there.ask(commands.Settle, queue="OTHER", outcomes=(settled,))
+    there.ask(commands.Redrive, queue="WORK", ranges=((3, 4),))
+    for queue, row in (("OTHER", 0), ("FAILED", 4)):
+        settled = commands.OutcomeRows(outcome="acknowledge", ranges=((row, row + 1),))
+        there.ask(commands.Settle, queue=queue, outcomes=(settled,))
     assert here.pull("virginia", there.path) is None
     assert here.told()["OTHER"] == {
         State.REMOTE: there.told()["OTHER"][State.AVAILABLE],
         State.REMOVED: [(there.state.journal_id, 0)],
     }
     here.begin()
-    here.ask(commands.Revive, queue="WORK")
+    here.ask(commands.Revive, queue=aside)
     assert here.pull("virginia", there.path) is None
-    ids = {state: [(there.state.journal_id, row) for row in rows] for state, rows in ((State.REMOTE, [2, 3]), (State.REMOVED, [0]))}
-    assert here.told()["WORK"] == {**ids, State.DEAD: [(there.state.journal_id, 1)]}
-    assert here.told()["FAILED"] == {State.REMOTE: [(there.state.journal_id, 1)]}
+    told = {
+        "WORK": {State.REMOTE: [2, 3, 5], State.REMOVED: [0, 4], State.DEAD: [1]},
+        "FAILED": {State.REMOTE: [1], State.REMOVED: [3, 4]},
+    }
+    for queue, rows_in in told.items():
+        assert here.told()[queue] == {state: [(there.state.journal_id, row) for row in rows] for state, rows in rows_in.items()}
 
 
 def test_files_wait_for_a_peer_until_it_has_pulled_them(pair: tuple[Site, Site], clock: FakeClock) -> None:

@@ -80,7 +80,7 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     for names in pulled.names:
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
-        ledger = None if _is_aside(state, news.queue) else state.queues.get(news.queue)
+        ledger = state.queues.get(news.queue)
         # News of an earlier queue of this name may be about messages of another type.
         if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
             continue
@@ -109,13 +109,6 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     if pulled.disagreements is not None:
         detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
     emit(Kind.PULLED, detail=detail)
-
-
-def _is_aside(state: JournalState, queue: str) -> bool:
-    """Return whether a queue is set aside, or its dead letters or their source are: what is said of one changes the other."""
-    known = state.definitions.queues.get(queue)
-    pair = (queue, state.definitions.source_of(queue), None if known is None else known.dead_letter_queue)
-    return any(each in state.troubles for each in pair)
 
 
 def hear_again(state: JournalState, emit: Emit) -> bool:
