@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from spark_queue.errors import JournalError
 
 
-class Reach:
+class Liveness:
     """What a reign has heard of other instances. A hint, never authority: it only says what may be claimed."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Reach:
 _WEIGHT = 1 / 8
 
 
-class Patience:
+class TransferDelay:
     """What a reign has seen of the ends of one queue's messages, by owner.
 
     A hint, so it is lost with the reign and no part of the log: what is asked for is recorded, and nothing follows from when.
