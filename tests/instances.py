@@ -62,7 +62,7 @@ class Instance:
             "queues": queues,
         }
         self.pull_queues(list(queues) if pulled is None else pulled)
-        self.world.engine.reach.is_level = True
+        self.world.engine.liveness.is_level = True
 
     def pull_queues(self, queues: Sequence[str]) -> None:
         """Pull the messages of all peers from now on, and what becomes of them in some queues."""
@@ -118,7 +118,7 @@ class Instance:
             last = records[-1].record
             pulled = Pulled(peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", names=names, news=news)
             from_here = fold.pulled.get(self.world.journal_id)
-            reach = self.world.engine.reach
+            reach = self.world.engine.liveness
             reach.pulled_here = {**reach.pulled_here, peer.name: -1 if from_here is None else from_here.record}
             self.world.engine.pull(pulled, now_ms=self.world.now_ms)
             self.world.commit()
@@ -200,7 +200,7 @@ class Instance:
     def crash(self) -> None:
         """Go on with the next coordinator, which reads the log."""
         self.world.recover()
-        self.world.engine.reach.is_level = True
+        self.world.engine.liveness.is_level = True
 
     def ids(self, rows: Iterable[int]) -> set[tuple[str, int]]:
         """Return what bookmarks of here are everywhere: the UUID of the origin, and the bookmark there."""

@@ -77,7 +77,7 @@ class DiskInstance:
         self._entrance = Sequencer(self.opened, self.engine, traits)
         self._entrance.recover()
         self._peers = Peers(self.opened, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
-        self.engine.reach.is_level = True
+        self.engine.liveness.is_level = True
         self.commit()
         self._pullers: dict[str, Puller] = {}
 
@@ -250,7 +250,7 @@ class Site(DiskInstance):
 
     def tick(self) -> None:
         """Do what is due; peers are heard as far as they were read."""
-        self.engine.reach.pulled_here = {name: puller.pulled_here() for name, puller in self._pullers.items()}
+        self.engine.liveness.pulled_here = {name: puller.pulled_here() for name, puller in self._pullers.items()}
         self.engine.tick(now_ms=self.now_ms)
         self.commit()
 

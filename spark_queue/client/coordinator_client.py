@@ -393,5 +393,4 @@ def _reachable(advertised: Advertisement) -> bool:
 def _attempt_s(request: wire.AnyRequest) -> float:
     if isinstance(request, commands.Next):
         return ATTEMPT_S + request.wait_ms / 1000
-    is_long = isinstance(request, commands.Apply | commands.SettleWhere | commands.Purge | commands.FindDeadLetters)
-    return APPLY_ATTEMPT_S if is_long else ATTEMPT_S
+    return APPLY_ATTEMPT_S if request.is_long else ATTEMPT_S

@@ -1,6 +1,6 @@
 """Running commands on the engine: what needs files or expressions is done around the decision, which needs neither.
 
-Which right each call needs, and the one place where calls are refused that lack it (R12).
+The one place where calls are refused that lack their right (R12).
 """
 
 from __future__ import annotations
@@ -32,70 +32,8 @@ from spark_queue.journal.message_file import cut_pieces
 from spark_queue.journal.traits import check_command, check_definitions
 from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
 from spark_queue.ports import JournalPort
-from spark_queue.protocol import wire
 from spark_queue.protocol.wire import AnyReply, PeerTold
 from spark_queue.views.journal_view import needed_files
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """The needs of a call."""
-
-    #: None for what everybody may whose token is known.
-    right: str | None
-    #: The field that names the queue; None for what concerns the whole journal.
-    field: str | None = None
-    #: Whether it begins a subscription, and so needs none that is the caller's own.
-    begins: bool = False
-    #: Whether the user who runs the coordinator may do it, too.
-    is_hosts: bool = False
-
-
-_READS = Needed(READ, "queue")
-_BEGINS = Needed(READ, "queue", begins=True)
-_CHANGES = Needed(CHANGE, "queue")
-_ADMINISTERS = Needed(ADMINISTER)
-
-#: What each command needs. Whoever adds a command adds its row; a test looks.
-NEEDED: Mapping[type[commands.Command], Needed] = {
-    commands.DrawIncarnation: _BEGINS,
-    commands.Attach: _BEGINS,
-    commands.Next: _READS,
-    commands.Rows: _READS,
-    commands.Renew: _READS,
-    commands.Leave: _READS,
-    commands.StartRun: _READS,
-    commands.EndRun: _READS,
-    commands.Prove: _READS,
-    commands.Prepare: _READS,
-    # To decide about attempts of one's own belongs to reading, and so does to settle what came under a lease of one's own.
-    commands.Landed: _CHANGES,
-    commands.Fenced: _CHANGES,
-    commands.SinkUnreadable: _CHANGES,
-    commands.FindAttempts: _CHANGES,
-    commands.Settle: _CHANGES,
-    commands.SettleWhere: _CHANGES,
-    commands.Purge: _CHANGES,
-    commands.FindDeadLetters: _CHANGES,
-    commands.Redrive: _CHANGES,
-    commands.Unsubscribe: _CHANGES,
-    commands.Pause: _CHANGES,
-    commands.Unpause: _CHANGES,
-    commands.ProxiedTransfer: _ADMINISTERS,
-    commands.Revive: _ADMINISTERS,
-    commands.Apply: _ADMINISTERS,
-    commands.SkipLost: _ADMINISTERS,
-    commands.ResetPeer: _ADMINISTERS,
-    commands.ForgetPeer: _ADMINISTERS,
-    commands.DrainTo: _ADMINISTERS,
-    commands.Restored: _ADMINISTERS,
-    # It may write to a queue of the message type whose log is to be looked at.
-    wire.Nudge: Needed(WRITE, "message_type"),
-    # Whoever runs the process could end it by a signal as well.
-    wire.Stop: Needed(ADMINISTER, is_hosts=True),
-    wire.AskPeers: _ADMINISTERS,
-    wire.Ping: Needed(None, is_hosts=True),
-}
 
 #: Above every bookmark, and within what a bitmap can be asked for.
 BOOKMARK_LIMIT = 2**63
@@ -115,9 +53,8 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     definitions = state.definitions
     if who is None or not definitions.principals:
         return None
-    needed = NEEDED[type(request)]
     if who.principal is None:
-        return None if needed.is_hosts else _denied(HOST, needed, request)
+        return None if request.is_hosts else _denied(HOST, request)
     principal = definitions.principals.get(who.principal)
     if principal is None or who.token_hash not in principal.token_hash:
         # It was taken out while the call was on its way, or waited.
@@ -125,17 +62,18 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     expiry = principal.expiry(now_ms)
     if expiry is not None:
         return expiry
-    may = _has(definitions, principal, needed, request)
+    may = _has(definitions, principal, request.right, request)
     if not may and _is_of_own(state, principal, request):
-        may = _has(definitions, principal, _READS, request)
+        # To settle what came under a lease of one's own, or to decide about one's own attempts, belongs to reading.
+        may = _has(definitions, principal, READ, request)
     if not may:
-        return _denied(principal.name, needed, request)
-    if needed.field == "queue" and request.queue not in definitions.queues:
+        return _denied(principal.name, request)
+    if request.subject == "queue" and request.queue not in definitions.queues:
         # A pattern gives rights on names that are not there: what stands near them may be none of its business.
         own = [name for name in definitions.queues if any(principal.may(right, name) for right in RIGHTS)]
         return ConfigError("UNKNOWN_QUEUE", queue=request.queue, nearest=nearest(request.queue, own))
-    if needed.right == READ and isinstance(request, commands.SubscriptionCommand):
-        return _of_other(state, principal, request, begins=needed.begins)
+    if request.right == READ and isinstance(request, commands.SubscriptionCommand):
+        return _of_other(state, principal, request)
     return None
 
 
@@ -146,7 +84,7 @@ def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -
     """
     if who is not None and who.principal is not None and definitions.principals:
         principal = definitions.principals.get(who.principal)
-        if not (principal and _has(definitions, principal, NEEDED[type(request)], request)):
+        if not (principal and _has(definitions, principal, request.right, request)):
             return
     traits.translate_ahead(definitions, request)
 
@@ -155,22 +93,22 @@ def caller_of(definitions: Definitions, who: Login | None, request: Any) -> Call
     """Return who asks, as the core needs it: for what is hidden from it, and for the log."""
     if who is None or who.principal is None or not definitions.principals:
         return None
-    signs = NEEDED[type(request)].right in (CHANGE, ADMINISTER)
+    signs = request.right in (CHANGE, ADMINISTER)
     return Caller(principal=who.principal, host=who.address, signs=signs)
 
 
-def _has(definitions: Definitions, principal: PrincipalDefinition, needed: Needed, request: Any) -> bool:
-    if needed.right is None:
+def _has(definitions: Definitions, principal: PrincipalDefinition, right: str | None, request: Any) -> bool:
+    if right is None:
         return True
-    if needed.right == ADMINISTER:
+    if right == ADMINISTER:
         return principal.administers
-    if needed.right == WRITE:
+    if right == WRITE:
         return _writes_to(definitions, principal, request.message_type)
     queue = definitions.queues.get(request.queue)
-    if queue is not None and needed.right == READ and queue.underlying_topic is None and principal.filters(queue.name):
+    if queue is not None and right == READ and queue.underlying_topic is None and principal.filters(queue.name):
         # No filter is evaluated in a dead-letter queue, so nothing of it could be hidden.
         return False
-    return principal.may(needed.right, request.queue)
+    return principal.may(right, request.queue)
 
 
 def _writes_to(definitions: Definitions, principal: PrincipalDefinition, message_type: str) -> bool:
@@ -207,24 +145,24 @@ def _holds(lease: Lease, first: int, until: int) -> bool:
     return 0 <= first < until <= BOOKMARK_LIMIT and lease.rows.range_cardinality(first, until) == until - first
 
 
-def _of_other(
-    state: JournalState, principal: PrincipalDefinition, request: commands.SubscriptionCommand, *, begins: bool
-) -> SparkQueueError | None:
+def _of_other(state: JournalState, principal: PrincipalDefinition, request: commands.SubscriptionCommand) -> SparkQueueError | None:
     """Return the refusal of a subscription that is another's; one of a principal that is gone is free for who attaches next."""
     ledger = state.queues.get(request.queue)
     known = None if ledger is None else ledger.subscriptions.get(request.subscription)
-    if known is None or known.principal == principal.name or (begins and known.principal not in state.definitions.principals):
+    if (
+        known is None
+        or known.principal == principal.name
+        or (request.begins and known.principal not in state.definitions.principals)
+    ):
         return None
     facts = {"subscription": request.subscription, "queue": request.queue, "principal": principal.name}
     return AccessError("SUBSCRIPTION_OF_OTHER", **facts)
 
 
-def _denied(principal: str, needed: Needed, request: Any) -> AccessError:
-    if needed.field is None:
-        what = "the journal"
-    else:
-        what = f"{'message type' if needed.right == WRITE else 'queue'} '{getattr(request, needed.field)}'"
-    return AccessError("ACCESS_DENIED", principal=principal, right=needed.right, what=what)
+def _denied(principal: str, request: Any) -> AccessError:
+    subject = request.subject
+    what = "the journal" if subject is None else f"{subject.replace('_', ' ')} '{getattr(request, subject)}'"
+    return AccessError("ACCESS_DENIED", principal=principal, right=request.right, what=what)
 
 
 _LOG = logging.getLogger(__name__)
@@ -308,7 +246,7 @@ class Commands:
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""
         state = self._engine.state
-        is_told = poll.queue in state.queues and (who is None or not state.definitions.hiding(who.principal, poll.queue))
+        is_told = poll.queue in state.queues and (who is None or not state.definitions.row_filters(who.principal, poll.queue))
         status = self._status(poll.queue, now_ms) if is_told else None
         return Answer(reply=msgspec.structs.replace(reply, status=status))
 

@@ -35,7 +35,7 @@ class PeerPullers(Protocol):
         ...
 
     def pulled_here(self) -> Mapping[str, int | None]:
-        """Return how far the peers that were read have pulled from here; see `Reach`."""
+        """Return how far the peers that were read have pulled from here; see `Liveness`."""
         ...
 
     def restored(self) -> JournalError | None:
@@ -73,24 +73,24 @@ class Peers:
         self._entrance = entrance
         self._pullers = pullers
         self._heard_at_latest_ms = now_ms + HEARS_MS
-        engine.reach.has_heard = False
+        engine.liveness.has_heard = False
 
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
         state = self._engine.state
         owners = (ledger.ownership.others() for ledger in state.queues.values() if ledger.ownership is not None)
         self._pullers.keep(state.definitions, frozenset(state.instances.values()).union(*owners))
-        self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)
-        self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
+        self._engine.liveness.listen(self._engine.state.definitions.peers, now_ms=now_ms)
+        self._engine.liveness.hear(self._pullers.numbers(), now_ms=now_ms)
         self._note_restored()
-        self._engine.reach.pulled_here = self._pullers.pulled_here()
-        self._engine.reach.is_level = self._pullers.are_level()
+        self._engine.liveness.pulled_here = self._pullers.pulled_here()
+        self._engine.liveness.is_level = self._pullers.are_level()
 
     def told(self, *, now_ms: int) -> dict[str, wire.PeerTold]:
         """Return how each peer is pulled, by name."""
         return {
             name: wire.PeerTold(
-                silent_ms=self._engine.reach.silent_ms(name, now_ms=now_ms), rows_copied=report.rows, bytes_copied=report.bytes,
+                silent_ms=self._engine.liveness.silent_ms(name, now_ms=now_ms), rows_copied=report.rows, bytes_copied=report.bytes,
                 trouble=None if report.trouble is None else str(report.trouble),
             )
             for name, report in self._pullers.reports().items()
@@ -102,17 +102,17 @@ class Peers:
 
     def have_spoken(self, *, now_ms: int) -> bool:
         """Return whether all peers that can be read were pulled to where they were when this began, or it took too long."""
-        reach = self._engine.reach
-        if not reach.has_heard:
+        liveness = self._engine.liveness
+        if not liveness.has_heard:
             is_level = self._pullers.are_level()
-            reach.has_heard = is_level or now_ms >= self._heard_at_latest_ms
-            if reach.has_heard and not is_level:
+            liveness.has_heard = is_level or now_ms >= self._heard_at_latest_ms
+            if liveness.has_heard and not is_level:
                 _LOG.warning(
                     "Not all peers were heard to their ends within %d s; messages are granted all the same.", HEARS_MS // 1_000
                 )
         # After that question: who is level may be so since it told this.
         self._note_restored()
-        return reach.has_heard
+        return liveness.has_heard
 
     def may_enter(self, *, now_ms: int) -> bool:
         """Return whether messages may enter: of a restored journal they would get the bookmarks of what was lost.
@@ -120,7 +120,7 @@ class Peers:
         So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long.
         """
         are_compared = self._note_restored()
-        if self._engine.reach.restored is not None:
+        if self._engine.liveness.restored is not None:
             return False
         return are_compared or not self._engine.state.definitions.peers or now_ms >= self._heard_at_latest_ms
 
@@ -130,7 +130,7 @@ class Peers:
             # They are to tell that it was restored, and what was claimed meanwhile.
             return not self.have_spoken(now_ms=now_ms)
         # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
-        return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.reach.restored is None
+        return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.liveness.restored is None
 
     def _note_restored(self) -> bool:
         """Note whether this journal is known to be restored; returns whether all peers that can be read were searched for that."""
@@ -138,14 +138,14 @@ class Peers:
         restored = self._pullers.restored()
         if restored is not None or are_compared:
             # A puller that begins anew knows nothing yet.
-            self._engine.reach.restored = restored
+            self._engine.liveness.restored = restored
         return are_compared
 
     def changed(self, *, now_ms: int) -> None:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
-        self._engine.reach.restored = None
-        self._engine.reach.has_heard = False
+        self._engine.liveness.restored = None
+        self._engine.liveness.has_heard = False
         self._heard_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: PullProgressQuery | ApplyPulled | wire.AskPeers, *, now_ms: int) -> Answer:
@@ -161,9 +161,9 @@ class Peers:
         append = self._journal.append_pulled
         self._note_restored()
         try:
-            if self._engine.reach.restored is not None:
+            if self._engine.liveness.restored is not None:
                 # Messages that entered with it would stand before those that must still be told from the lost ones.
-                raise self._engine.reach.restored
+                raise self._engine.liveness.restored
             self._refuse_twin(request)
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)
         except SparkQueueError as refusal:

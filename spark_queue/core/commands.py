@@ -1,7 +1,8 @@
 """The commands: what callers ask of the core, each as one value from the caller's hand to its handler.
 
-They travel as they are (`protocol.codec`), so a name of a class or a field here is a name on the wire. Answered with a reply
-of `core.replies`; repeated after a lost reply, a command gets the same answer.
+They travel as they are (`protocol.wire`), so a name of a class or a field here is a name on the wire. What holds of all commands
+of a kind is said in its class (`Command`), and its handler in `core.deciding.handlers`. Answered with a reply of `core.replies`;
+repeated after a lost reply, a command gets the same answer.
 
 Who asks: a principal of the journal, and from where (R12).
 """
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ
 from spark_queue.core.records import Incarnation, Ranges
 from spark_queue.core.replies import Run
 
@@ -50,13 +52,40 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         Version of its form; the coordinator refuses another by name.
     """
 
+    #: The right that its caller needs; None for what everybody may whose token is known.
+    right: ClassVar[str | None] = ADMINISTER
+    #: The field that says what the right is on; None for the whole journal.
+    subject: ClassVar[str | None] = None
+    #: Whether the user who runs the coordinator may ask it, too.
+    is_hosts: ClassVar[bool] = False
+    #: The field of its filter, how errors name that one, and whether it is asked of dead letters; None for as its queue is.
+    filter_field: ClassVar[str | None] = None
+    filter_of: ClassVar[str] = ""
+    of_letters: ClassVar[bool | None] = None
+    #: Whether the answer may take long, since what it does grows with the journal.
+    is_long: ClassVar[bool] = False
+
     journal: str = ""
     request: str = ""
     version: int = COMMAND_VERSION
 
 
+class ChangeCommand(Command, frozen=True, kw_only=True):
+    """Base of what somebody asks of a queue who may change it."""
+
+    right = CHANGE
+    subject = "queue"
+
+    queue: str
+
+
 class SubscriptionCommand(Command, frozen=True, kw_only=True):
     """Base of what a subscription asks."""
+
+    right = READ
+    subject = "queue"
+    #: Whether it begins a subscription, and so needs none that is the caller's own.
+    begins: ClassVar[bool] = False
 
     queue: str
     subscription: str
@@ -85,9 +114,14 @@ class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
 class DrawIncarnation(SubscriptionCommand, frozen=True, kw_only=True):
     """A planner's first call; changes nothing. Answered with `Drawn`."""
 
+    begins = True
+
 
 class Attach(PlannerCommand, frozen=True, kw_only=True):
     """The planner takes the subscription; the newest incarnation wins (P1). Answered with `Done`."""
+
+    begins = True
+    filter_field, filter_of, of_letters = "filter", "subscription '{0.subscription}'", False
 
     ack_mode: str
     max_backlog: int
@@ -162,6 +196,8 @@ class Prepare(SubscriptionCommand, frozen=True, kw_only=True):
 class AttemptCommand(SubscriptionCommand, frozen=True, kw_only=True):
     """Base of what is said of an attempt to append to a sink, by the wrapper that made it or by who decides about it (R125)."""
 
+    right = CHANGE
+
     attempt: int
     #: Whether somebody says so who could not read the sink.
     forced: bool = False
@@ -181,28 +217,30 @@ class Fenced(AttemptCommand, frozen=True, kw_only=True):
 class SinkUnreadable(SubscriptionCommand, frozen=True, kw_only=True):
     """Nobody could decide about the attempt, since its sink cannot be read. Answered with `Done`."""
 
+    right = CHANGE
+
     attempt: int
     error: str
 
 
-class FindAttempts(Command, frozen=True, kw_only=True):
+class FindAttempts(ChangeCommand, frozen=True, kw_only=True):
     """Name the attempts of a queue, or of one subscription, that are in doubt. Answered with `Attempts`; changes nothing."""
 
-    queue: str
     subscription: str | None = None
 
 
-class Settle(Command, frozen=True, kw_only=True):
+class Settle(ChangeCommand, frozen=True, kw_only=True):
     """Outcomes given by hand, in effect all or none (R36 to R39, DESIGN 15.1). Answered with `Settled`."""
 
-    queue: str
     outcomes: tuple[OutcomeRows, ...]
 
 
-class SettleWhere(Command, frozen=True, kw_only=True):
+class SettleWhere(ChangeCommand, frozen=True, kw_only=True):
     """One outcome for every message that matches a filter (R37). Answered with `Settled`."""
 
-    queue: str
+    is_long = True
+    filter_field, filter_of = "where", "a settlement"
+
     where: str
     outcome: str
     #: With cancel: how long the messages wait; None as the queue says.
@@ -211,29 +249,34 @@ class SettleWhere(Command, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Purge(Command, frozen=True, kw_only=True):
+class Purge(ChangeCommand, frozen=True, kw_only=True):
     """Remove what is not leased, or what of it matches a filter. Answered with `Purged`."""
 
-    queue: str
+    is_long = True
+    filter_field, filter_of = "where", "a purge"
+
     where: str | None = None
 
 
-class FindDeadLetters(Command, frozen=True, kw_only=True):
+class FindDeadLetters(ChangeCommand, frozen=True, kw_only=True):
     """Name the dead letters of a queue, or those that match a filter. Answered with `DeadLetters`; changes nothing."""
 
-    queue: str
+    is_long = True
+    filter_field, filter_of, of_letters = "where", "a redrive", True
+
     where: str | None = None
 
 
-class Redrive(Command, frozen=True, kw_only=True):
+class Redrive(ChangeCommand, frozen=True, kw_only=True):
     """Give dead letters back to their queue. Answered with `Redriven`."""
 
-    queue: str
     ranges: Ranges
 
 
 class Apply(Command, frozen=True, kw_only=True):
     """Replace the whole set of definitions. Answered with `Done`."""
+
+    is_long = True
 
     definitions: dict[str, Any]
     #: Queues whose recovery point is taken again.
@@ -243,17 +286,15 @@ class Apply(Command, frozen=True, kw_only=True):
 class Unsubscribe(SubscriptionCommand, frozen=True, kw_only=True):
     """End a subscription; its leases return. Answered with `Done`."""
 
+    right = CHANGE
 
-class Pause(Command, frozen=True, kw_only=True):
+
+class Pause(ChangeCommand, frozen=True, kw_only=True):
     """Grant nothing from now on. Answered with `Done`."""
 
-    queue: str
 
-
-class Unpause(Command, frozen=True, kw_only=True):
+class Unpause(ChangeCommand, frozen=True, kw_only=True):
     """Grant again. Answered with `Done`."""
-
-    queue: str
 
 
 class Revive(Command, frozen=True, kw_only=True):

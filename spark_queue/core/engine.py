@@ -29,9 +29,9 @@ from spark_queue.core.deciding import granting, handlers, manual_settlement, tim
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.delivery import renew_entitlements
 from spark_queue.core.deciding.fairness import Shares
-from spark_queue.core.deciding.handlers import CONSEQUENCES, DONE_BEFORE, HANDLERS, PEER_HANDLERS
+from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
 from spark_queue.core.deciding.instances import transfers
-from spark_queue.core.deciding.instances.reach import Patience, Reach
+from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
 from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, hear_again, take
 from spark_queue.core.deciding.instances.transfers import of_one_life
 from spark_queue.core.deciding.timers import Agenda, Follower
@@ -87,7 +87,7 @@ class Retention:
         Parameters
         ----------
         pulled_here : Mapping of str to int or None
-            How far peers have pulled from here; see `Reach`.
+            How far peers have pulled from here; see `Liveness`.
         """
         retention_ms = state.definitions.journal.retention_ms
         if retention_ms is None or now_ms < self._looked_at_ms + min(ROUND_MS, retention_ms):
@@ -162,13 +162,13 @@ class Engine:
         #: How many records were begun to be folded: whoever raises after that may have left half of one.
         self.begun = 0
         self._shares: dict[str, Shares] = {}
-        self._patience: dict[str, Patience] = {}
+        self._transfer_delays: dict[str, TransferDelay] = {}
         self._agenda = Agenda([*state.queues, *state.troubles], self._due_ms)
         self._ticked_at_ms = self._reign_began_at_ms = 0
         self._retention = Retention()
         #: Knowledge of planners, by queue, and of other instances.
         self.sessions: dict[str, Sessions] = {}
-        self.reach = Reach()
+        self.liveness = Liveness()
 
     @contextmanager
     def attempt(self, command: commands.AnyCommand) -> Iterator[None]:
@@ -200,9 +200,9 @@ class Engine:
         What took effect before is only answered again. `check` may refuse any other command, by what the core does not know.
         Whether the `caller` may ask is not looked at here; what is hidden from it is.
         """
-        answer_again = DONE_BEFORE.get(type(command))
-        if answer_again is not None and self.state.has_done(command.request):
-            return self._without_hidden(answer_again(self.state, command), command, now_ms, caller)
+        handling = HANDLERS[type(command)]
+        if handling.done_before is not None and self.state.has_done(command.request):
+            return self._without_hidden(handling.done_before(self.state, command), command, now_ms, caller)
         if check is not None:
             check(self.state, command)
         self._refuse_restored(command)
@@ -211,11 +211,13 @@ class Engine:
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms, caller=caller)
         elif isinstance(command, commands.Revive):
             reply = self._revive(command, now_ms, caller)
-        elif isinstance(command, commands.InstanceCommand):
-            reply = PEER_HANDLERS[type(command)](self._work_on_peers(now_ms, command.request, caller), command)
         else:
-            self._agenda.note((command.queue,))
-            reply = HANDLERS[type(command)](self._work(command.queue, now_ms, command.request, caller), command)
+            assert handling.handler is not None, "every other command has a handler of its own"
+            if isinstance(command, commands.InstanceCommand):
+                reply = handling.handler(self._work_on_peers(now_ms, command.request, caller), command)
+            else:
+                self._agenda.note((command.queue,))
+                reply = handling.handler(self._work(command.queue, now_ms, command.request, caller), command)
         if self.state.next_record != before:
             self._release_barriers(now_ms)
         return reply
@@ -291,7 +293,7 @@ class Engine:
         for sessions in self.sessions.values():
             sessions.begin_again()
         self._shares.clear()
-        self._patience.clear()
+        self._transfer_delays.clear()
         self._agenda = Agenda([*state.queues, *state.troubles], self._due_ms)
         self._ticked_at_ms = 0
 
@@ -336,7 +338,7 @@ class Engine:
         self._of_each(due, now_ms, partial(timers.tick, reign_began_at_ms=self._reign_began_at_ms))
         self._agenda.note(due)
         self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
-        over = self._retention.due(self.state, pulled_here=self.reach.pulled_here, now_ms=now_ms)
+        over = self._retention.due(self.state, pulled_here=self.liveness.pulled_here, now_ms=now_ms)
         self.note(over, now_ms=now_ms)
 
     def next_due_ms(self) -> int | None:
@@ -356,10 +358,10 @@ class Engine:
 
     def _refuse_restored(self, command: commands.AnyCommand) -> None:
         """Refuse what is asked of a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
-        if self.reach.restored is None or isinstance(command, commands.Apply | commands.InstanceCommand | commands.Leave):
+        if self.liveness.restored is None or isinstance(command, commands.Apply | commands.InstanceCommand | commands.Leave):
             return
         if self.state.definitions.is_replicated(command.queue):
-            raise self.reach.restored
+            raise self.liveness.restored
 
     def _without_hidden(self, reply: CoreReply, command: Any, now_ms: int, caller: Caller | None) -> CoreReply:
         """Return the answer to a repeat without counting what is hidden from who asks."""
@@ -367,8 +369,8 @@ class Engine:
             return reply
         work = self._work(command.queue, now_ms, caller=caller)
         if isinstance(reply, Redriven):
-            return manual_settlement.redriven_of_seen(work, command) if work.hiding() else reply
-        return structs.replace(reply, leased=len(work.seen(work.ledger.rows[State.LEASED])))
+            return manual_settlement.redriven_of_seen(work, command) if work.row_filters() else reply
+        return structs.replace(reply, leased=len(work.visible_to_caller(work.ledger.rows[State.LEASED])))
 
     def _apply(self, command: commands.Apply, *, now_ms: int, caller: Caller | None) -> Done:
         """Replace the whole set of definitions."""
@@ -409,7 +411,7 @@ class Engine:
 
     def _work_on_peers(self, now_ms: int, request: str, caller: Caller | None) -> PeersWork:
         return PeersWork(
-            state=self.state, reach=self.reach, now_ms=now_ms, request=request, emit_record=self._emit(now_ms), caller=caller,
+            state=self.state, liveness=self.liveness, now_ms=now_ms, request=request, emit_record=self._emit(now_ms), caller=caller,
             work_on=lambda queue: self._work(queue, now_ms, request, caller),
         )  # fmt: skip
 
@@ -424,7 +426,7 @@ class Engine:
         ledger = self.state.ledger(queue)
         sessions, shares = self.sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
-            state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach,
-            patience=self._patience.setdefault(queue, Patience()), now_ms=now_ms, request=request, emit_record=self._emit(now_ms),
-            caller=caller,
+            state=self.state, ledger=ledger, sessions=sessions, shares=shares, liveness=self.liveness,
+            transfer_delay=self._transfer_delays.setdefault(queue, TransferDelay()), now_ms=now_ms, request=request,
+            emit_record=self._emit(now_ms), caller=caller,
         )  # fmt: skip

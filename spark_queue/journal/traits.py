@@ -281,22 +281,15 @@ def translate_ahead(definitions: Definitions, command: object) -> None:
 
 
 def _check_command(command: object, definition_of: Callable[[str], QueueDefinition]) -> None:
-    def check(queue: str, expression: str, what: str, *, of_letters: bool | None = False) -> None:
-        found = definition_of(queue)
-        holds_letters = found.underlying_topic is None if of_letters is None else of_letters
-        _check(Wanted(expression, FILTER), found.columns, f"filter of {what}", of_letters=holds_letters)
-
-    match command:
-        case commands.Apply():
-            check_expressions(parsing.parse(command.definitions))
-        case commands.Attach(filter=str(expression)):
-            check(command.queue, expression, f"subscription '{command.subscription}'")
-        case commands.SettleWhere(where=str(expression)):
-            check(command.queue, expression, "a settlement", of_letters=None)
-        case commands.Purge(where=str(expression)):
-            check(command.queue, expression, "a purge", of_letters=None)
-        case commands.FindDeadLetters(where=str(expression)):
-            check(command.queue, expression, "a redrive", of_letters=True)
+    if isinstance(command, commands.Apply):
+        check_expressions(parsing.parse(command.definitions))
+    elif isinstance(command, commands.ChangeCommand | commands.SubscriptionCommand) and command.filter_field is not None:
+        expression = getattr(command, command.filter_field)
+        if isinstance(expression, str):
+            queue = definition_of(command.queue)
+            of_letters = queue.underlying_topic is None if command.of_letters is None else command.of_letters
+            what = f"filter of {command.filter_of.format(command)}"
+            _check(Wanted(expression, FILTER), queue.columns, what, of_letters=of_letters)
 
 
 def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:

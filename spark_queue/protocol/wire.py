@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from spark_queue.core.commands import COMMAND_VERSION, AnyCommand, Command
+from spark_queue.core.definitions.keys import WRITE
 from spark_queue.core.replies import CoreReply, Reply
 from spark_queue.errors import CoordinatorError, SparkQueueError, error
 
@@ -32,15 +33,25 @@ LONG_POLL_LIMIT_MS = 1_000
 class Ping(Command, frozen=True, kw_only=True):
     """Is somebody there? Answered with `Pong`."""
 
+    right = None
+    is_hosts = True
+
 
 class Nudge(Command, frozen=True, kw_only=True):
     """Messages were published. Answered with `Done`."""
+
+    # Its caller may write to a queue of the message type whose log is to be read.
+    right = WRITE
+    subject = "message_type"
 
     message_type: str
 
 
 class Stop(Command, frozen=True, kw_only=True):
     """End the coordinator in good order. Answered with `Done`."""
+
+    # The user who runs the process could end it by a signal as well.
+    is_hosts = True
 
 
 class AskPeers(Command, frozen=True, kw_only=True):

@@ -123,7 +123,7 @@ class Pullers:
             self._replace(self._definitions)
 
     def pulled_here(self) -> dict[str, int | None]:
-        """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Reach`."""
+        """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Liveness`."""
         return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
     def numbers(self) -> dict[str, int]:

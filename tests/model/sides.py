@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_queue.core.deciding.instances.reach import Reach
+from spark_queue.core.deciding.instances.liveness import Liveness
 from tests import instances as core
 from tests.fake_clock import FakeClock
 from tests.model import instances as model
 from tests.model.instances import Id
 
 
-class ToldReach(Reach):
+class ToldReach(Liveness):
     """Knows who cannot be reached by word of mouth."""
 
     def __init__(self, lost: set[str]) -> None:
@@ -41,7 +41,7 @@ class Sides:
 
     def reach(self) -> None:
         """Let the core believe whom the model finds lost."""
-        self.core.world.engine.reach = ToldReach(self.model.lost)
+        self.core.world.engine.liveness = ToldReach(self.model.lost)
 
     def ids(self, rows: Any) -> list[Id]:
         """Return the messages at some bookmarks, in their order."""

@@ -15,17 +15,19 @@ CORE = (
     ),
     Mutant(
         "messages are claimed before it is known whether a filter can be asked of all",
-        "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n",
-        "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n"
+        "    lost, seen = work.visible_to_caller(claimable(work)), work.visible_to_caller(leased.copy())\n",
+        "    lost, seen = work.visible_to_caller(claimable(work)), work.visible_to_caller(leased.copy())\n"
         "    claim(work, work.matching(command.where, lost))\n",
         ("tests/unit/core/test_claims_by_filter.py",),
     ),
     Mutant(
         "a subscription ends before it is known what its new owner may see",
-        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n"
+        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters())"
+        " if text is not None])\n"
         "    known = hand_to_caller(work, known)\n",
         "    known = hand_to_caller(work, known)\n"
-        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n",
+        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters())"
+        " if text is not None])\n",
         ("tests/unit/coordinator/test_hidden.py",),
     ),
     Mutant(

@@ -8,7 +8,7 @@ _TESTS = (
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
     "tests/unit/core/test_request_bounds.py", "tests/unit/core/test_mixed_requests.py",
     "tests/unit/core/test_transfers_beyond_depth.py",
-    "tests/unit/core/test_switched_off.py", "tests/unit/core/test_patience.py",
+    "tests/unit/core/test_switched_off.py", "tests/unit/core/test_transfer_delay.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
@@ -51,12 +51,12 @@ INSTANCES = (
     ),
     Mutant(
         "an owner gives away what its own subscription could take",
-        "            free -= work.allowed(subscription, free)\n", "            pass\n",
+        "            free -= work.visible_to_subscription(subscription, free)\n", "            pass\n",
         _TESTS,
     ),
     Mutant(
         "a message is asked for as soon as it comes",
-        "work.now_ms - patience_ms(work, owner) for owner", "work.now_ms for owner",
+        "work.now_ms - transfer_delay_ms(work, owner) for owner", "work.now_ms for owner",
         _TESTS,
     ),
     Mutant(
@@ -81,7 +81,7 @@ INSTANCES = (
     ),
     Mutant(
         "an owner that was away grants what it was asked for before it has heard anybody",
-        "    if work.reach.restored is not None or not work.reach.has_heard:\n", "    if False:\n",
+        "    if work.liveness.restored is not None or not work.liveness.has_heard:\n", "    if False:\n",
         _TESTS,
     ),
     Mutant(
@@ -201,12 +201,12 @@ INSTANCES = (
     ),
     Mutant(
         "claims need nobody's word",
-        "ownership.claims_unreachable and work.reach.is_level", "work.reach.is_level",
+        "ownership.claims_unreachable and work.liveness.is_level", "work.liveness.is_level",
         _TESTS,
     ),
     Mutant(
         "claims do not wait for the news of those who can be read",
-        "ownership.claims_unreachable and work.reach.is_level", "ownership.claims_unreachable",
+        "ownership.claims_unreachable and work.liveness.is_level", "ownership.claims_unreachable",
         _TESTS,
     ),
     Mutant(

@@ -10,7 +10,7 @@ _REFUSED = f"{_HOSTILE}::test_a_record_that_no_peer_may_write_is_refused"
 _TESTS = (
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
     "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
-    "tests/unit/core/test_patience.py",
+    "tests/unit/core/test_transfer_delay.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 _TOPOLOGIES = "tests/integration/test_replication_topologies.py"
@@ -83,7 +83,7 @@ PEERS = (
     ),
     Mutant(
         "whoever was never heard of is reachable for ever",
-        "        self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)\n", "",
+        "        self._engine.liveness.listen(self._engine.state.definitions.peers, now_ms=now_ms)\n", "",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(

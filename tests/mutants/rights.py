@@ -26,7 +26,8 @@ RIGHTS = (
     ),
     Mutant(
         "who may read may also purge",
-        "    commands.Purge: _CHANGES,", "    commands.Purge: _READS,",
+        "matches a filter. Answered with `Purged`.\"\"\"\n",
+        "matches a filter. Answered with `Purged`.\"\"\"\n\n    right = READ\n",
         _TABLE,
     ),
     Mutant(
@@ -56,7 +57,7 @@ RIGHTS = (
     ),
     Mutant(
         "a subscription is whoever's names it",
-        "known.principal == principal.name or", "known.principal is not None or",
+        "        or known.principal == principal.name\n", "        or known.principal is not None\n",
         _TABLE,
     ),
     Mutant(
@@ -71,17 +72,17 @@ RIGHTS = (
     ),
     Mutant(
         "a purge removes what is hidden",
-        "    rows = lost | work.seen((in_queue(", "    rows = lost | ((in_queue(",
+        "    rows = lost | work.visible_to_caller((in_queue(", "    rows = lost | ((in_queue(",
         _HIDDEN,
     ),
     Mutant(
         "of a subscription of before, hidden messages are resumed",
-        " or not work.hiding():", " or True:",
+        " or not work.row_filters():", " or True:",
         _HIDDEN,
     ),
     Mutant(
         "the figures of a queue count what is hidden",
-        "(who is None or not state.definitions.hiding(who.principal, poll.queue))", "True",
+        "(who is None or not state.definitions.row_filters(who.principal, poll.queue))", "True",
         _HIDDEN,
     ),
     Mutant(
@@ -101,13 +102,13 @@ RIGHTS = (
     ),
     Mutant(
         "what a filter hides is settled by hand",
-        "_seen_of(work, given) if work.hiding() else", "work.ledger.entered if True else",
+        "_seen_of(work, given) if work.row_filters() else", "work.ledger.entered if True else",
         _WORLDS,
     ),
     Mutant(
         "a right that was taken away goes on for settling",
-        "    may = _has(definitions, principal, needed, request)\n",
-        "    may = _has(definitions, principal, needed, request) or isinstance(request, commands.Settle | commands.Purge)\n",
+        "    may = _has(definitions, principal, request.right, request)\n",
+        "    may = _has(definitions, principal, request.right, request) or isinstance(request, commands.Settle | commands.Purge)\n",
         _WORLDS,
     ),
     Mutant(

@@ -113,13 +113,16 @@ class Saboteur:
             if name.startswith("spark_queue.") and module is not engine:
                 for attribute, wrapped in _wrapped(vars(module), self.around).items():
                     yield mock.patch.object(module, attribute, wrapped)
-        for tables in ((handlers.HANDLERS, handlers.DONE_BEFORE), (folds._FOLDS,)):
-            for table in tables:
-                yield mock.patch.dict(table, {key: self.around(function) for key, function in table.items()})
+        yield mock.patch.dict(handlers.HANDLERS, {key: self._handling(each) for key, each in handlers.HANDLERS.items()})
+        yield mock.patch.dict(folds._FOLDS, {key: self.around(function) for key, function in folds._FOLDS.items()})
         yield mock.patch.object(engine, "CONSEQUENCES", tuple(map(self.around, handlers.CONSEQUENCES)))
         for owner in (QueueLedger, PreparedTraits, Sequencer):
             for name, method in _methods(owner).items():
                 yield mock.patch.object(owner, name, self.around(method))
+
+    def _handling(self, known: handlers.Handling) -> handlers.Handling:
+        functions = (known.handler, known.done_before)
+        return handlers.Handling(*(None if each is None else self.around(each) for each in functions))
 
 
 def _wrapped(names: Mapping[str, Any], around: Callable[[Any], Any]) -> dict[str, Any]:

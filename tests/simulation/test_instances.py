@@ -113,7 +113,7 @@ class World:
 
     def _hear(self, instance: Instance) -> None:
         """Let an instance know whose beacons rise, and whether it has pulled all that it can read."""
-        readable, reach = self._readable(instance), instance.world.engine.reach
+        readable, reach = self._readable(instance), instance.world.engine.liveness
         # Beacons tell what was heard of others; only in a chain that is the only way.
         heard = {each.name for peer in readable for each in (peer, *(self._readable(peer) if self.chain else ()))}
         reach.hear(dict.fromkeys(heard, self.clock.wall_ms()), now_ms=self.clock.wall_ms())

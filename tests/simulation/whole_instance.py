@@ -205,7 +205,7 @@ class WholeInstance(DiskWorld):
 
     def say_restored(self) -> None:
         """Let somebody say that the journal was restored, where a coordinator asks for that."""
-        if any(node.loop._engine.reach.restored for node in self.nodes if node.alive and node.loop is not None):
+        if any(node.loop._engine.liveness.restored for node in self.nodes if node.alive and node.loop is not None):
             self.send(self.request(commands.Restored, origin=str(uuid.uuid4())))
 
     def has_entered_all(self) -> bool:

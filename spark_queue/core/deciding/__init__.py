@@ -4,5 +4,5 @@ Reading order: `core.engine`, `handlers` (which command goes where), `agenda` (w
 command's work on one queue); `delivery` (what planners ask), `granting`, `fairness` and `shares` (who is given what),
 `batch_runs` (what a batch says), `outcomes`, `settlement` and `removal` (how messages leave a lease), `manual_settlement`,
 `redriving` and `pausing` (people), `timers` (what falls due), `alteration` (new definitions); one idea each, when you meet it:
-`barrier`, `isolation` with `trying`, `session`, `subscribing`, `expression_failures`; `instances` for replicated queues.
+`barrier`, `isolation`; `instances` for replicated queues.
 """

@@ -42,7 +42,7 @@ def _oldest_with_takers(work: UnitOfWork, due: BitMap64) -> tuple[list[str], Bit
     """Return the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73)."""
     names, until = [], due.max() + 1
     for name, subscription in sorted(work.ledger.subscriptions.items()):
-        matching = work.allowed(subscription, due)
+        matching = work.visible_to_subscription(subscription, due)
         if due.min() in matching:
             names.append(name)
         others = due - matching if due.min() in matching else matching

@@ -61,7 +61,7 @@ def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription
     One of before there were principals, or of one that is gone, may hold what is hidden from the new one: it ends, and begins
     anew.
     """
-    if known is None or work.caller is None or known.principal == work.caller.principal or not work.hiding():
+    if known is None or work.caller is None or known.principal == work.caller.principal or not work.row_filters():
         return known
     end_subscription(work, known, reason="principal")
     work.sessions.forget(known.name)
@@ -75,7 +75,7 @@ def renew_entitlements(work: UnitOfWork) -> None:
         # No filter is evaluated in a dead-letter queue: whoever has one is given nothing there.
         return
     for each in list(work.ledger.subscriptions.values()):
-        entitlement = definitions.hiding(each.principal, queue)
+        entitlement = definitions.row_filters(each.principal, queue)
         if each.principal is not None and entitlement != each.entitlement:
             asked = {"ack_mode": each.ack_mode, "max_backlog": each.max_backlog, "filter": each.filter}
             work.emit(Kind.SUBSCRIBED, subscription=each.name, detail=asked | belonging(each.principal, entitlement))
@@ -148,10 +148,10 @@ def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
             # The reply to this very call was lost; nothing came after it that a second record might undo.
             return
     wanted = {"ack_mode": command.ack_mode, "max_backlog": command.max_backlog, "filter": command.filter}
-    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])
+    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters()) if text is not None])
     known = hand_to_caller(work, known)
     if work.caller is not None:
-        wanted |= belonging(work.caller.principal, work.hiding())
+        wanted |= belonging(work.caller.principal, work.row_filters())
     if known is None or any(getattr(known, each) != value for each, value in wanted.items()):
         work.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
     detail = {"incarnation": list(incarnation), "call": call}

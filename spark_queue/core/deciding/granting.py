@@ -131,7 +131,7 @@ def _free(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     if subscription.barriers:
         # One that waits for the next run still comes before everything behind it.
         rows = below(rows, subscription.barriers.min())
-    return work.allowed(subscription, before_held(work.ledger, rows))
+    return work.visible_to_subscription(subscription, before_held(work.ledger, rows))
 
 
 def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:

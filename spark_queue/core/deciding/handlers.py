@@ -6,6 +6,7 @@ What a new set of definitions may change while messages and leases stand, and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -14,10 +15,9 @@ from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Apply
 from spark_queue.core.deciding import delivery, manual_settlement, sinks
 from spark_queue.core.deciding.instances import replicating, transfers
-from spark_queue.core.deciding.instances.replicating import PeersWork, end_letters_elsewhere
+from spark_queue.core.deciding.instances.replicating import end_letters_elsewhere
 from spark_queue.core.deciding.isolation import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
-from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import parse_timestamp_ms
@@ -160,56 +160,55 @@ def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
     return message_type.published_by(parse_timestamp_ms(queue.recovery_point) - 1)
 
 
-#: Who decides about each command of a queue. A handler gives None where nothing is there yet.
-HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply | LeasedRows | None]] = {
-    commands.DrawIncarnation: delivery.draw_incarnation,
-    commands.Attach: delivery.attach,
-    commands.Next: delivery.next_lease,
-    commands.Rows: delivery.lease_rows,
-    commands.Renew: delivery.renew,
-    commands.Leave: delivery.leave,
-    commands.Unsubscribe: delivery.unsubscribe,
-    commands.StartRun: delivery.start_run,
-    commands.EndRun: delivery.end_run,
-    commands.Prove: delivery.prove_run,
-    commands.Prepare: sinks.prepare,
-    commands.Landed: sinks.landed,
-    commands.Fenced: sinks.fenced,
-    commands.SinkUnreadable: sinks.sink_unreadable,
-    commands.FindAttempts: sinks.find_attempts,
-    commands.Settle: manual_settlement.settle,
-    commands.SettleWhere: manual_settlement.settle_where,
-    commands.Purge: manual_settlement.purge,
-    commands.FindDeadLetters: manual_settlement.find_dead_letters,
-    commands.Redrive: manual_settlement.redrive,
-    commands.Pause: manual_settlement.pause,
-    commands.Unpause: manual_settlement.unpause,
-    commands.ProxiedTransfer: transfers.switch,
-}
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How a command is decided, and how a repeat of one that took effect is answered."""
 
-#: Who decides about each command about the instances of a journal.
-PEER_HANDLERS: Mapping[type[commands.Command], Callable[[PeersWork, Any], CoreReply]] = {
-    commands.SkipLost: replicating.skip_lost,
-    commands.ResetPeer: replicating.reset,
-    commands.ForgetPeer: replicating.forget,
-    commands.DrainTo: replicating.drain,
-    commands.Restored: replicating.restored,
-}
+    #: Gets a `UnitOfWork`, or for the instances of a journal `PeersWork`; gives None where nothing is there yet. None where the
+    #: engine itself acts, on the journal as a whole.
+    handler: Callable[[Any, Any], CoreReply | LeasedRows | None] | None
+    #: What a caller is answered who asks again after a lost reply; None where asking twice acts once: planners' calls are
+    #: numbered, and what batches say is about one lease.
+    done_before: Callable[[JournalState, Any], CoreReply] | None = None
 
-#: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
-#: are numbered, and what batches say is about one lease.
-DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreReply]] = {
-    commands.Settle: manual_settlement.settled_before,
-    commands.SettleWhere: manual_settlement.settled_where_before,
-    commands.Purge: manual_settlement.purged_before,
-    commands.Redrive: manual_settlement.redriven_before,
-    **{
-        command: lambda _state, _command: Done()
-        for command in (
-            *(commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.Revive, commands.ProxiedTransfer),
-            *(commands.SkipLost, commands.ResetPeer, commands.Restored),
-        )
-    },
+
+def done(_state: JournalState, _command: commands.Command) -> Done:
+    """Answer a repeat of what is answered with `Done`."""
+    return Done()
+
+
+#: The handling of each command.
+HANDLERS: Mapping[type[commands.Command], Handling] = {
+    commands.DrawIncarnation: Handling(delivery.draw_incarnation),
+    commands.Attach: Handling(delivery.attach),
+    commands.Next: Handling(delivery.next_lease),
+    commands.Rows: Handling(delivery.lease_rows),
+    commands.Renew: Handling(delivery.renew),
+    commands.Leave: Handling(delivery.leave),
+    commands.Unsubscribe: Handling(delivery.unsubscribe, done),
+    commands.StartRun: Handling(delivery.start_run),
+    commands.EndRun: Handling(delivery.end_run),
+    commands.Prove: Handling(delivery.prove_run),
+    commands.Prepare: Handling(sinks.prepare),
+    commands.Landed: Handling(sinks.landed),
+    commands.Fenced: Handling(sinks.fenced),
+    commands.SinkUnreadable: Handling(sinks.sink_unreadable),
+    commands.FindAttempts: Handling(sinks.find_attempts),
+    commands.Settle: Handling(manual_settlement.settle, manual_settlement.settled_before),
+    commands.SettleWhere: Handling(manual_settlement.settle_where, manual_settlement.settled_where_before),
+    commands.Purge: Handling(manual_settlement.purge, manual_settlement.purged_before),
+    commands.FindDeadLetters: Handling(manual_settlement.find_dead_letters),
+    commands.Redrive: Handling(manual_settlement.redrive, manual_settlement.redriven_before),
+    commands.Pause: Handling(manual_settlement.pause, done),
+    commands.Unpause: Handling(manual_settlement.unpause, done),
+    commands.ProxiedTransfer: Handling(transfers.switch, done),
+    commands.Apply: Handling(None, done),
+    commands.Revive: Handling(None, done),
+    commands.SkipLost: Handling(replicating.skip_lost, done),
+    commands.ResetPeer: Handling(replicating.reset, done),
+    commands.ForgetPeer: Handling(replicating.forget),
+    commands.DrainTo: Handling(replicating.drain),
+    commands.Restored: Handling(replicating.restored, done),
 }
 
 #: What follows from a record at once, in this order, beside its fold (which also fills the active part of a queue, `depth`):

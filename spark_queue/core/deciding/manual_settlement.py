@@ -41,7 +41,7 @@ from spark_queue.errors import LeaseError
 
 def find_dead_letters(work: UnitOfWork, command: FindDeadLetters) -> DeadLetters:
     """Name the dead letters that are free to go; changes nothing."""
-    rows = work.seen(dead_letters(work.state, command.queue, command.where))
+    rows = work.visible_to_caller(dead_letters(work.state, command.queue, command.where))
     free = rows & free_letters(work.state, command.queue)
     return DeadLetters(ranges=tuple(to_ranges(free)), skipped=len(rows) - len(free))
 
@@ -55,7 +55,7 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     there = work if letters is None else replace(work, ledger=letters)
     lost = BitMap64() if letters is None else claimable(there)
     # A file that has to be read for what is hidden may be gone, so that is found out before anything is recorded.
-    named = work.seen(_named(work.state, command) & (work.ledger.rows[State.DEAD] | lost))
+    named = work.visible_to_caller(_named(work.state, command) & (work.ledger.rows[State.DEAD] | lost))
     claim(there, named & lost)
     free = named & free_letters(work.state, command.queue)
     if free:
@@ -73,7 +73,7 @@ def redriven_before(state: JournalState, command: Redrive) -> Redriven:
 
 def redriven_of_seen(work: UnitOfWork, command: Redrive) -> Redriven:
     """Answer the same to somebody from whom messages are hidden: those count as skipped, wherever they are (R12)."""
-    seen = work.seen(_named(work.state, command) & work.ledger.entered)
+    seen = work.visible_to_caller(_named(work.state, command) & work.ledger.entered)
     return _redriven(command, len(seen - work.ledger.rows[State.DEAD]))
 
 
@@ -142,7 +142,7 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     """
     given = [read_outcome(work, each) for each in command.outcomes]
     # For the caller a hidden message does not exist.
-    known = _seen_of(work, given) if work.hiding() else work.ledger.entered
+    known = _seen_of(work, given) if work.row_filters() else work.ledger.entered
     check_outcomes(work, given, known, "never entered the queue")
     refuse_barriers(work, given)
     if work.ledger.definition.at_most_once:
@@ -156,7 +156,7 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     for _, rows in given:
         for lease, held in _in_sinks(work, rows):
             raise refusal(work.ledger, lease, f"settling bookmark {held.min()} by hand")
-    lost, leased = claimable(work), work.seen(work.ledger.rows[State.LEASED].copy())
+    lost, leased = claimable(work), work.visible_to_caller(work.ledger.rows[State.LEASED].copy())
     plans = [_plan(work, each, lost) for each in parts]
     claim(work, lost & BitMap64.union(BitMap64(), *(rows for _, rows in given)))
     counts: Counter[str] = Counter()
@@ -177,9 +177,9 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
     leased = ledger.rows[State.LEASED]
-    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())
+    lost, seen = work.visible_to_caller(claimable(work)), work.visible_to_caller(leased.copy())
     among = leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered)
-    matching = work.matching(command.where, work.seen(among) | lost)
+    matching = work.matching(command.where, work.visible_to_caller(among) | lost)
     # Files are read before anything is recorded: one may be gone.
     claim(work, matching & lost)
     rows = matching & leased if said[0] == Outcome.CANCEL else in_queue(work, matching)
@@ -199,9 +199,9 @@ def _in_sinks(work: UnitOfWork, rows: BitMap64) -> Iterator[tuple[Lease, BitMap6
 
 def purge(work: UnitOfWork, command: Purge) -> Purged:
     """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
-    members, lost = work.ledger.rows, work.seen(claimable(work))
-    leased = work.seen(members[State.LEASED].copy())
-    rows = lost | work.seen((in_queue(work, work.ledger.entered) - members[State.LEASED]) | members[State.INACTIVE])
+    members, lost = work.ledger.rows, work.visible_to_caller(claimable(work))
+    leased = work.visible_to_caller(members[State.LEASED].copy())
+    rows = lost | work.visible_to_caller((in_queue(work, work.ledger.entered) - members[State.LEASED]) | members[State.INACTIVE])
     if command.where is not None:
         rows, leased = work.matching(command.where, rows), work.matching(command.where, leased)
     claim(work, rows & lost)
@@ -212,7 +212,7 @@ def purge(work: UnitOfWork, command: Purge) -> Purged:
 def _seen_of(work: UnitOfWork, given: Collection[Said]) -> BitMap64:
     """Return which of the messages that outcomes name are not hidden from who asks; what retention let go is."""
     named = BitMap64.union(BitMap64(), *(rows for _, rows in given))
-    return work.seen(named & work.ledger.entered)
+    return work.visible_to_caller(named & work.ledger.entered)
 
 
 def settled_before(_: JournalState, command: Settle) -> Settled:

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import Caller
 from spark_queue.core.deciding.fairness import Shares
-from spark_queue.core.deciding.instances.reach import Patience, Reach
+from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
 from spark_queue.core.definitions.keys import READ
 from spark_queue.core.records import Emit, Incarnation, Kind
 from spark_queue.core.state.journal_state import JournalState
@@ -96,8 +96,8 @@ class UnitOfWork:
     ledger: QueueLedger
     sessions: Sessions
     shares: Shares
-    reach: Reach
-    patience: Patience
+    liveness: Liveness
+    transfer_delay: TransferDelay
     now_ms: int
     #: Id of the request that is being served; empty for a timer's work.
     request: str
@@ -132,17 +132,17 @@ class UnitOfWork:
         letters = None if queue.underlying_topic is not None else told_of(standing_letters(self.state, queue.name))
         return self.state.matching(self.ledger, where, rows, letters)
 
-    def seen(self, rows: BitMap64) -> BitMap64:
+    def visible_to_caller(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that are not hidden from who asks (R12)."""
-        for text in self.hiding():
+        for text in self.row_filters():
             rows = self.matching(text, rows)
         return rows
 
-    def hiding(self) -> tuple[str, ...]:
+    def row_filters(self) -> tuple[str, ...]:
         """Return the filters that hide messages of this queue from who asks."""
-        return () if self.caller is None else self.state.definitions.hiding(self.caller.principal, self.ledger.definition.name)
+        return () if self.caller is None else self.state.definitions.row_filters(self.caller.principal, self.ledger.definition.name)
 
-    def allowed(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
+    def visible_to_subscription(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that a subscription's filter takes and its principal may read (R12, R47, R49)."""
         return self.entitled(subscription, self.ledger.selection.matching(rows, subscription.filter))
 
@@ -153,7 +153,7 @@ class UnitOfWork:
             return rows
         queue = self.ledger.definition
         may_read = definitions.may(subscription.principal, READ, queue.name)
-        if not may_read or (queue.underlying_topic is None and definitions.hiding(subscription.principal, queue.name)):
+        if not may_read or (queue.underlying_topic is None and definitions.row_filters(subscription.principal, queue.name)):
             return BitMap64()
         for text in subscription.entitlement:
             rows = selection.matching(rows, text)

@@ -329,7 +329,7 @@ class Definitions:
         known = self.principals.get(principal or "")
         return known is not None and known.may(right, queue)
 
-    def hiding(self, principal: str | None, queue: str) -> tuple[str, ...]:
+    def row_filters(self, principal: str | None, queue: str) -> tuple[str, ...]:
         """Return the filters that hide messages of a queue from a principal."""
         known = self.principals.get(principal or "")
         return () if known is None else known.filters(queue)

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import re2
+
 from spark_queue.core.definitions.definition import (
     BUILT_IN_COLUMNS,
+    QUIET,
     TABLES,
     Definitions,
     Entitlement,
@@ -33,8 +36,9 @@ from spark_queue.core.definitions.keys import (
     LOCAL,
     READ,
     ROUND_ROBIN,
+    keys_of,
+    valid_name,
 )
-from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
 from spark_queue.errors import AccessError, ConfigError, JournalError, nearest
 
 #: The pattern of an entry that says nothing of queues.
@@ -43,10 +47,10 @@ _EVERY_QUEUE = "^.*"
 
 def parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
     """Return the principals of stored definitions, by name."""
-    tables = read_tables(stored, "principals")
-    check_names("principal", tables)
+    tables = _read_tables(stored, "principals")
+    _check_names("principal", tables)
     principals = {
-        name: _parse_principal(name, read_keys(table, PrincipalDefinition, f"[principals.{name}]"))
+        name: _parse_principal(name, _read_keys(table, PrincipalDefinition, f"[principals.{name}]"))
         for name, table in tables.items()
     }
     _check_principals(principals)
@@ -60,8 +64,8 @@ def _parse_principal(name: str, values: Mapping[str, Any]) -> PrincipalDefinitio
 
 def _entitlement(table: Mapping[str, Any], where: str) -> Entitlement:
     where = f"rights of {where}"
-    values = read_keys(table, Entitlement, where)
-    check_topic_entry(values["queues"], "queues", where)
+    values = _read_keys(table, Entitlement, where)
+    _check_topic_entry(values["queues"], "queues", where)
     found = Entitlement(**values)
     if found.filter is not None and READ not in found.rights:
         reason = "a filter says what is read, and the entry does not give that right."
@@ -87,14 +91,14 @@ def _check_principals(principals: Mapping[str, PrincipalDefinition]) -> None:
 
 def parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
     """Return the peers of stored definitions, by name."""
-    tables = read_tables(stored, "peers")
-    check_names("peer", tables)
+    tables = _read_tables(stored, "peers")
+    _check_names("peer", tables)
     peers = {
-        name: _parse_peer(name, read_keys(table, PeerDefinition, f"[peers.{name}]"), journal) for name, table in tables.items()
+        name: _parse_peer(name, _read_keys(table, PeerDefinition, f"[peers.{name}]"), journal) for name, table in tables.items()
     }
     for peer in peers.values():
         for entry in peer.topics:
-            check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
+            _check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
     return peers
 
 
@@ -152,22 +156,22 @@ _NO_DEAD_LETTER_KEYS = (
 
 def parse(stored: Mapping[str, Any]) -> Definitions:
     """Read definitions from their stored form and check every relation between them."""
-    check_keys(stored, TABLES, "the definitions")
-    journal = JournalDefinition(**read_keys(stored.get("journal", {}), JournalDefinition, "[journal]"))
+    _check_keys(stored, TABLES, "the definitions")
+    journal = JournalDefinition(**_read_keys(stored.get("journal", {}), JournalDefinition, "[journal]"))
     tables: dict[str, Mapping[str, Any]] = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
-    for name, table in read_tables(stored, "message_types").items():
+    for name, table in _read_tables(stored, "message_types").items():
         if name in BUILT_IN_COLUMNS:
-            check_keys(table, ("topics",), f"[message_types.{name}]")
+            _check_keys(table, ("topics",), f"[message_types.{name}]")
         tables[name] = {**tables.get(name, {}), **table}
     message_types = {name: _parse_message_type(name, table) for name, table in tables.items()}
-    check_names("message type", message_types)
+    _check_names("message type", message_types)
     _check_topics(message_types.values())
-    queue_tables = read_tables(stored, "queues")
-    check_names("queue", queue_tables)
+    queue_tables = _read_tables(stored, "queues")
+    _check_names("queue", queue_tables)
     letters = Counter(each for table in queue_tables.values() if isinstance(each := table.get("dead_letter_queue"), str))
     _check_letters_exist(queue_tables)
     peers = parse_peers(stored, journal)
-    replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), ReplicationDefinition, "[replication]"))
+    replication = ReplicationDefinition(**_read_keys(stored.get("replication", {}), ReplicationDefinition, "[replication]"))
     without_queues = Definitions(
         journal=journal, message_types=message_types, queues={}, peers=peers, replication=replication,
         principals=parse_principals(stored), stored=stored,
@@ -195,9 +199,9 @@ def parse_recorded(stored: Mapping[str, Any], *, path: str) -> Definitions:
 
 def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:
     where = f"[message_types.{name}]"
-    values = read_keys(table, MessageTypeDefinition, where)
+    values = _read_keys(table, MessageTypeDefinition, where)
     for entry in values["topics"]:
-        check_topic_entry(entry, "topics", where)
+        _check_topic_entry(entry, "topics", where)
     return MessageTypeDefinition(name=name, **values)
 
 
@@ -217,7 +221,7 @@ def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
 
 def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_dead_letter_queue: bool) -> QueueDefinition:
     where = f"[queues.{name}]"
-    values = read_keys(table, QueueDefinition, where)
+    values = _read_keys(table, QueueDefinition, where)
     values["lease_renewal_limit_ms"] = _renewal_limit_ms(table, values, where)
     if values["semantics"] == AT_MOST_ONCE:
         values["fairness"] = _at_most_once_fairness(table, where)
@@ -225,7 +229,7 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
         _check_dead_letter_keys(table, where)
     else:
         topic = values["underlying_topic"] = values["underlying_topic"] or name
-        check_topic_entry(topic, "underlying_topic", where)
+        _check_topic_entry(topic, "underlying_topic", where)
         values["default_publish_target"] = _publish_target(table, topic, where)
         _check_exclusions(values, where)
         if values["message_type"] is None:
@@ -333,3 +337,73 @@ def _check_owner(queue: QueueDefinition) -> None:
     if queue.ownership != GROUP_LOCAL and queue.group_local_domain is not None:
         reason = f"only a queue of ownership {GROUP_LOCAL} has a domain (R116)."
         raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="ownership, group_local_domain")
+
+
+def _read_tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the named tables under `key`; what is no table of tables is refused."""
+    tables = stored.get(key, {})
+    if not isinstance(tables, Mapping):
+        raise ConfigError("BAD_VALUE", key=key, where="the definitions", value=tables, expected="tables of keys by name")
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise ConfigError("BAD_VALUE", key=name, where=f"[{key}]", value=table, expected="a table of keys")
+    return tables
+
+
+def _read_keys(table: Mapping[str, Any], definition: type, where: str) -> dict[str, Any]:
+    """Return the values of a table by the fields of what it defines; what is no such key, or no such value, is refused."""
+    keys = keys_of(definition)
+    _check_keys(table, [key.name for key in keys], where)
+    values: dict[str, Any] = {}
+    for key in keys:
+        if key.name not in table:
+            if key.required is not None:
+                raise ConfigError("BAD_VALUE", key=key.name, where=where, value=None, expected=key.required)
+            values[key.field] = key.value
+            continue
+        value = table[key.name]
+        try:
+            values[key.field] = key.parse(value)
+        except ValueError as reason:
+            raise ConfigError("BAD_VALUE", key=key.name, where=where, value=value, expected=str(reason)) from None
+    return values
+
+
+def _check_keys(table: Any, known: Iterable[str], where: str) -> None:
+    """Refuse what is no table, and keys that are not known."""
+    if not isinstance(table, Mapping):
+        raise ConfigError("BAD_VALUE", key=where, where="the definitions", value=table, expected="a table of keys")
+    known = tuple(known)
+    for key in table:
+        if key not in known:
+            raise ConfigError("UNKNOWN_KEY", key=key, where=where, nearest=nearest(str(key), known))
+
+
+def _check_names(what: str, names: Iterable[str]) -> None:
+    """Refuse names that are not allowed, and two that differ only in case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not valid_name(name):
+            raise ConfigError("NAME_INVALID", what=what, name=name)
+        if name.lower() in seen:
+            raise ConfigError("NAME_CASE_CLASH", what=what, name=name, other=seen[name.lower()])
+        seen[name.lower()] = name
+
+
+def _check_topic_entry(entry: str, key: str, where: str) -> None:
+    """Refuse what is neither a name nor a pattern of RE2."""
+    if not is_pattern(entry):
+        if not valid_name(entry):
+            raise ConfigError("NAME_INVALID", what="topic", name=entry)
+        return
+    try:
+        re2.compile(entry, QUIET)
+    except re2.error as reason:
+        raise ConfigError(
+            "BAD_VALUE", key=key, where=where, value=entry, expected=f"a valid RE2 pattern ({_re2_text(reason)})"
+        ) from None
+
+
+def _re2_text(reason: Exception) -> str:
+    text = reason.args[0] if reason.args else reason
+    return text.decode() if isinstance(text, bytes) else str(text)

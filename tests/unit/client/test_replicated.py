@@ -111,9 +111,9 @@ def test_what_was_pulled_before_a_backup_was_restored_tells_nothing(
     frankfurt.restore()
     with pytest.raises(JournalError, match="JOURNAL_RESTORED") as told:
         frankfurt.pull("virginia")
-    frankfurt.engine.reach.restored = told.value
+    frankfurt.engine.liveness.restored = told.value
     frankfurt.decide(commands.Restored(origin="another-origin"))
-    frankfurt.engine.reach.restored = None
+    frankfurt.engine.liveness.restored = None
     rows = [{"item": "new"}]
     frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1)
     frankfurt.enter()

@@ -185,7 +185,7 @@ def test_other_columns_let_a_peer_be_read_again() -> None:
 def test_requests_are_granted_from_when_polls_are(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(NoPeers, "are_level", lambda _: False)
     world = World(PULLS)
-    state, reach = world.loop._engine.state, world.loop._engine.reach
+    state, reach = world.loop._engine.state, world.loop._engine.liveness
     pull(world, state.definitions, 7)
     heard = [reach.has_heard]
     world.clock.advance(HEARS_MS)
@@ -268,10 +268,10 @@ def test_nothing_is_taken_over_while_nobody_has_said_that_the_journal_was_restor
     are_compared = False
     world.publish(2)
     assert entered(world) == 0
-    assert world.loop._engine.reach.restored is not None, "who begins anew to pull has seen nothing yet"
+    assert world.loop._engine.liveness.restored is not None, "who begins anew to pull has seen nothing yet"
     are_compared = True
     assert entered(world) == 2
-    assert world.loop._engine.reach.restored is None
+    assert world.loop._engine.liveness.restored is None
 
 
 def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_somebody_says_so(

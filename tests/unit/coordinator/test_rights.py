@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator.commands import HOST, NEEDED
+from spark_queue.coordinator.commands import HOST
 from spark_queue.core import commands, replies
+from spark_queue.core.deciding import handlers
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, WRITE
 from spark_queue.protocol import wire
 from spark_queue.protocol.tokens import token_hash
@@ -92,10 +93,21 @@ def code_of(reply: Any) -> str | None:
     return reply.code if isinstance(reply, wire.Failed) else None
 
 
-def test_every_command_has_a_row() -> None:
-    """Whoever adds a command says what it needs, or this fails."""
-    assert set(NEEDED) == set(typing.get_args(wire.AnyRequest)) == set(SAMPLES)
-    assert all(needed.field in SAMPLES[command] for command, needed in NEEDED.items() if needed.field)
+def test_every_command_has_a_sample() -> None:
+    """Whoever adds a command has its right tried, or this fails."""
+    assert set(typing.get_args(wire.AnyRequest)) == set(SAMPLES)
+    assert set(handlers.HANDLERS) == set(typing.get_args(commands.AnyCommand))
+    assert all(each.subject in each.__struct_fields__ for each in SAMPLES if each.subject is not None)
+    assert all(each.filter_field in each.__struct_fields__ for each in SAMPLES if each.filter_field is not None)
+
+
+def test_the_right_of_each_command() -> None:
+    """R12: what may be asked by whom, once more, since a command that says nothing needs the highest right."""
+    of = {right: {each.__name__ for each in SAMPLES if each.right == right} for right in (*RIGHTS, None)}
+    assert of[READ] == set("DrawIncarnation Attach Next Rows Renew Leave StartRun EndRun Prove Prepare".split())
+    by_hand = "Settle SettleWhere Purge FindDeadLetters Redrive Unsubscribe Pause Unpause".split()
+    assert of[CHANGE] == {*by_hand, "Landed", "Fenced", "SinkUnreadable", "FindAttempts"}
+    assert (of[WRITE], of[None]) == ({"Nudge"}, {"Ping"})
 
 
 @pytest.mark.parametrize("right", [*RIGHTS, "elsewhere", None])
@@ -105,15 +117,14 @@ def test_each_right_with_each_call(guarded: World, command: type[commands.Comman
     guarded.act_as(right)
     before = len(guarded.records())
     reply = guarded.ask(command, **SAMPLES[command])
-    needed = NEEDED[command]
-    if needed.right == right or (right is None and needed.is_hosts):
+    if command.right == right or (right is None and command.is_hosts):
         assert code_of(reply) != "ACCESS_DENIED"
         return
     assert code_of(reply) == "ACCESS_DENIED"
     assert reply.facts["principal"] == (HOST if right is None else right)
-    assert reply.facts["right"] == needed.right
-    assert reply.facts["what"] == ("the journal" if needed.field is None else reply.facts["what"])
-    assert all(name in reply.facts["what"] for name in ([SAMPLES[command][needed.field]] if needed.field else []))
+    assert reply.facts["right"] == command.right
+    assert reply.facts["what"] == ("the journal" if command.subject is None else reply.facts["what"])
+    assert all(name in reply.facts["what"] for name in ([SAMPLES[command][command.subject]] if command.subject else []))
     assert len(guarded.records()) == before
 
 

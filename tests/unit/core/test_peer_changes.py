@@ -27,9 +27,9 @@ def test_who_leaves_hands_over_what_is_free_and_then_what_was_leased(pair: tuple
     consumer.take()
     done = frankfurt.decide(commands.DrainTo(peer="virginia"))
     assert (done.transferred, done.left, done.is_pulled) == (0, {}, False)
-    frankfurt.world.engine.reach.pulled_here = {"virginia": done.record - 1}
+    frankfurt.world.engine.liveness.pulled_here = {"virginia": done.record - 1}
     assert not frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record)).is_pulled
-    frankfurt.world.engine.reach.pulled_here = {"virginia": done.record}
+    frankfurt.world.engine.liveness.pulled_here = {"virginia": done.record}
     before = frankfurt.world.state.next_record
     assert frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record)).is_pulled
     assert frankfurt.world.state.next_record == before, "asking leaves nothing in the log"
@@ -82,7 +82,7 @@ def test_what_an_instance_owned_that_is_gone_is_claimed(pair: tuple[Instance, In
     clock.advance(2_000)
     consumer.take()
     assert "virginia" in frankfurt.ownership().requests
-    frankfurt.world.engine.reach.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms())
     clock.advance(LOST_MS - 2_000)
     with pytest.raises(JournalError, match=r"PEER_LIVES.*29 s ago.*drain"):
         frankfurt.decide(commands.ForgetPeer(peer="virginia"))

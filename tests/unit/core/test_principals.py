@@ -40,9 +40,9 @@ def test_every_filter_that_names_a_queue_hides_something_of_it() -> None:
             {"queues": "SECRET", "rights": ["read", "change"], "filter": "b > 1"},
         )
     )
-    assert definitions.hiding("ann", "SECRET") == ("a > 1", "b > 1")
-    assert definitions.hiding("ann", "SOME") == ("a > 1",)
-    assert definitions.hiding("ann", "OTHER") == ()
+    assert definitions.row_filters("ann", "SECRET") == ("a > 1", "b > 1")
+    assert definitions.row_filters("ann", "SOME") == ("a > 1",)
+    assert definitions.row_filters("ann", "OTHER") == ()
 
 
 def test_without_principals_everybody_may() -> None:

@@ -106,10 +106,10 @@ def test_an_owner_whose_beacon_rises_is_not_claimed_from(pair: tuple[Instance, I
     consumer = Consumer(frankfurt)
     consumer.take()
     clock.advance(LOST_MS)
-    frankfurt.world.engine.reach.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms())
     assert consumer.take() == []
     clock.advance(LOST_MS)
-    frankfurt.world.engine.reach.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms())
     assert consumer.take() == [0, 1, 2]
 
 
@@ -119,7 +119,7 @@ def test_nothing_is_claimed_before_all_peers_were_heard(pair: tuple[Instance, In
     consumer = Consumer(frankfurt)
     consumer.take()
     clock.advance(LOST_MS)
-    frankfurt.world.engine.reach.is_level = False
+    frankfurt.world.engine.liveness.is_level = False
     assert consumer.take() == []
 
 
@@ -131,7 +131,7 @@ def test_an_owner_that_was_away_gives_nothing_away_before_it_has_heard_what_was_
     waiting = Consumer(frankfurt)
     clock.advance(LOST_MS)
     waiting.take()
-    reach = virginia.world.engine.reach
+    reach = virginia.world.engine.liveness
     if missing == "its peers":
         reach.has_heard = False
     else:

@@ -135,7 +135,7 @@ def test_what_another_instance_ended_is_folded_again_after_retention_let_it_go(c
     virginia.decide(commands.Purge(queue="WORK"))
     exchange(frankfurt, virginia)
     clock.advance(120_000)
-    frankfurt.world.engine.reach.pulled_here = {"virginia": frankfurt.world.state.next_record}
+    frankfurt.world.engine.liveness.pulled_here = {"virginia": frankfurt.world.state.next_record}
     frankfurt.tick()
     assert frankfurt.world.state.message_types["json"].retired_rows == 3
     assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)

@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.instances import requests
+from spark_queue.core.deciding.instances import transfers
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import NAMED_MOST, OPEN_MS
 from spark_queue.core.state import ownership
@@ -74,7 +74,7 @@ def test_what_one_record_cannot_say_is_said_at_the_next_request(
     pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R105."""
-    monkeypatch.setattr(requests, "ABSENT_RANGES", 2)
+    monkeypatch.setattr(transfers, "ABSENT_RANGES", 2)
     frankfurt, virginia = pair
     frankfurt.define(NARROW)
     for body in ("wanted", "") * 5:
@@ -94,7 +94,7 @@ def test_a_message_is_told_by_all_its_names_or_not_yet(
     pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R105: who asks may know it by one of them only."""
-    monkeypatch.setattr(requests, "ABSENT_RANGES", 4)
+    monkeypatch.setattr(transfers, "ABSENT_RANGES", 4)
     frankfurt, virginia = pair
     virginia.define(NARROW)
     for number in range(1, 7):
@@ -112,7 +112,7 @@ def test_who_gives_or_passes_on_names_no_more_than_a_record_holds(
     pair: tuple[Instance, Instance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert NAMED_MOST <= RANGES
-    monkeypatch.setattr(requests, "NAMED_MOST", 3)
+    monkeypatch.setattr(transfers, "NAMED_MOST", 3)
     frankfurt, virginia = pair
     frankfurt.publish(5)
     exchange(*pair)

@@ -115,7 +115,7 @@ def test_an_acknowledgement_before_its_turn_counts_also_when_another_claims_the_
     frankfurt, virginia = deep
     for queue in ("WORK", "FAILED"):
         virginia.decide(commands.ProxiedTransfer(queue=queue, on=True))
-    virginia.world.engine.reach.hear({"frankfurt": 1}, now_ms=clock.wall_ms())
+    virginia.world.engine.liveness.hear({"frankfurt": 1}, now_ms=clock.wall_ms())
     acknowledge(frankfurt, 1_010, 1_011)
     waiting = Consumer(virginia, filter_sql="kind = b")
     clock.advance(31_000)

@@ -52,11 +52,11 @@ def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> No
     """Let a site find out that it was restored, and say so."""
     with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored") as told:
         site.pull(peer)
-    site.engine.reach.restored = told.value
+    site.engine.liveness.restored = told.value
     with pytest.raises(JournalError, match="JOURNAL_RESTORED"):
         site.consume(1)
     site.decide(commands.Restored(origin=origin))
-    site.engine.reach.restored = None
+    site.engine.liveness.restored = None
 
 
 def folded(site: Site) -> JournalState:

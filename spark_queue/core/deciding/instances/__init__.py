@@ -1,5 +1,5 @@
 """Decisions about messages that several instances share (DESIGN 17).
 
-`replicating` takes over what peers say, `naming` knows messages by further names, `transfers` asks owners, gives away and claims,
-`requests` answers what others ask, `lives` gives each record one life, and `reach` knows who was heard of.
+`replicating` takes over what peers say, `transfers` asks owners, answers them, gives away and claims, and
+`liveness` knows which instance was heard of.
 """

@@ -13,9 +13,16 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, SkipLost
-from spark_queue.core.deciding.instances.reach import Reach
-from spark_queue.core.deciding.instances.requests import Asked, answer
-from spark_queue.core.deciding.instances.transfers import OtherNames, note_ends, take_known_names, take_names, transfer
+from spark_queue.core.deciding.instances.liveness import Liveness
+from spark_queue.core.deciding.instances.transfers import (
+    Asked,
+    OtherNames,
+    answer,
+    note_ends,
+    take_known_names,
+    take_names,
+    transfer,
+)
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.definition import Disagreement
@@ -170,7 +177,7 @@ class PeersWork:
     """Everything that the handler of such a command needs."""
 
     state: JournalState
-    reach: Reach
+    liveness: Liveness
     now_ms: int
     request: str
     emit_record: Emit
@@ -211,7 +218,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
     """Claim what a peer owned that is gone for good, but for what may be delivered at most once; nothing waits for it any more."""
     peer = command.peer
     work.check_peer(peer)
-    heard_ms, after_ms = work.reach.heard_ms(peer, now_ms=work.now_ms), work.state.definitions.replication.unreachable_after_ms
+    heard_ms, after_ms = work.liveness.heard_ms(peer, now_ms=work.now_ms), work.state.definitions.replication.unreachable_after_ms
     if heard_ms is not None and heard_ms < after_ms:
         raise JournalError("PEER_LIVES", peer=peer, heard_s=heard_ms // 1_000, after_s=after_ms // 1_000)
     claimed, left = 0, dict[str, int]()
@@ -233,8 +240,8 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
 def drain(work: PeersWork, command: DrainTo) -> Drained:
     """Transfer what is owned here to a peer, but for what is leased: that follows once its lease has ended."""
     work.check_peer(command.peer)
-    if work.reach.restored is not None:
-        raise work.reach.restored
+    if work.liveness.restored is not None:
+        raise work.liveness.restored
     transferred, left = 0, dict[str, int]()
     for name in work.state.definitions.peers[command.peer].queues:
         ledger = work.state.ledger(name)
@@ -259,14 +266,14 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
         # By this the last transfer is known to have been pulled.
         record = work.state.next_record
         work.emit(Kind.PEER_CHANGED, reason=PeerChange.DRAINED, detail={"peer": command.peer})
-    pulled = work.reach.pulled_here.get(command.peer)
+    pulled = work.liveness.pulled_here.get(command.peer)
     is_pulled = record >= 0 and pulled is not None and pulled >= record
     return Drained(transferred=transferred, left=left, record=record, is_pulled=is_pulled)
 
 
 def restored(work: PeersWork, command: Restored) -> Done:
     """Give what entered since the journal was restored, and what will enter, another origin: lost rows may have its bookmarks."""
-    found = work.reach.restored
+    found = work.liveness.restored
     if found is None and command.after is None:
         reason = "no peer has pulled anything of it that its log does not have."
         next_step = "If an instance that pulls from here says PEER_RESTORED, repeat it with the --after that stands there."

@@ -1,5 +1,6 @@
 """Ownership on its way: asking an owner for messages that wait (R104), giving away, and claiming (R108 to R110).
 
+Requests of other instances: granted by the owner of what is asked for, and passed on by everybody else (R103, R105).
 Records of replicated queues: each speaks of messages in one life, and of dead ones in one term (DESIGN 17.4).
 Messages that their publisher gave to several instances: one row here, and a further name for each instance (DESIGN 17.3).
 """
@@ -12,19 +13,20 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import below, oldest, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import RangeArray, below, count_rows, oldest, to_bitmap, to_ranges
 from spark_queue.core.commands import ProxiedTransfer
 from spark_queue.core.deciding.barrier import before_held
 from spark_queue.core.deciding.fairness import room_of
+from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Emit, Kind
+from spark_queue.core.message_files.origins import OriginRows, Origins
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Emit, Kind, Removal
 from spark_queue.core.replies import Done
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
+from spark_queue.core.state.ownership import PASSED_ON_MS, MessageValue, Ownership, Request, Stage
 from spark_queue.core.state.status import came_by, came_ms
 from spark_queue.errors import CallerError
 
@@ -57,7 +59,7 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     room = min(limit, room_of(ledger, subscription)) if since_ms else 0
     if room <= 0:
         return
-    wanted = work.allowed(subscription, before_held(ledger, ledger.rows[State.REMOTE]))
+    wanted = work.visible_to_subscription(subscription, before_held(ledger, ledger.rows[State.REMOTE]))
     parts = {
         owner: came_by(work.state, ledger, part, since_ms[owner]) for owner, part in ownership.of_others(wanted, since_ms).items()
     }
@@ -109,7 +111,7 @@ def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
     """
     state, ledger = work.state, work.ledger
     owners = [owner for owner in ownership.others() if not _is_open(work, ownership.requests.get(owner))]
-    found = {owner: work.now_ms - patience_ms(work, owner) for owner in owners}
+    found = {owner: work.now_ms - transfer_delay_ms(work, owner) for owner in owners}
     known = state.message_types[ledger.definition.message_type]
     return found if found and ledger.rows[State.REMOTE].min() < known.entered_by(max(found.values())) else {}
 
@@ -120,11 +122,11 @@ def _is_open(work: UnitOfWork, request: Request | None) -> bool:
     return request.rows.intersect(work.ledger.rows[State.REMOTE])
 
 
-def patience_ms(work: UnitOfWork, owner: str) -> int:
+def transfer_delay_ms(work: UnitOfWork, owner: str) -> int:
     """Return how long a message of another instance waits here before it is asked for (R104)."""
     definitions = work.state.definitions
     interval_ms = max((peer.pull_interval_ms for peer in definitions.peers.values()), default=0)
-    return work.patience.ms(owner, at_first_ms=2 * interval_ms, at_most_ms=definitions.replication.transfer_after_ms)
+    return work.transfer_delay.ms(owner, at_first_ms=2 * interval_ms, at_most_ms=definitions.replication.transfer_after_ms)
 
 
 def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
@@ -133,16 +135,16 @@ def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
     if ownership is not None:
         for owner, part in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
             # One of them stands for all: a record costs what it costs, however many messages it has.
-            work.patience.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
+            work.transfer_delay.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
 
 
 def claimable(work: UnitOfWork) -> BitMap64:
     """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109)."""
     ownership = work.ledger.ownership
-    if ownership is None or not (ownership.claims_unreachable and work.reach.is_level) or work.ledger.definition.at_most_once:
+    if ownership is None or not (ownership.claims_unreachable and work.liveness.is_level) or work.ledger.definition.at_most_once:
         return BitMap64()
     after_ms = work.state.definitions.replication.unreachable_after_ms
-    lost = {owner for owner in ownership.others() if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms)}
+    lost = {owner for owner in ownership.others() if work.liveness.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms)}
     owned = BitMap64.union(BitMap64(), *ownership.of_others(work.ledger.rows[State.REMOTE], lost).values())
     return owned - ownership.of_last_term(owned)
 
@@ -259,3 +261,159 @@ def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instan
     if changed:
         detail = {"peer": peer, **value.told()}
         emit(Kind.REPLICATED, queue=ledger.definition.name, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)
+
+
+#: Most ranges of what one record says never was in a queue: with all that names them a record's detail stays below 16 MiB.
+ABSENT_RANGES = 2**17
+
+#: Most messages of it, each name of a message counted: who reads it refuses more than 2^24.
+ABSENT_ROWS = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request, as it was read in the log of a peer."""
+
+    #: Who wants the messages, and whose they are by what was known there.
+    requester: str
+    owner: str
+    #: The instances that have passed it on.
+    passed: tuple[str, ...]
+    #: How many of the messages it wants, whoever gives them.
+    limit: int
+    #: The earliest life of the messages, as far as the requester knows: none of them is gone in a later one.
+    life: int
+    #: The peer in whose log it was read.
+    peer: str
+
+    @staticmethod
+    def read(detail: Mapping[str, Any], *, peer: str) -> Asked:
+        """Read what a record says of it."""
+        passed = tuple(map(str, detail.get("passed", ())))
+        return Asked(
+            requester=str(detail["requester"]),
+            owner=str(detail["owner"]),
+            passed=passed,
+            limit=min(int(detail.get("limit", NAMED_MOST)), NAMED_MOST),
+            life=int(detail.get("life", 0)),
+            peer=peer,
+        )
+
+
+def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
+    """Transfer the oldest that this instance owns and nobody of its own could take now, and pass on what others own.
+
+    Of what its queue does not have the owner says that it is gone: nobody else could, and it would be asked for ever (R105). What
+    one record cannot hold is asked for again, and told then.
+
+    Parameters
+    ----------
+    here : BitMap64
+        What of the request is in this journal, as own bookmarks.
+    wanted : Mapping of str to BitMap64
+        All that is asked for, by the UUID of its origin, but messages of several names: one of these may be here, and another not.
+    """
+    ownership = work.ledger.ownership
+    if ownership is None or asked.requester == ownership.instance:
+        return
+    rows = here & work.ledger.entered
+    _grant(work, ownership, rows, asked)
+    _pass_on(work, ownership, rows, asked)
+    # A letter that is not in its queue is over, and news of that are under way.
+    if asked.owner == ownership.instance and work.ledger.definition.underlying_topic is not None:
+        absent = _absent(work, asked, here, wanted)
+        if absent:
+            told = {origin: [list(each) for each in ranges] for origin, ranges in absent.items()}
+            work.emit(Kind.NOT_IN_QUEUE, detail={"origins": told, **_life(asked)})
+
+
+def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
+    """Return how many more messages a request wants: it may come by several ways, and who asks may own some of them by now."""
+    given = ownership.of_others(rows, {asked.requester})
+    return asked.limit - sum(map(len, given.values()))
+
+
+def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
+    ledger, left = work.ledger, _left(ownership, rows, asked)
+    if ledger.paused or ledger.definition.order_key is not None or left <= 0:
+        return
+    if work.liveness.restored is not None or not work.liveness.has_heard:
+        # What it owned may have been claimed, or given away, by what it has yet to hear. Who wants it asks again.
+        return
+    # What came back for later stays delayed until somebody takes it, also once it is due.
+    free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
+    free = (rows & free) - ownership.remote
+    free -= ownership.of_last_term(free)
+    # Also on behalf of an owner that cannot answer (R109).
+    free |= rows & claimable(work)
+    for subscription, _ in work.shares.polling(ledger, work.now_ms):
+        if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
+            free -= work.visible_to_subscription(subscription, free)
+    given = oldest(free, left)
+    beyond = given & ledger.rows[State.INACTIVE]
+    if beyond:
+        # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).
+        acknowledged = beyond & ledger.deferred_after(work.now_ms)
+        remove(work, acknowledged, Removal.ACKNOWLEDGED)
+        given -= acknowledged
+    if given:
+        transfer(work, given, asked.requester)
+
+
+def _pass_on(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
+    left = _left(ownership, rows, asked)
+    if ownership.instance in asked.passed or left <= 0:
+        return
+    for owner, owned in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
+        known = ownership.passed_on.get((asked.requester, owner))
+        is_repeated = known is not None and work.now_ms < known.at_ms + PASSED_ON_MS
+        part = oldest(owned - known.rows if known is not None and is_repeated else owned, NAMED_MOST)
+        if part and owner != asked.requester and owner not in asked.passed:
+            passed, limit = [*asked.passed, ownership.instance], min(left, len(part))
+            detail = {"requester": asked.requester, "owner": owner, "passed": passed, "limit": limit, **_life(asked)}
+            work.emit(Kind.TRANSFER_REQUESTED, part, detail=detail)
+
+
+def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
+    """Return what is asked for and not in the queue, by origin: it never came into it, and never will.
+
+    What is not even here was left out when the peer was pulled, since its topic is not pulled; but what may not come through this
+    peer may still come by another way, and what was published here under any of the own origins was never pulled. No more is
+    returned than one record can hold.
+    """
+    state, own, ownership = work.state, work.state.journal_id, work.ledger.ownership
+    assert ownership is not None, "the queue is replicated"
+    origins, peer = state.message_types[work.ledger.definition.message_type].origins, state.definitions.peers[asked.peer]
+    absent = _named(origins, here - work.ledger.entered, own)
+    for origin, there in wanted.items():
+        instance = state.instances.get(origin, "")
+        is_own = origin == own or instance == ownership.instance
+        if not is_own and (instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance))):
+            left_out = there - origins.held.get(origin, BitMap64())
+            absent[origin] = absent.get(origin, BitMap64()) | left_out
+    return _fitting(absent)
+
+
+def _named(origins: Origins, rows: BitMap64, own: str) -> dict[str, BitMap64]:
+    """Return all names of the oldest of `rows`, as many as fit: who asks may know a message by any one of them."""
+    rows = oldest(rows, ABSENT_ROWS)
+    names = dict(origins.of(rows, own=own))
+    while sum(map(len, names.values())) > ABSENT_ROWS or sum(len(to_ranges(part)) for part in names.values()) > ABSENT_RANGES:
+        rows = oldest(rows, len(rows) // 2)
+        names = dict(origins.of(rows, own=own))
+    return names
+
+
+def _fitting(absent: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
+    """Return the ranges of what never was in the queue, by origin, as far as one record can hold them."""
+    found, rows_left, ranges_left = dict[str, RangeArray](), ABSENT_ROWS, ABSENT_RANGES
+    for origin, rows in absent.items():
+        ranges = RangeArray(to_ranges(oldest(rows, rows_left)).edges[: 2 * ranges_left])
+        rows_left, ranges_left = rows_left - count_rows(ranges), ranges_left - len(ranges)
+        if len(ranges):
+            found[origin] = ranges
+    return found
+
+
+def _life(asked: Asked) -> dict[str, int]:
+    return {"life": asked.life} if asked.life else {}

@@ -79,7 +79,7 @@ def _begun(state: JournalState, queue: QueueDefinition, old: QueueLedger | None,
         ledger.paused = old.paused
         # Of a queue of another message type the others could not be evaluated.
         known = old.subscriptions.values()
-        asked = {text for each in known for text in (each.filter, *state.definitions.hiding(each.principal, queue.name))}
+        asked = {text for each in known for text in (each.filter, *state.definitions.row_filters(each.principal, queue.name))}
         ledger.selection.matches = {text: BitMap64() for text in old.selection.matches if text in asked}
         ledger.forget_batches()
     return ledger

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from spark_queue.errors import JournalError
 
 
-class Reach:
+class Liveness:
     """Signs of life of other instances. A hint, never authority: it only says what may be claimed."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Reach:
 _WEIGHT = 1 / 8
 
 
-class Patience:
+class TransferDelay:
     """How long one queue's messages usually take to end, by owner.
 
     A hint: it is lost with the reign and not in the log, since no record depends on when something was asked for.
