@@ -312,13 +312,15 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
     """Return a column in another type that can tell such values (`refusal`), where all of them stay what they are."""
-    texts: Any = column if kind_of(column.type) is TypeKind.BYTES else column.cast(pa.string())
 
-    def make(rows: slice) -> Column:
-        return _made(column[rows], texts[rows], wanted, timezone)
+    def make(rows: slice) -> tuple[Any, Column]:
+        part = column[rows]
+        # A time whose zone nobody knows has no text.
+        texts = part if kind_of(part.type) is TypeKind.BYTES else part.cast(pa.string())
+        return texts, _made(part, texts, wanted, timezone)
 
     try:
-        done = make(slice(None))
+        texts, done = make(slice(None))
     except LossError:
         raise
     except (pa.ArrowException, ValueError):

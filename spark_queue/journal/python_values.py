@@ -73,9 +73,13 @@ def _of_first(column: Any, reason: str) -> LossError:
 
 
 def _unwrapped(column: Any) -> Column:
-    """Return the values of a column that stores each of them once, or whose type is a text by another name."""
+    """Return the values of a column that stores each of them once, by reference, or whose type is a text by another name."""
     if types.is_dictionary(column.type):
+        check(column)
         column = column.dictionary_decode()
+    if types.is_string_view(column.type):
+        # Arrow can do little with views.
+        column = column.cast(pa.large_string())
     if isinstance(column.type, pa.BaseExtensionType) and kind_of(column.type.storage_type) is TypeKind.TEXT:
         column = column.storage
     unwrapped: Column = column
@@ -85,9 +89,10 @@ def _unwrapped(column: Any) -> Column:
 def _cast_struct(column: Any, wanted: Any, timezone: str | None) -> Column:
     if not types.is_struct(column.type):
         raise _of_first(column, "the message type declares fields here.")
-    parts = dict(zip([field.name for field in fields_of(column.type)], column.flatten(), strict=True))
-    names = resolve_fields(parts, wanted, row=first_row(column.is_valid()) or 0, found=str(column.type))
-    members = {names[name]: cast(part, wanted.field(names[name]).type, timezone=timezone) for name, part in parts.items()}
+    given = [field.name for field in fields_of(column.type)]
+    names = resolve_fields(given, wanted, row=first_row(column.is_valid()) or 0, found=str(column.type))
+    parts = zip(given, column.flatten(), strict=True)
+    members = {names[name]: cast(part, wanted.field(names[name]).type, timezone=timezone) for name, part in parts}
     return struct_array(members, wanted, nulls=column.is_null())
 
 
@@ -231,7 +236,7 @@ def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -
     """Make a column of the values of each kind, and one of them all."""
     rows_of: dict[Any, list[int]] = {}
     for row, value in enumerate(values):
-        kind: Any = _AWARE if isinstance(value, datetime) and value.tzinfo is not None else type(value)
+        kind: Any = _AWARE if isinstance(value, datetime) and _has_offset(row, value) else type(value)
         rows_of.setdefault(kind, []).append(row)
     positions = np.empty(len(values), dtype=np.int64)
     parts: list[Column] = []
@@ -250,6 +255,17 @@ def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -
     return pa.concat_arrays(parts).take(order)
 
 
+def _has_offset(row: int, value: datetime) -> bool:
+    """Return whether a time says how far it is from UTC, which Arrow asks its zone for, in whole seconds."""
+    try:
+        offset = value.utcoffset()
+    except Exception as reason:  # noqa: BLE001  # Zones are code of anybody.
+        raise LossError(row, "datetime", sentence(f"its time zone does not say its offset: {reason!r}")) from None
+    if offset is not None and offset.microseconds:
+        raise LossError(row, "datetime", f"its offset {offset} is not of whole seconds.")
+    return offset is not None
+
+
 def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | None) -> Column:
     if kind is type(None):
         nulls: Column = pa.nulls(len(values), wanted)
@@ -264,7 +280,7 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
     try:
         column = pa.array(values, own)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as reason:
-        if issubclass(kind, int):
+        if issubclass(kind, int | np.integer):
             # Larger than 64 bits, which a DECIMAL or a DOUBLE may hold.
             return _of_texts([_digits(row, value) for row, value in enumerate(values)], pa.int64(), wanted, kind)
         raise LossError(_first_bad(values, own), kind.__name__, sentence(reason)) from None
@@ -367,9 +383,13 @@ def _maps(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
 def _elements(row: int, value: Any, wanted: str) -> list[Any] | None:
     if value is None:
         return None
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        raise LossError(row, type(value).__name__, f"the message type declares {wanted} here.")
-    return list(value)
+    try:
+        if not isinstance(value, str | bytes | bytearray | Mapping):
+            return list(value)
+    except TypeError:
+        # It has no elements, or numpy's array has no dimension.
+        pass
+    raise LossError(row, type(value).__name__, f"the message type declares {wanted} here.")
 
 
 def _lengths(lists: Iterable[list[Any] | None]) -> list[float]:

@@ -48,8 +48,8 @@ def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None, t
     """
     if _is_pandas(data):
         return _from_pandas(data, definitions, topic, timezone)
-    if hasattr(data, "__arrow_c_stream__"):
-        return _from_arrow(pa.table(data), definitions, topic, timezone)
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _from_arrow(_table(data), definitions, topic, timezone)
     rows = _listed(data)
     first = rows[0] if rows and isinstance(rows[0], Mapping) else {}
     home = _Home(definitions, _home(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows)), timezone)
@@ -126,6 +126,15 @@ class _Home:
         # A table without columns would forget how many rows it has.
         made = made or {name: pa.nulls(row_count, field.type) for name, field in list(self._fields.items())[:1]}
         return pa.table(made)
+
+
+def _table(data: Any) -> pa.Table:
+    """Read Arrow's own, of which only what has columns is rows."""
+    try:
+        return pa.table(data)
+    except (pa.ArrowException, ValueError) as reason:
+        what = f"a {type(data).__name__}"
+        raise CallerError("ROWS_UNREADABLE", what=what, expected=f"a table or structs ({sentence(reason).rstrip('.')})") from None
 
 
 def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:

@@ -20,6 +20,7 @@ from spark_queue.journal.stored_rows import cast_column
 NAIVE = dt.datetime(2024, 5, 1)  # noqa: DTZ001  # That is the point.
 AWARE = NAIVE.replace(tzinfo=dt.UTC)
 MONEY = pa.decimal128(10, 2)
+ONE = pa.array([1])
 DEFINITIONS = parsing.parse(
     {
         "message_types": {
@@ -31,6 +32,23 @@ DEFINITIONS = parsing.parse(
         }
     }
 )
+
+
+class OddZone(dt.tzinfo):
+    """A time zone as anybody may write one."""
+
+    def __init__(self, offset: Any) -> None:
+        self._offset = offset
+
+    def utcoffset(self, _: dt.datetime | None) -> dt.timedelta | None:
+        offset: dt.timedelta | None = self._offset
+        return offset
+
+    def dst(self, _: dt.datetime | None) -> None:
+        return None
+
+    def tzname(self, _: dt.datetime | None) -> str:
+        return "odd"
 
 
 def struct(**kinds: pa.DataType) -> pa.DataType:
@@ -69,6 +87,9 @@ def struct(**kinds: pa.DataType) -> pa.DataType:
         (pa.array([1]), pa.list_(pa.int64()), "declares an array here"),
         (pa.array([1]), pa.map_(pa.string(), pa.int64()), "declares a map here"),
         (pa.array([{"x": 1, "X": 2}]), struct(x=pa.int64()), "field 'x' is there twice"),
+        (pa.StructArray.from_arrays([ONE, ONE], ["x", "x"]), struct(x=pa.int64()), "field 'x' is there twice"),
+        (pa.array([0], pa.timestamp("us", "Mars/Phobos")), INSTANT, "Mars/Phobos"),
+        (pa.DictionaryArray.from_arrays(pa.array([0, 5]), ONE, safe=False), pa.int64(), "out of bounds"),
         (pa.array([1_700_000_000]), INSTANT, "does not say whether it counts days"),
         (pa.array([NAIVE.date()]), INSTANT, "no time zone"),
         (pa.array([AWARE]), pa.timestamp("us"), "the value is an instant"),
@@ -95,6 +116,7 @@ def test_cast_that_would_change_values_is_refused(column: pa.Array[Any], wanted:
         # As numpy.savetxt writes: more digits than a DOUBLE has, and all of them its own.
         (pa.array(["1.000000000000000056e-01", "-inf", "4.9406564584124654e-324"]), pa.float64(), [0.1, -float("inf"), 5e-324]),
         (pa.array(["1", None]).dictionary_encode(), pa.int64(), [1, None]),
+        (pa.array([["1", None]], pa.list_(pa.string_view())), pa.list_(MONEY), [[Decimal("1.00"), None]]),
         (pa.array([float("nan"), None], from_pandas=True), INSTANT, [None, None]),
         (pa.array([NAIVE]), pa.date32(), [NAIVE.date()]),
         (pa.array([[1.0], None, []]).slice(1), pa.list_(pa.int32()), [None, []]),
@@ -122,6 +144,12 @@ def test_cast_that_keeps_values_is_made(column: pa.Array[Any], wanted: pa.DataTy
         ({"by_name": [("a", {"x": 1, "typo": 2})]}, "no field 'typo'"),
         ({"at": 1_700_000_000}, "does not say whether it counts days"),
         ({"wall": AWARE}, "the value is an instant"),
+        # A zone may know no offset, one that Arrow would cut off, or nothing at all.
+        ({"at": NAIVE.replace(tzinfo=OddZone(None))}, "no time zone"),
+        ({"at": NAIVE.replace(tzinfo=OddZone(dt.timedelta(hours=1, microseconds=7)))}, "not of whole seconds"),
+        ({"at": NAIVE.replace(tzinfo=OddZone("far"))}, "does not say its offset: TypeError"),
+        ({"times": np.array(AWARE)}, "declares an array here"),
+        ({"times": bytearray(b"ab")}, "declares an array here"),
     ],
 )
 def test_dict_that_would_lose_something_inside_is_refused(row: dict[str, Any], reason: str) -> None:

@@ -22,7 +22,7 @@ from spark_queue.journal.stored_rows import Sequences
 
 COLUMNS = (
     "id BIGINT NOT NULL, item STRING, at TIMESTAMP, local TIMESTAMP_NTZ, price DECIMAL(8,2), qty INT, ok BOOLEAN, raw BINARY, "
-    "day DATE, tags MAP<STRING, INT>, parts ARRAY<STRUCT<x: INT>>"
+    "day DATE, digits DECIMAL(20,0), tags MAP<STRING, INT>, parts ARRAY<STRUCT<x: INT>>"
 )
 DEFINITIONS = parsing.parse(
     {
@@ -135,7 +135,7 @@ def test_row_that_does_not_fit_is_refused_by_name(row: Any, code: str, text: str
     assert text in str(refused)
 
 
-@pytest.mark.parametrize("data", [{"id": 1}, "text", b"bytes", 5])
+@pytest.mark.parametrize("data", [{"id": 1}, "text", b"bytes", 5, pa.array([1]), pa.chunked_array([[1]]), pd.Series([1])])
 def test_data_of_no_known_kind_is_refused(data: Any) -> None:
     assert refusal(data).code == "ROWS_UNREADABLE"
 
@@ -237,6 +237,7 @@ def test_a_value_is_told_by_its_own_type_whatever_stands_beside_it() -> None:
     """Arrow would take one type for all: a date would cut the times behind it, and a text spoil the numbers."""
     rows = stored([{"id": 1}, {"id": "2"}, {"id": 3.0}, {"id": Decimal(4)}, {"id": np.int64(5)}])
     assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
+    assert stored([{"id": 1, "digits": np.uint64(2**64 - 1)}])[0]["digits"] == 2**64 - 1
     days = stored([{"id": 1, "day": dt.date(2024, 5, 1)}, {"id": 2, "day": dt.datetime(2024, 5, 2)}])  # noqa: DTZ001 - midnight
     assert [row["day"] for row in days] == [dt.date(2024, 5, 1), dt.date(2024, 5, 2)]
     refused = refusal([{"id": 1, "day": dt.date(2024, 5, 1)}, {"id": 2, "day": dt.datetime(2024, 5, 2, 8)}])  # noqa: DTZ001 - as above
