@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -75,6 +75,66 @@ class Queue:
             subscription=subscription,
             on_error=on_error,
             ack_early=ack_early,
+        )
+
+    def into(
+        self,
+        table: str,
+        fn: Callable[[DataFrame, int], DataFrame | tuple[DataFrame | None, Any] | None] | None = None,
+        *,
+        subscription: str,
+        on_barrier: Callable[[DataFrame, int], None] | None = None,
+        on_error: str = "fail",
+        partition_by: Sequence[str] | None = None,
+        merge_schema: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Callable[[DataFrame, int], None]:
+        """Wrap a function for ``writeStream.foreachBatch``: its rows and the acknowledgement of the batch are one commit (R123).
+
+        However often consumers die, in the table stands each message's share exactly once, or not at all if it was cancelled,
+        expired or became a dead letter. Any number of consumers may share the queue and the table.
+
+        Parameters
+        ----------
+        table
+            The path or URL of a Delta table outside of the journal; it is created by the first batch if there is none.
+        fn
+            Gets a micro-batch and its id. Returns the DataFrame to append, or that and a table of exceptions as `foreach_batch`
+            takes it; None appends the batch as it is, without its exceptions. Without fn, all batches are.
+        subscription
+            The one that the stream reads as.
+        on_barrier
+            Gets each micro-batch that is a barrier; nothing of it is appended.
+        on_error
+            ``fail``: an exception fails the query. ``cancel``: the batch goes back to the queue and the query lives on.
+        partition_by
+            The columns by which a new table is partitioned; an existing one must be.
+        merge_schema
+            Whether columns that the table lacks are added to it.
+        storage_options
+            How the table's store is reached, as `deltalake` takes them; without them as the journal's, where it is one store's.
+
+        Raises
+        ------
+        ConfigError
+            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT or SINK_IN_JOURNAL for a table that no batch can be appended to.
+        JournalError
+            SINK_FAILED where the table cannot be read.
+        """
+        from spark_queue.source.into import SinkWrapper  # noqa: PLC0415 - as above.
+
+        return SinkWrapper(
+            fn,
+            table=table,
+            storage_options=self.journal.store.storage_options if storage_options is None else storage_options,
+            partition_by=partition_by,
+            merge_schema=merge_schema,
+            on_barrier=on_barrier,
+            store=self.journal.store,
+            endpoint=self.journal.endpoint,
+            queue=self.name,
+            subscription=subscription,
+            on_error=on_error,
         )
 
     def settle(

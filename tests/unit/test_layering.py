@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports"),
     ("spark_queue.settings", "spark_queue.tracing"),
     ("spark_queue.journal",),
+    ("spark_queue.sinks",),
     ("spark_queue.protocol", "spark_queue.verification", "spark_queue.views"),
     ("spark_queue.replication",),
     ("spark_queue.metrics",),
@@ -50,7 +51,7 @@ IMPURE = frozenset(
 CONFINED: Mapping[str, tuple[str, ...]] = {
     "delta": ("jobs",),
     # Jobs read their own sink tables without Spark; the journal is read through the package.
-    "deltalake": ("spark_queue.journal", "jobs"),
+    "deltalake": ("spark_queue.journal", "spark_queue.sinks", "jobs"),
     "duckdb": ("spark_queue.expression",),
     "grpc": ("spark_queue.coordinator",),
     "jinja2": ("spark_queue.dashboard",),
