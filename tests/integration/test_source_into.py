@@ -39,8 +39,7 @@ def run(home: SourceJournal, fn: Callable[..., Any] | None = None, *, options: d
 
 def ids(home: SourceJournal, path: str | None = None) -> list[int]:
     """Return what stands in the table, by a reader that has nothing to do with us."""
-    found: list[int] = DeltaTable(path or sink(home)).to_pyarrow_table().column("id").to_pylist()
-    return sorted(found)
+    return sorted(row["id"] for row in DeltaTable(path or sink(home)).to_pyarrow_table().to_pylist())
 
 
 def booked(batch: DataFrame, batch_id: int) -> DataFrame:
@@ -85,7 +84,12 @@ class Harm:
             from spark_queue.source import into as module
 
             say = module._say
-            monkeypatch.setattr(module, "_say", lambda *a, **k: self.strike() or say(*a, **k))
+
+            def unsaid(*given: Any, **more: Any) -> None:
+                self.strike()
+                say(*given, **more)
+
+            monkeypatch.setattr(module, "_say", unsaid)
             return
         append = SinkTable.append
 

@@ -122,7 +122,7 @@ def test_a_record_that_cannot_be_stored_is_the_fault_of_its_command(two: World, 
         work.emit(Kind.PAUSED, detail={"odd": object()})
         return replies.Done()
 
-    monkeypatch.setitem(handlers.HANDLERS, commands.Pause, handlers.Handling(odd))
+    monkeypatch.setitem(cast(Any, handlers.HANDLERS), commands.Pause, handlers.Handling(odd))
     assert code_of(two.ask(commands.Pause, queue="WORK")) == "INTERNAL"
     assert set_aside(two) == {}
     assert Planner(two).next().messages == 3
