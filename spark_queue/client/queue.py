@@ -18,7 +18,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
 
@@ -364,16 +364,47 @@ class Queue:
         """Return the batches of which nobody knows whether they stand in their sink, or those of one subscription (R123)."""
         return cast(replies.Attempts, self._ask(commands.FindAttempts(queue=self.name, subscription=subscription))).attempts
 
-    def decide(self, attempt: replies.AttemptTold, *, landed: bool) -> None:
-        """Say of a batch, without a look at its sink, that it stands there, or that it does not and never will (R125).
+    def decide(
+        self, attempt: replies.AttemptTold, *, landed: bool | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> bool:
+        """Find out in its table whether a batch stands there, and say so; if it does not by now, it never will (R125).
+
+        Parameters
+        ----------
+        landed
+            What to say without a look at the table, where that is gone for good.
+        storage_options
+            How the table's store is reached; without them as the journal's.
+
+        Returns
+        -------
+        bool
+            Whether it stands there.
 
         Raises
         ------
+        JournalError
+            SINK_UNREADABLE where the table is gone, is another one, or cannot be read; that is noted, and it stays in doubt.
         LeaseError
             SINK_LANDED or SINK_FENCED where the contrary is known by now.
         """
-        kind = commands.Landed if landed else commands.Fenced
-        self._ask(kind(queue=self.name, subscription=attempt.subscription, attempt=attempt.attempt, forced=True))
+        from spark_queue.sinks.table import Fate, Landing, SinkTable  # noqa: PLC0415 - other verbs need no table.
+
+        who: dict[str, Any] = {"queue": self.name, "subscription": attempt.subscription, "attempt": attempt.attempt}
+        if landed is None:
+            options = self.journal.store.storage_options if storage_options is None else storage_options
+            try:
+                found = SinkTable(attempt.table, options).decide(attempt, journal_id=self.journal.journal_id(), queue=self.name)
+            except SparkQueueError as reason:
+                self._ask(commands.SinkUnreadable(**who, error=str(reason)))
+                raise
+        else:
+            found, who = Landing(Fate.LANDED if landed else Fate.FENCED), {**who, "forced": True}
+        if found.fate is Fate.LANDED:
+            self._ask(commands.Landed(**who, table_version=found.version))
+        else:
+            self._ask(commands.Fenced(**who))
+        return found.fate is Fate.LANDED
 
     def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, endpoint = self.journal.store, self.journal.endpoint

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -65,13 +65,16 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
     stats: str
 
 
-def stage(plan: StagingPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write a task's rows, a file for each combination of partition values, and yield what was written, as JSON."""
+def stage(plan: StagingPlan, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write a task's rows, a file for each combination of partition values, and yield what was written, as JSON.
+
+    `names` are those of the rows' columns.
+    """
     held: dict[tuple[str | None, ...], list[pa.Table]] = {}
     files: list[StagedFile] = []
     for batch in batches:
         if batch.num_rows:
-            for values, rows in _parted(plan, _cast(plan, batch)):
+            for values, rows in _parted(plan, _cast(plan, names, batch)):
                 held.setdefault(values, []).append(rows)
         while sum(map(_size, held.values())) > BUFFER_BYTES:
             largest = max(held, key=lambda values: _size(held[values]))
@@ -84,10 +87,10 @@ def _size(parts: list[pa.Table]) -> int:
     return sum(part.nbytes for part in parts)
 
 
-def _cast(plan: StagingPlan, batch: pa.RecordBatch) -> pa.Table:
+def _cast(plan: StagingPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.Table:
     """Give a batch the table's columns, in its order; instants come in the time zone of the session."""
     rows = pa.Table.from_batches([batch])
-    places = {name.lower(): number for number, name in enumerate(rows.column_names)}
+    places = {name.lower(): number for number, name in enumerate(names)}
     columns: list[Any] = []
     for field in plan.schema:
         place = places.get(field.name.lower())

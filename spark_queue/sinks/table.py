@@ -209,7 +209,15 @@ class SinkTable:
     def transaction_version(self, transaction: str) -> int:
         """Return the newest version of a transaction id; -1 where there is none."""
         table = self.look()
-        return -1 if table is None else _version(table, transaction)
+        return -1 if table is None else self._version(table, transaction)
+
+    def _version(self, table: DeltaTable, transaction: str) -> int:
+        try:
+            found = table.transaction_version(transaction)
+        except DeltaError as reason:
+            # It reads the log anew.
+            raise JournalError("SINK_FAILED", table=self.name, reason=self._store.reason(reason)) from None
+        return -1 if found is None else int(found)
 
     def append(self, plan: StagingPlan, files: Sequence[StagedFile], *, transaction: str, attempt: int) -> Landing:
         """Commit an attempt's files, unless it is decided already.
@@ -269,7 +277,7 @@ class SinkTable:
             if table is None:
                 raise JournalError("SINK_FAILED", table=self.name, reason="It is not there.")
             begun = int(table.version()) if begun is None else begun
-            fate = fate_of(_version(table, transaction), attempt)
+            fate = fate_of(self._version(table, transaction), attempt)
             if fate is not Fate.IN_DOUBT:
                 return Landing(fate, self._version_of(transaction, 2 * attempt, begun, int(table.version())))
             if plan is not None and self._is_changed(table, plan):
@@ -370,11 +378,6 @@ class SinkTable:
 
     def _differs(self, reason: str, next_step: str) -> CallerError:
         return CallerError("SINK_SCHEMA_DIFFERS", table=self.name, reason=reason, next_step=next_step)
-
-
-def _version(table: DeltaTable, transaction: str) -> int:
-    found = table.transaction_version(transaction)
-    return -1 if found is None else int(found)
 
 
 def _fields(table: DeltaTable) -> list[dict[str, Any]]:

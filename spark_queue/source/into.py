@@ -176,7 +176,9 @@ def _say(reporter: RunReporter, landing: Landing, **who: Any) -> None:
 
 def _staged(rows: DataFrame, plan: StagingPlan) -> list[StagedFile]:
     """Write rows to files beside the table, by a job of Spark's."""
-    found = rows.mapInArrow(partial(stage, plan), "file string").collect()
+    # By number: mapInArrow takes a dot in a column's name for a field.
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
+    found = numbered.mapInArrow(partial(stage, plan, tuple(rows.columns)), "file string").collect()
     return [msgspec.json.decode(row.file, type=StagedFile) for row in found]
 
 
