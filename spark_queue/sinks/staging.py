@@ -41,7 +41,7 @@ _ROW = "__row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagingPlan:
+class SinkPlan:
     """Where and how a batch is staged; picklable."""
 
     store: Store
@@ -52,7 +52,7 @@ class StagingPlan:
     partition_by: tuple[str, ...]
 
 
-class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
+class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that waits for its commit, as its task tells the driver."""
 
     #: Relative to the table.
@@ -65,13 +65,13 @@ class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
     stats: str
 
 
-def stage(plan: StagingPlan, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def stage(plan: SinkPlan, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write a task's rows, a file for each combination of partition values, and yield what was written, as JSON.
 
     `names` are those of the rows' columns.
     """
     held: dict[tuple[str | None, ...], list[pa.Table]] = {}
-    files: list[StagedFile] = []
+    files: list[SinkFile] = []
     for batch in batches:
         if batch.num_rows:
             for values, rows in _parted(plan, _cast(plan, names, batch)):
@@ -87,7 +87,7 @@ def _size(parts: list[pa.Table]) -> int:
     return sum(part.nbytes for part in parts)
 
 
-def _cast(plan: StagingPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.Table:
+def _cast(plan: SinkPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.Table:
     """Give a batch the table's columns, in its order; instants come in the time zone of the session."""
     rows = pa.Table.from_batches([batch])
     places = {name.lower(): number for number, name in enumerate(names)}
@@ -103,7 +103,7 @@ def _cast(plan: StagingPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.
     return pa.table(columns, names=plan.schema.names)
 
 
-def _parted(plan: StagingPlan, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
+def _parted(plan: SinkPlan, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
     if not plan.partition_by:
         yield (), rows
         return
@@ -129,7 +129,7 @@ def partition_text(value: Any) -> str | None:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def _write(plan: StagingPlan, values: tuple[str | None, ...], parts: list[pa.Table]) -> StagedFile:
+def _write(plan: SinkPlan, values: tuple[str | None, ...], parts: list[pa.Table]) -> SinkFile:
     rows = pa.concat_tables(parts)
     path = f"part-{uuid.uuid4().hex}.parquet"
     key = f"{plan.key}/{path}"
@@ -138,7 +138,7 @@ def _write(plan: StagingPlan, values: tuple[str | None, ...], parts: list[pa.Tab
         size_bytes = sink.tell()
     # What the log names must outlive a power loss as the acknowledgement does.
     plan.store.sync([key])
-    return StagedFile(
+    return SinkFile(
         path=path,
         size_bytes=size_bytes,
         row_count=rows.num_rows,

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from deltalake import DeltaTable, PostCommitHookProperties, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import create_table_with_add_actions
 
 from spark_queue.clock import SystemClock
@@ -25,9 +25,9 @@ from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import arrow_schema
-from spark_queue.sinks.staging import StagedFile, StagingPlan
+from spark_queue.sinks.staging import SinkFile, SinkPlan
 
-#: Lost races, or puts of unknown outcome, before an attempt is left in doubt.
+#: Commits that are tried before an attempt is left in doubt: in all, and in a row without anybody's commit.
 _ATTEMPTS = 100
 _FAILURES = 5
 
@@ -39,8 +39,8 @@ _UNITS_S = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day
 
 #: Delta's features that an append by delta-rs keeps, or which are looked for where they are used (`_used_features`).
 _KEPT_FEATURES = frozenset(
-    "appendOnly changeDataFeed deletionVectors timestampNtz v2Checkpoint vacuumProtocolCheck "
-    "allowColumnDefaults checkConstraints columnMapping generatedColumns identityColumns invariants".split()
+    "appendOnly changeDataFeed deletionVectors timestampNtz v2Checkpoint "
+    "checkConstraints columnMapping generatedColumns invariants".split()
 )
 _COLUMN_KEYS = {
     "delta.generationExpression": "generated columns", "delta.identity.start": "identity columns", "delta.invariants": "invariants",
@@ -48,6 +48,8 @@ _COLUMN_KEYS = {
 }  # fmt: skip
 
 _PLAIN_TYPES = frozenset("string long integer short byte float double boolean binary date timestamp timestamp_ntz".split())
+#: Types whose values Delta's log has a form for that every reader knows.
+_PARTITION_TYPES = _PLAIN_TYPES - {"binary"}
 _DECIMAL = re.compile(r"decimal\(\d+, ?-?\d+\)")
 
 
@@ -151,7 +153,7 @@ class SinkTable:
 
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
-    ) -> StagingPlan:
+    ) -> SinkPlan:
         """Return how rows of these columns are staged; creates the table if there is none.
 
         Parameters
@@ -199,11 +201,20 @@ class SinkTable:
         if partition_by is not None and [each.lower() for each in partition_by] != [each.lower() for each in partitions]:
             found = ", ".join(partitions) or "nothing"
             raise self._differs(f"it is partitioned by {found}, not by {', '.join(partition_by)}.", "Leave partition_by out.")
-        return StagingPlan(store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions)
+        for name in partitions:
+            self._require_partition_type(name, known.get(name.lower(), {}).get("type"))
+        return SinkPlan(store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions)
 
     def id(self) -> str:
-        """Return the id that tells the table from another of its name; the table is as it was last looked at."""
-        assert self._table is not None, "it was looked at"
+        """Return the id that tells the table from another of its name; the table is as it was last looked at.
+
+        Raises
+        ------
+        JournalError
+            SINK_FAILED where there was none.
+        """
+        if self._table is None:
+            raise self._absent()
         return str(self._table.metadata().id)
 
     def transaction_version(self, transaction: str) -> int:
@@ -219,7 +230,7 @@ class SinkTable:
             raise JournalError("SINK_FAILED", table=self.name, reason=self._store.reason(reason)) from None
         return -1 if found is None else int(found)
 
-    def append(self, plan: StagingPlan, files: Sequence[StagedFile], *, transaction: str, attempt: int) -> Landing:
+    def append(self, plan: SinkPlan, files: Sequence[SinkFile], *, transaction: str, attempt: int) -> Landing:
         """Commit an attempt's files, unless it is decided already.
 
         Raises
@@ -265,49 +276,49 @@ class SinkTable:
         facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
         raise JournalError("SINK_UNREADABLE", table=attempt.table, reason=reason, **facts)
 
-    def discard(self, files: Sequence[StagedFile]) -> None:
+    def discard(self, files: Sequence[SinkFile]) -> None:
         """Delete staged files that no commit names, nor ever will."""
         self._store.delete(f"{self._key}/{file.path}" for file in files)
 
-    def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[NewFile], plan: StagingPlan | None) -> Landing:
+    def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[NewFile], plan: SinkPlan | None) -> Landing:
         """Commit a version of the transaction id as the table's next version, or read what was committed instead."""
-        begun, failures = None, 0
+        begun, before, failures, failure = None, -1, 0, ""
         for tries in range(_ATTEMPTS):
             table = self.look()
             if table is None:
-                raise JournalError("SINK_FAILED", table=self.name, reason="It is not there.")
-            begun = int(table.version()) if begun is None else begun
+                raise self._absent()
+            head = int(table.version())
+            begun = head if begun is None else begun
             fate = fate_of(self._version(table, transaction), attempt)
             if fate is not Fate.IN_DOUBT:
-                return Landing(fate, self._version_of(transaction, 2 * attempt, begun, int(table.version())))
+                return Landing(fate, self._version_of(transaction, 2 * attempt, begun, head))
             if plan is not None and self._is_changed(table, plan):
                 raise CallerError("SINK_CHANGED", table=self.name)
-            failure = self._swap(table, files, (transaction, version))
-            if failure is None:
-                continue
-            failures += 1
+            failures = failures + 1 if head == before else 0
             if failures >= _FAILURES:
                 raise JournalError("SINK_FAILED", table=self.name, reason=failure)
-            delta.back_off(tries)
+            before, failure = head, self._swap(table, files, (transaction, version))
+            if failure:
+                delta.back_off(failures)
         raise JournalError("SINK_FAILED", table=self.name, reason=f"{_ATTEMPTS} races in a row were lost to other writers.")
 
-    def _swap(self, table: DeltaTable, files: Sequence[NewFile], txn: tuple[str, int]) -> str | None:
-        """Commit as the version after the handle's, which the next look tells; returns what failed with unknown outcome."""
+    def _swap(self, table: DeltaTable, files: Sequence[NewFile], txn: tuple[str, int]) -> str:
+        """Commit as the version after the handle's, which the next look tells; returns what seems to have failed.
+
+        delta-rs has one error for a lost race, for what it refuses to write and for a store that does not answer.
+        """
         base = int(table.version())
         try:
             delta.swap(
                 table, files, schema=arrow_schema(table), mark=Mark(writer="sink"), transactions=[txn],
                 at_ms=SystemClock().wall_ms(), partition_by=table.metadata().partition_columns, hooks=PostCommitHookProperties(),
             )  # fmt: skip
-        except CommitFailedError:
-            # Somebody else was faster.
-            return None
         except (DeltaError, OSError) as reason:
             return self._store.reason(reason)
         if delta.is_made_anew(self._store, self._key, base):
             return "The table was away while it was written."
         self._store.sync([log_key(self._key, base + 1)])
-        return None
+        return ""
 
     def _version_of(self, transaction: str, version: int, begun: int, head: int) -> int | None:
         """Return which of the table's newest versions brought a version of the transaction id."""
@@ -320,7 +331,7 @@ class SinkTable:
                 return number
         return None
 
-    def _is_changed(self, table: DeltaTable, plan: StagingPlan) -> bool:
+    def _is_changed(self, table: DeltaTable, plan: SinkPlan) -> bool:
         properties = table.metadata().configuration
         partitions = tuple(table.metadata().partition_columns)
         return bool(_used_features(table, properties)) or (arrow_schema(table), partitions) != (plan.schema, plan.partition_by)
@@ -335,14 +346,13 @@ class SinkTable:
         if unknown or len(partition_by) >= len(columns):
             what = f"no column '{unknown[0]}'" if unknown else "no column beside those that it is partitioned by"
             raise self._differs(f"the rows have {what}.", "Correct partition_by.")
-        fields = [
-            {"name": column["name"], "type": _nullable(column["type"]), "nullable": True, "metadata": {}} for column in columns
-        ]
-        schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+        for column in columns:
+            if str(column["name"]).lower() in map(str.lower, partition_by):
+                self._require_partition_type(str(column["name"]), column["type"])
         with self._store.failures(f"creating {self._key}"):
             try:
                 create_table_with_add_actions(
-                    self.name, schema, [], mode="error", partition_by=[known[name.lower()] for name in partition_by],
+                    self.name, _schema(columns), [], mode="error", partition_by=[known[name.lower()] for name in partition_by],
                     storage_options=dict(self._store.storage_options),
                 )  # fmt: skip
             except DeltaError as reason:
@@ -372,6 +382,14 @@ class SinkTable:
             except DeltaError:
                 delta.back_off(tries)
         raise JournalError("SINK_FAILED", table=self.name, reason="Its columns could not be added.")
+
+    def _require_partition_type(self, name: str, kind: Any) -> None:
+        if not isinstance(kind, str) or not (kind in _PARTITION_TYPES or _DECIMAL.fullmatch(kind)):
+            text = _type_text(kind)
+            raise self._differs(f"it is partitioned by '{name}', which is {text}.", "Partition it by a column of another type.")
+
+    def _absent(self) -> JournalError:
+        return JournalError("SINK_FAILED", table=self.name, reason="It is not there.")
 
     def _unsupported(self, what: str) -> ConfigError:
         return ConfigError("SINK_FEATURE_UNSUPPORTED", table=self.name, what=what)

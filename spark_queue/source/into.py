@@ -15,7 +15,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
-from spark_queue.sinks.staging import StagedFile, StagingPlan, stage
+from spark_queue.sinks.staging import SinkFile, SinkPlan, stage
 from spark_queue.sinks.table import Fate, Landing, SinkTable, transaction_id
 from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper, RunReporter
 
@@ -124,19 +124,16 @@ class SinkWrapper(BatchWrapper):
             raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
         outcomes = self._outcomes(exceptions, batch)
         if rows is None:
-            rows = batch
-            for each in outcomes if exceptions is not None else ():
-                if each.outcome != Outcome.ACKNOWLEDGE:
-                    for first, until in each.ranges:
-                        rows = rows.where(~F.col("bookmark").between(first, until - 1))
+            kept_out = (each for each in outcomes if exceptions is not None and each.outcome != Outcome.ACKNOWLEDGE)
+            rows = _without(batch, [(first, until - 1) for each in kept_out for first, until in each.ranges])
         return rows, outcomes
 
     def _append(
         self,
         reporter: RunReporter,
         run: replies.Run,
-        plan: StagingPlan,
-        files: Sequence[StagedFile],
+        plan: SinkPlan,
+        files: Sequence[SinkFile],
         outcomes: tuple[OutcomeRows, ...],
     ) -> None:
         """Make the files and the acknowledgement of the batch one commit (R123)."""
@@ -174,12 +171,21 @@ def _say(reporter: RunReporter, landing: Landing, **who: Any) -> None:
         reporter.say(commands.Fenced, **who)
 
 
-def _staged(rows: DataFrame, plan: StagingPlan) -> list[StagedFile]:
+def _without(batch: DataFrame, ranges: list[tuple[int, int]]) -> DataFrame:
+    """Leave out messages by their bookmarks; a join takes any number of them, as a condition does not."""
+    if not ranges:
+        return batch
+    named = batch.sparkSession.createDataFrame(ranges, "first BIGINT, last BIGINT")
+    out = named.select(F.explode(F.sequence("first", "last")).alias("left_out"))
+    return batch.join(F.broadcast(out), batch["bookmark"] == out["left_out"], "left_anti")
+
+
+def _staged(rows: DataFrame, plan: SinkPlan) -> list[SinkFile]:
     """Write rows to files beside the table, by a job of Spark's."""
     # By number: mapInArrow takes a dot in a column's name for a field.
     numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
     found = numbered.mapInArrow(partial(stage, plan, tuple(rows.columns)), "file string").collect()
-    return [msgspec.json.decode(row.file, type=StagedFile) for row in found]
+    return [msgspec.json.decode(row.file, type=SinkFile) for row in found]
 
 
 def _as_it_is(_batch: DataFrame, _batch_id: int) -> None:

@@ -17,7 +17,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store
 from spark_queue.sinks import table as module
-from spark_queue.sinks.staging import StagedFile, StagingPlan, stage
+from spark_queue.sinks.staging import SinkFile, SinkPlan, stage
 from spark_queue.sinks.table import Fate, Landing, SinkTable, transaction_id
 
 COLUMNS: list[dict[str, Any]] = [{"name": "id", "type": "long"}, {"name": "day", "type": "date"}]
@@ -29,10 +29,10 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "booked")
 
 
-def staged(plan: StagingPlan, *ids: int) -> list[StagedFile]:
+def staged(plan: SinkPlan, *ids: int) -> list[SinkFile]:
     columns: dict[str, Any] = {"id": pa.array(ids, pa.int64()), "day": pa.nulls(len(ids), pa.date32())}
     texts: list[Any] = next(stage(plan, list(columns), [pa.record_batch(columns)])).column(0).to_pylist()
-    return [msgspec.json.decode(text, type=StagedFile) for text in texts]
+    return [msgspec.json.decode(text, type=SinkFile) for text in texts]
 
 
 def ids(path: str) -> list[int]:
@@ -115,6 +115,64 @@ def test_a_race_that_is_lost_is_decided_anew(path: str, monkeypatch: pytest.Monk
     swapping(monkeypatch, fenced_meanwhile)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.FENCED
     assert ids(path) == []
+
+
+def test_a_store_that_refuses_each_commit_is_no_lost_race(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-rs says `CommitFailedError` of both; only a race moves the table's head."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    tried: list[int] = []
+
+    def refuse(table: DeltaTable, *_: Any, **__: Any) -> None:
+        tried.append(table.version())
+        raise CommitFailedError("unsupported writer features")
+
+    monkeypatch.setattr(delta, "swap", refuse)
+    with pytest.raises(JournalError, match="SINK_FAILED.*unsupported writer features"):
+        sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    assert len(tried) < 10
+
+
+def test_races_that_are_lost_are_no_failures(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    swap, faster = delta.swap, list(range(-12, 0))
+
+    def late(*given: Any, **more: Any) -> None:
+        if faster:
+            rows: Any = pa.table({"id": pa.array([faster.pop()]), "day": pa.nulls(1, pa.date32())})
+            write_deltalake(path, rows, mode="append")
+        swap(*given, **more)
+
+    monkeypatch.setattr(delta, "swap", late)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
+    assert ids(path) == [*range(-12, 0), 1]
+
+
+def test_a_table_that_is_not_there_has_no_id(path: str, tmp_path: Path) -> None:
+    sink = SinkTable(path, {})
+    assert sink.transaction_version(TXN) == -1
+    with pytest.raises(JournalError, match="SINK_FAILED.*It is not there"):
+        sink.id()
+    sink.plan(COLUMNS)
+    Path(path).rename(tmp_path / "away")
+    with pytest.raises(JournalError, match="SINK_FAILED"):
+        sink.transaction_version(TXN)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["binary", {"type": "array", "elementType": "long", "containsNull": True}, {"type": "struct", "fields": []}],
+    ids=str,
+)
+def test_a_type_without_a_text_that_every_reader_knows_divides_no_table(path: str, kind: Any) -> None:
+    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*partitioned by 'b'"):
+        SinkTable(path, {}).plan([*COLUMNS, {"name": "b", "type": kind}], partition_by=["B"])
+    assert not Path(path).exists()
+    binary: Any = pa.table({"id": pa.array([1]), "b": pa.array([b"1"])})
+    write_deltalake(path, binary, partition_by=["b"])
+    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*partitioned by 'b', which is binary"):
+        SinkTable(path, {}).plan([{"name": "id", "type": "long"}, {"name": "b", "type": "binary"}])
 
 
 def test_a_put_that_lands_late_finds_its_version_taken(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +302,9 @@ def made(path: str, properties: dict[str, str]) -> None:
     entry.write_bytes(b"\n".join(map(msgspec.json.encode, lines)) + b"\n")
 
 
-@pytest.mark.parametrize("feature", ["rowTracking", "clustering", "icebergCompatV2", "whatComesNext"])
+@pytest.mark.parametrize(
+    "feature", ["rowTracking", "clustering", "icebergCompatV2", "allowColumnDefaults", "identityColumns", "whatComesNext"]
+)
 def test_features_that_nobody_here_knows_are_refused_by_name(path: str, feature: str) -> None:
     SinkTable(path, {}).plan(COLUMNS)
     entry = Path(path, "_delta_log", f"{0:020d}.json")
