@@ -132,6 +132,11 @@ CALLER: dict[str, str] = {
         "The batch function of queue '{queue}' ended by {what}, which ends the thread that Spark waits for, and not the query. "
         "Return from the function, or raise an exception, and end the query by its own stop()."
     ),
+    "SINK_SCHEMA_DIFFERS": ("Rows cannot be appended to '{table}' as they are: {reason} Nothing was appended. {next_step}"),
+    "SINK_CHANGED": (
+        "Table '{table}' was changed while a batch was staged for it, so the batch was not appended. It fails, and the next run of "
+        "the stream appends it to the table as it is now. Nothing to do."
+    ),
     "UNKNOWN_ATTEMPT": (
         "Subscription '{subscription}' of queue '{queue}' has made no attempt {attempt} to append to a sink; the last is {last}. "
         "`sparkq decide` lists those that are in doubt."
@@ -161,11 +166,6 @@ LEASE: dict[str, str] = {
     "STALE_RUN": (
         "A batch of subscription '{subscription}' of queue '{queue}' belongs to run {run}, but {reason}. Its outcomes were "
         "not recorded; the rows are delivered again by the newer run."
-    ),
-    "SINK_SCHEMA_DIFFERS": ("Rows cannot be appended to '{table}' as they are: {reason} Nothing was appended. {next_step}"),
-    "SINK_CHANGED": (
-        "Table '{table}' was changed while a batch was staged for it, so the batch was not appended. It fails, and the next run of "
-        "the stream appends it to the table as it is now. Nothing to do."
     ),
     "SINK_IN_DOUBT": (
         "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt: it may stand "

@@ -73,7 +73,7 @@ def fate_of(version: int, attempt: int) -> Fate:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """What was found out about an attempt, and the table's version that it stands in, where that is known."""
+    """The fate of an attempt, as it was found out, and the table's version that it stands in, where that is known."""
 
     fate: Fate
     version: int | None = None
