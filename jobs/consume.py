@@ -1,8 +1,9 @@
-"""Book the order lines of a queue into a Delta table of this consumer.
+"""Book the order lines of a queue into a Delta table, which any number of consumers share.
 
 spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --journal … --subscription east --table … --checkpoint …
 
-Each driver has its own table; a repeated batch changes nothing there (R20). What cannot be booked ends as a dead letter.
+Lines and their acknowledgement are one commit, so each stands in the table once (R123). What cannot be booked becomes a dead
+letter.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import argparse
 import signal
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit.
 
 from ledger import Ledger
 from orders import judged
@@ -27,26 +28,31 @@ def main() -> None:
     parser.add_argument("--queue", default="ORDER_WORK")
     parser.add_argument("--max-backlog", type=int, default=100_000)
     parser.add_argument("--until-empty", action="store_true", help="end when nothing is left")
-    parser.add_argument("--hang", nargs=2, metavar=("BATCH", "FILE"), help="for drills: hang after a sink write, and make a file")
+    parser.add_argument("--hang", nargs=2, metavar=("BATCH", "FILE"), help="for drills: hang after a commit, and make a file")
     given = parser.parse_args()
     spark = SparkSession.builder.appName(f"consume-{given.subscription}").getOrCreate()
     queue = Journal(given.journal).queue(given.queue)
     options = {"queue": given.queue, "subscription": given.subscription, "maxBacklog": given.max_backlog}
     lines = spark.readStream.format("sparkqueue").options(**options).load(given.journal)
-    ledger = Ledger(given.table, of_instance="origin" in lines.columns)
+    ledger = Ledger(given.table, f"{given.table}-closed-{given.subscription}")
 
-    def book(batch: DataFrame, batch_id: int) -> pa.Table:
-        unbookable = ledger.book(judged(batch).toArrow())  # Once: each Spark job on a batch reads it anew.
-        if given.hang and batch_id >= int(given.hang[0]):
-            Path(given.hang[1]).touch()
-            signal.pause()
-        return unbookable.append_column("outcome", pa.repeat("expire", unbookable.num_rows))
+    def book(batch: DataFrame, _batch_id: int) -> tuple[DataFrame, DataFrame]:
+        found = judged(batch).withColumn("consumer", F.lit(given.subscription))
+        unbookable = found.where("error IS NOT NULL").select("bookmark", F.lit("expire").alias("outcome"), "error")
+        return found.where("error IS NULL").drop("error"), unbookable
 
     def close(_batch: DataFrame, _batch_id: int) -> None:
         ledger.close()
 
-    book_batch = queue.foreach_batch(book, subscription=given.subscription, on_barrier=close)
-    query = lines.writeStream.foreachBatch(book_batch).option("checkpointLocation", given.checkpoint).start()
+    booking = queue.into(given.table, book, subscription=given.subscription, on_barrier=close)
+
+    def booked(batch: DataFrame, batch_id: int) -> None:
+        booking(batch, batch_id)
+        if given.hang and batch_id >= int(given.hang[0]):
+            Path(given.hang[1]).touch()
+            signal.pause()
+
+    query = lines.writeStream.foreachBatch(booked).option("checkpointLocation", given.checkpoint).start()
     while not query.awaitTermination(5):
         if given.until_empty and queue.status().queue_depth == 0:
             query.processAllAvailable()  # A barrier that was released just now comes first.

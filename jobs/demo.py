@@ -3,9 +3,10 @@
 python jobs/demo.py                (or: make demo)
 python jobs/demo.py --close day    (or: make demo DAILY=1)
 
-The books of each month are closed with a barrier, which both consumers receive when all its lines are settled. A consumer is
-killed with SIGKILL after it has written a batch and before Spark has committed it: the moment at which a queue loses or doubles
-work if it can. Everything stays in build/demo to be looked at; the exit code says whether the books balance.
+Both consumers append to one Delta table, and the books balance by that table alone. The books of each month are closed with a
+barrier, which both consumers receive when all its lines are settled. A consumer is killed with SIGKILL after its batch stands in
+the table and before Spark has committed it: the moment at which a queue doubles work if it can. Everything stays in build/demo
+to be looked at; the exit code says whether the books balance.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from reconcile import (
     read_books,
     read_closed,
     read_revenue,
+    read_shares,
     read_totals,
     reconcile,
     reconcile_closes,
@@ -45,7 +47,7 @@ from submitted import ROOT, SPARKQ, Submitted
 QUEUE = "ORDER_WORK"
 CONSUMERS = ("east", "west")
 
-#: The consumer that is killed, and the first micro-batch (from 0) between whose sink write and proof it may die.
+#: The consumer that is killed, and the first micro-batch (from 0) between whose commit and proof it may die.
 VICTIM, FATAL_BATCH = "east", 3
 MAX_BACKLOG = 50_000
 POLL_S = 1.0
@@ -65,7 +67,9 @@ class Demo:
         self._orders = orders
         self._close = close
         self._journal = Journal(str(place / "journal"))
-        self._hang_file = place / "sink-written"
+        self._hang_file = place / "committed"
+        #: What both consumers append to.
+        self._table = place / "booked"
         self._jobs: list[Submitted] = []
         #: Jobs that only read, still to be started, and those that run.
         self._waiting: list[Callable[[], Submitted]] = []
@@ -92,12 +96,8 @@ class Demo:
             self._follow([publish], ("entered",), books.lines + closes, until=lambda: self._status()["entered"] > 0)
             say(f"meanwhile start two consumers that share {QUEUE} (jobs/consume.py)")
             self._consume(publish, books.lines + closes)
-            say("report over both tables (jobs/report.py)")
-            self._waiting.append(
-                partial(
-                    self._submit, "report", "--out", str(self._place / "report"), *(str(self._place / name) for name in CONSUMERS)
-                )
-            )
+            say("report over the table of both (jobs/report.py)")
+            self._waiting.append(partial(self._submit, "report", "--out", str(self._place / "report"), str(self._table)))
             while self._derives():
                 time.sleep(POLL_S / 4)
         finally:
@@ -109,15 +109,14 @@ class Demo:
     def _balance(self, books: Books) -> bool:
         lives = Lives()
         lives.follow(self._journal.view("history", queue=QUEUE).to_pylist())
-        tables = {name: read_bookmarks(self._place / name) for name in CONSUMERS}
-        results = {"report over both tables": "report", "replay": "replay", "plain delta-spark": "plain"}
-        entries = list(reconcile(books, lives, tables, {text: read_revenue(self._place / name) for text, name in results.items()}))
-        closed = {name: read_closed(self._place / f"{name}-closed") for name in CONSUMERS}
-        totals = {name: read_totals(self._place / name) for name in CONSUMERS}
-        entries += reconcile_closes(books, lives, self._close, closed, totals)
+        booked = read_bookmarks(self._table)
+        results = {"report over the table": "report", "replay": "replay", "plain delta-spark": "plain"}
+        entries = list(reconcile(books, lives, booked, {text: read_revenue(self._place / name) for text, name in results.items()}))
+        closed = {name: read_closed(self._place / f"booked-closed-{name}") for name in CONSUMERS}
+        entries += reconcile_closes(books, lives, self._close, closed, read_totals(self._table))
         verified = subprocess.run([*SPARKQ, "verify", self._journal.path], check=False, capture_output=True, text=True)
         entries.append(Entry("sparkq verify: exit code", 0, verified.returncode))
-        _show(lives, tables, entries)
+        _show(lives, read_shares(self._table), entries)
         say(f"revenue per day and country is in {self._place / 'report'}; {verified.stdout.strip()}")
         return all(entry.holds for entry in entries)
 
@@ -151,20 +150,20 @@ class Demo:
         settled = ("acknowledged", "dead_letters", "barriers_released")
         self._follow([victim, *others], settled, messages, until=self._hang_file.exists)
         victim.kill()
-        say(f"killed '{VICTIM}' with SIGKILL: {self._written_unproven():,} lines of its lease are in its table, and unproven")
+        say(f"killed '{VICTIM}' with SIGKILL: {self._written_unproven():,} lines of its lease stand in the table, and are unproven")
         say(f"start '{VICTIM}' again")
         self._follow([self._start(VICTIM), *others], settled, messages)
 
     def _start(self, name: str, *more: str) -> Submitted:
-        place = ["--table", str(self._place / name), "--checkpoint", str(self._place / f"{name}-checkpoint")]
+        place = ["--table", str(self._table), "--checkpoint", str(self._place / f"{name}-checkpoint")]
         limits = ["--max-backlog", str(MAX_BACKLOG), "--until-empty"]
         return self._submit("consume", "--journal", self._journal.path, "--subscription", name, *place, *limits, *more, log=name)
 
     def _written_unproven(self) -> int:
-        """Count the lines of the victim's unproven lease that its table holds."""
+        """Count the lines of the victim's unproven lease that stand in the table."""
         leased = self._journal.view("messages", queue=QUEUE, columns=["bookmark", "subscription"])
         mine = BitMap64(row["bookmark"] for row in leased.to_pylist() if row["subscription"] == VICTIM)
-        return len(mine & read_bookmarks(self._place / VICTIM))
+        return len(mine & read_bookmarks(self._table))
 
     def _status(self) -> dict[str, Any]:
         """Look at the queue's figures."""
@@ -199,11 +198,9 @@ def _running(jobs: Sequence[Submitted]) -> list[Submitted]:
     return [job for job in jobs if job.running]
 
 
-def _show(lives: Lives, tables: Mapping[str, BitMap64], entries: Sequence[Entry]) -> None:
-    for name, rows in tables.items():
-        say(f"'{name}' booked {len(rows):,} lines")
-    both = BitMap64.intersection(*tables.values())
-    say(f"lines that both booked, and the report takes once: {len(both):,}")
+def _show(lives: Lives, shares: Mapping[str, int], entries: Sequence[Entry]) -> None:
+    for name, count in sorted(shares.items()):
+        say(f"'{name}' booked {count:,} lines")
     for count, why in lives.redelivered:
         say(f"{count:,} lines were delivered again: {why or 'NOTHING EXPLAINS IT'}")
     show_books(entries)

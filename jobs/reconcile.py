@@ -65,8 +65,13 @@ def read_revenue(path: Path) -> Revenue:
     return {(row["day"], row["Country"]): row["revenue"] for row in pq.read_table(path).to_pylist()}
 
 
+def read_shares(path: Path) -> Counter[str]:
+    """Count the lines that each consumer booked."""
+    return Counter(str(row["consumer"]) for row in DeltaTable(str(path)).to_pyarrow_table(columns=["consumer"]).to_pylist())
+
+
 def read_totals(path: Path) -> Totals:
-    """Return lines and amount of each day that a consumer's table holds, now that everything is over."""
+    """Return lines and amount of each day that the table holds, now that everything is over."""
     totals: Totals = defaultdict(lambda: (0, Decimal()))
     for row in DeltaTable(str(path)).to_pyarrow_table(columns=["day", "amount"]).to_pylist():
         lines, amount = totals[row["day"]]
@@ -81,11 +86,11 @@ def read_closed(path: Path) -> Totals:
 
 
 def read_bookmarks(path: Path) -> BitMap64:
-    """Return the bookmarks in a consumer's table, each of which must be there once."""
+    """Return the bookmarks in the table, each of which must be there once."""
     bookmarks = DeltaTable(str(path)).to_pyarrow_table(columns=["bookmark"]).column("bookmark").to_numpy()
     rows = BitMap64(bookmarks)
     if len(rows) != len(bookmarks):
-        raise SystemExit(f"{path}: {len(bookmarks) - len(rows)} lines were booked twice in one table")
+        raise SystemExit(f"{path}: {len(bookmarks) - len(rows)} lines stand there twice")
     return rows
 
 
@@ -174,9 +179,8 @@ class Entry(NamedTuple):
         return bool(self.expected == self.found)
 
 
-def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenues: Mapping[str, Revenue]) -> Iterator[Entry]:
+def reconcile(books: Books, lives: Lives, booked: BitMap64, revenues: Mapping[str, Revenue]) -> Iterator[Entry]:
     """Yield every figure of the lines that must balance."""
-    booked = BitMap64.union(BitMap64(), *tables.values())
     everything = BitMap64()
     everything.add_range(0, books.lines + len(lives.closes))
     ended = lives.acknowledged | lives.dead
@@ -186,8 +190,8 @@ def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenu
     for reason, count in sorted(books.unbookable.items()):
         yield Entry(f"dead letters: {reason}", count, lives.errors[reason])
     yield Entry("dead letters: any other reason", 0, sum((lives.errors - books.unbookable).values()))
-    yield Entry("acknowledged lines in a table", len(lives.acknowledged), len(lives.acknowledged & booked))
-    yield Entry("lines in a table, not acknowledged", 0, len(booked - lives.acknowledged))
+    yield Entry("acknowledged lines in the table", len(lives.acknowledged), len(lives.acknowledged & booked))
+    yield Entry("lines in the table, not acknowledged", 0, len(booked - lives.acknowledged))
     yield Entry("redeliveries without a reason", 0, sum(count for count, why in lives.redelivered if not why))
     total = sum(books.revenue.values(), Decimal())
     for name, revenue in revenues.items():
@@ -196,17 +200,17 @@ def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenu
         yield Entry("  days × countries that differ", 0, wrong)
 
 
-def reconcile_closes(
-    books: Books, lives: Lives, period: str, closed: Mapping[str, Totals], totals: Mapping[str, Totals]
-) -> Iterator[Entry]:
+def reconcile_closes(books: Books, lives: Lives, period: str, closed: Mapping[str, Totals], totals: Totals) -> Iterator[Entry]:
     """Yield every figure of the closes that must balance.
 
     Parameters
     ----------
     period
         What each close ends: a key of `PERIODS`.
-    closed, totals
-        Each consumer's days as it closed them, and as its table holds them at the end.
+    closed
+        Each consumer's days as it closed them.
+    totals
+        The days as the table holds them at the end.
     """
     closes = BitMap64(expected_closes(books, period))
     yield Entry(f"closes of a {period} in their places", len(closes), len(closes & lives.closes))
@@ -219,7 +223,7 @@ def reconcile_closes(
     for name in closed:
         once = [bookmark for bookmark, times in lives.received[name].items() if times == 1]
         yield Entry(f"closes '{name}' received exactly once", len(closes), len(closes & BitMap64(once)))
-        changed = sum(closed[name].get(day) != totals[name].get(day) for day in {*closed[name], *totals[name]})
+        changed = sum(closed[name].get(day) != totals.get(day) for day in {*closed[name], *totals})
         yield Entry("  closed days that changed later", 0, changed)
 
 

@@ -17,6 +17,18 @@ CONFIG: dict[str, str] = {
         "Queue '{queue}' has ownership \"local\", so it cannot be pulled from peer '{peer}' (R102). Take it out of the peer's "
         'queues, or give it ownership "distributed" on every instance.'
     ),
+    "SINK_FEATURE_UNSUPPORTED": (
+        "Batches cannot be appended to table '{table}' without Spark, since that would not keep what the table promises: {what}. "
+        "Nothing was appended. Use a table without it, or foreach_batch with a write of your own."
+    ),
+    "SINK_RETENTION_SHORT": (
+        "Table '{table}' forgets transaction ids after {key} = {value}, so a batch that is in doubt for longer could not be told "
+        "from one that never landed. Nothing was appended. Set it to {days} days or more, or unset it."
+    ),
+    "SINK_IN_JOURNAL": (
+        "Table '{table}' and journal '{path}' stand in each other's folder, where either would clean up files of the other. "
+        "Choose another path for the table."
+    ),
     "MESSAGE_TYPE_DIFFERS": (
         "Column '{column}' of message type '{message_type}' is {found} on peer '{peer}' and differs here, so its messages "
         "are not pulled. Give the message type the same columns on both instances."
@@ -119,6 +131,11 @@ CALLER: dict[str, str] = {
     "BATCH_FUNCTION_ENDED": (
         "The batch function of queue '{queue}' ended by {what}, which ends the thread that Spark waits for, and not the query. "
         "Return from the function, or raise an exception, and end the query by its own stop()."
+    ),
+    "SINK_SCHEMA_DIFFERS": ("Rows cannot be appended to '{table}' as they are: {reason} Nothing was appended. {next_step}"),
+    "SINK_CHANGED": (
+        "Table '{table}' was changed while a batch was staged for it, so the batch was not appended. It fails, and the next run of "
+        "the stream appends it to the table as it is now. Nothing to do."
     ),
     "UNKNOWN_ATTEMPT": (
         "Subscription '{subscription}' of queue '{queue}' has made no attempt {attempt} to append to a sink; the last is {last}. "
@@ -282,6 +299,10 @@ JOURNAL: dict[str, str] = {
     "STORE_UNSAFE": (
         "The store under '{path}' let one key be created twice, so two writers could overwrite each other. "
         "Use a local disk, or an object store with conditional puts."
+    ),
+    "SINK_FAILED": (
+        "Table '{table}', to which batches are appended, cannot be used: {reason} The next run of the stream finds out what was "
+        "committed to it. Check the store and the table, then start the stream again."
     ),
     "STORE_FAILED": ("Storage under '{path}' failed while {doing}: {reason} Nothing half-done is visible. {next_step}"),
     "PUBLISH_CONTENDED": (

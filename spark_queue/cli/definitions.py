@@ -27,8 +27,9 @@ from spark_queue.cli.arguments import (
     open_target,
     storage_options,
 )
-from spark_queue.cli.output import draw, progress, say, show, show_json, table
+from spark_queue.cli.output import ALARM_EXIT_CODE, draw, progress, say, show, show_json, table
 from spark_queue.core.records import Outcome
+from spark_queue.errors import SparkQueueError
 from spark_queue.settings.types import parse_moment, to_text
 
 if TYPE_CHECKING:
@@ -225,34 +226,41 @@ def decide(
     landed: Annotated[bool, typer.Option("--landed", help="With --force: they stand in their sink.")] = False,
     fenced: Annotated[bool, typer.Option("--fenced", help="With --force: they do not, and never will.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Decide without a look at the sink, where that is gone for good.")] = False,
+    dry_run: DryRun = False,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show the batches of which nobody knows whether they stand in their sink, or say by force what became of them."""
+    """Find out in their sinks what became of batches that are in doubt, or say it by force. Exits with 3 if one stays in doubt."""
     target = open_target(journal, storage, coordinator, token_file).queue(queue)
     if landed and fenced:
         raise bad_argument("--landed", "with --fenced", "one of the two")
     if force != (landed or fenced):
         raise bad_argument("--force", "given" if force else "missing", "given with --landed or --fenced, and these with it")
-    found = target.attempts_in_doubt(subscription)
-    rows = [
-        {"subscription": each.subscription, "attempt": each.attempt, "table": each.table, "lease": each.lease,
-         "prepared": to_text(each.prepared_at_ms), "lease_ends": to_text(each.due_at_ms), "error": each.error} for each in found
-    ]  # fmt: skip
-    for each in found if force else ():
-        target.decide(each, landed=landed)
+    rows: list[dict[str, Any]] = []
+    for each in target.attempts_in_doubt(subscription):
+        fate, error = "in doubt", each.error
+        if not dry_run:
+            try:
+                options = storage_options(each.table, storage) or None
+                stands = target.decide(each, landed=landed if force else None, storage_options=options)
+                fate, error = "landed" if stands else "fenced", None
+            except SparkQueueError as reason:
+                error = str(reason)
+        rows.append(
+            {"subscription": each.subscription, "attempt": each.attempt, "table": each.table, "lease": each.lease,
+             "prepared": to_text(each.prepared_at_ms), "lease_ends": to_text(each.due_at_ms), "fate": fate, "error": error}
+        )  # fmt: skip
     if json:
-        show_json({"queue": queue, "decided": force, "attempts": rows})
+        show_json({"queue": queue, "attempts": rows})
     elif not rows:
         say(f"Queue '{queue}': nothing is in doubt.")
-    elif force:
-        done = "are settled as prepared" if landed else "come again once their lease is over"
-        say(f"Queue '{queue}': {len(rows)} decided; their messages {done}.")
     else:
         draw(table(rows, list(rows[0])))
-        say("The next run of each stream decides. Where its table is gone for good: --landed or --fenced, with --force.")
+        say("What landed is settled as prepared. Messages of what is fenced come again once their lease is over.")
+    if not dry_run and any(row["error"] for row in rows):
+        raise SystemExit(ALARM_EXIT_CODE)
 
 
 def settle(

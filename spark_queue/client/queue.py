@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +18,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
 
@@ -75,6 +75,66 @@ class Queue:
             subscription=subscription,
             on_error=on_error,
             ack_early=ack_early,
+        )
+
+    def into(
+        self,
+        table: str,
+        fn: Callable[[DataFrame, int], DataFrame | tuple[DataFrame | None, Any] | None] | None = None,
+        *,
+        subscription: str,
+        on_barrier: Callable[[DataFrame, int], None] | None = None,
+        on_error: str = "fail",
+        partition_by: Sequence[str] | None = None,
+        merge_schema: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Callable[[DataFrame, int], None]:
+        """Wrap a function for ``writeStream.foreachBatch``: its rows and the acknowledgement of the batch are one commit (R123).
+
+        However often consumers die, in the table stands each message's share exactly once, or not at all if it was cancelled,
+        expired or became a dead letter. Any number of consumers may share the queue and the table.
+
+        Parameters
+        ----------
+        table
+            The path or URL of a Delta table outside of the journal; it is created by the first batch if there is none.
+        fn
+            Gets a micro-batch and its id. Returns the DataFrame to append, or that and a table of exceptions as `foreach_batch`
+            takes it; None appends the batch as it is, without its exceptions. Without fn, all batches are.
+        subscription
+            The one that the stream reads as.
+        on_barrier
+            Gets each micro-batch that is a barrier; nothing of it is appended.
+        on_error
+            ``fail``: an exception fails the query. ``cancel``: the batch goes back to the queue and the query lives on.
+        partition_by
+            The columns by which a new table is partitioned; an existing one must be.
+        merge_schema
+            Whether columns that the table lacks are added to it.
+        storage_options
+            How the table's store is reached, as `deltalake` takes them; without them as the journal's, where it is one store's.
+
+        Raises
+        ------
+        ConfigError
+            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT or SINK_IN_JOURNAL for a table that no batch can be appended to.
+        JournalError
+            SINK_FAILED where the table cannot be read.
+        """
+        from spark_queue.source.into import SinkWrapper  # noqa: PLC0415 - as above.
+
+        return SinkWrapper(
+            fn,
+            table=table,
+            storage_options=self.journal.store.storage_options if storage_options is None else storage_options,
+            partition_by=partition_by,
+            merge_schema=merge_schema,
+            on_barrier=on_barrier,
+            store=self.journal.store,
+            endpoint=self.journal.endpoint,
+            queue=self.name,
+            subscription=subscription,
+            on_error=on_error,
         )
 
     def settle(
@@ -304,16 +364,47 @@ class Queue:
         """Return the batches of which nobody knows whether they stand in their sink, or those of one subscription (R123)."""
         return cast(replies.Attempts, self._ask(commands.FindAttempts(queue=self.name, subscription=subscription))).attempts
 
-    def decide(self, attempt: replies.AttemptTold, *, landed: bool) -> None:
-        """Say of a batch, without a look at its sink, that it stands there, or that it does not and never will (R125).
+    def decide(
+        self, attempt: replies.AttemptTold, *, landed: bool | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> bool:
+        """Find out in its table whether a batch stands there, and say so; if it does not by now, it never will (R125).
+
+        Parameters
+        ----------
+        landed
+            What to say without a look at the table, where that is gone for good.
+        storage_options
+            How the table's store is reached; without them as the journal's.
+
+        Returns
+        -------
+        bool
+            Whether it stands there.
 
         Raises
         ------
+        JournalError
+            SINK_UNREADABLE where the table is gone, is another one, or cannot be read; that is noted, and it stays in doubt.
         LeaseError
             SINK_LANDED or SINK_FENCED where the contrary is known by now.
         """
-        kind = commands.Landed if landed else commands.Fenced
-        self._ask(kind(queue=self.name, subscription=attempt.subscription, attempt=attempt.attempt, forced=True))
+        from spark_queue.sinks.table import Fate, Landing, SinkTable  # noqa: PLC0415 - other verbs need no table.
+
+        who: dict[str, Any] = {"queue": self.name, "subscription": attempt.subscription, "attempt": attempt.attempt}
+        if landed is None:
+            options = self.journal.store.storage_options if storage_options is None else storage_options
+            try:
+                found = SinkTable(attempt.table, options).decide(attempt, journal_id=self.journal.journal_id(), queue=self.name)
+            except SparkQueueError as reason:
+                self._ask(commands.SinkUnreadable(**who, error=str(reason)))
+                raise
+        else:
+            found, who = Landing(Fate.LANDED if landed else Fate.FENCED), {**who, "forced": True}
+        if found.fate is Fate.LANDED:
+            self._ask(commands.Landed(**who, table_version=found.version))
+        else:
+            self._ask(commands.Fenced(**who))
+        return found.fate is Fate.LANDED
 
     def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, endpoint = self.journal.store, self.journal.endpoint

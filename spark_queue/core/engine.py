@@ -19,6 +19,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from msgspec import structs
 from pyroaring import BitMap64
 
@@ -394,6 +395,8 @@ class Engine:
         def emit(kind: str, **fields: Any) -> None:
             for each in of_one_life(self.state, kind, fields):
                 record = Record(kind=kind, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **each)
+                # A detail that cannot be stored is a fault of its command; at the commit it would end this reign and the next ones.
+                msgspec.json.encode(record.detail)
                 # Also of a queue that ends with it.
                 self._agenda.note(self.state.queues_changed_by(record))
                 self.begun += 1

@@ -151,24 +151,27 @@ class NewFile:
     path: str
     size_bytes: int
     modified_ms: int
-    #: Delta's statistics: numRecords, minValues, maxValues, nullCount.
-    stats: dict[str, Any]
+    #: Delta's statistics: numRecords, minValues, maxValues, nullCount; as values, or in JSON.
+    stats: dict[str, Any] | str
     #: Whether it brings rows that were not in the table before.
     data_change: bool = True
+    #: Values of the partition columns, as Delta writes them.
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
     def action(self) -> AddAction:
         """Return delta-rs's form."""
-        return AddAction(self.path, self.size_bytes, {}, self.modified_ms, data_change=self.data_change, stats=self._stats())
+        values, stats = dict(self.partition_values), self._stats()
+        return AddAction(self.path, self.size_bytes, values, self.modified_ms, data_change=self.data_change, stats=stats)
 
     def entry(self) -> dict[str, Any]:
         """Return the form that it has in a log entry."""
         return {
-            "path": self.path, "partitionValues": {}, "size": self.size_bytes, "modificationTime": self.modified_ms,
-            "dataChange": self.data_change, "stats": self._stats(),
+            "path": self.path, "partitionValues": dict(self.partition_values), "size": self.size_bytes,
+            "modificationTime": self.modified_ms, "dataChange": self.data_change, "stats": self._stats(),
         }  # fmt: skip
 
     def _stats(self) -> str:
-        return json.dumps(self.stats, separators=(",", ":"))
+        return self.stats if isinstance(self.stats, str) else json.dumps(self.stats, separators=(",", ":"))
 
 
 def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTable | None:
@@ -223,6 +226,7 @@ def _settled(store: Store, key: str, look: Callable[[], _Found], look_at: Callab
 def swap(
     table: DeltaTable, files: Sequence[NewFile], *,
     schema: pa.Schema, mark: Mark, transactions: Sequence[tuple[str, int]], at_ms: int,
+    partition_by: Sequence[str] = (), hooks: PostCommitHookProperties = HOOKS,
 ) -> None:  # fmt: skip
     """Commit as the version after the handle's, or fail; the handle stays where it is.
 
@@ -238,6 +242,8 @@ def swap(
         Delta transaction ids and their versions.
     at_ms : int
         Time of the transactions, in milliseconds since 1970 UTC.
+    partition_by, hooks : Sequence[str], PostCommitHookProperties
+        Of a table that is not a journal's: its partition columns, and what follows its commits.
     """
     properties = CommitProperties(
         custom_metadata=mark.commit_info(len(files) + len(transactions)),
@@ -246,8 +252,9 @@ def swap(
     )
     actions: list[AddAction | RemoveAction] = [file.action() for file in files]
     table.create_write_transaction(
-        actions, "append", Schema.from_arrow(schema), commit_properties=properties, post_commithook_properties=HOOKS
-    )
+        actions, "append", Schema.from_arrow(schema), list(partition_by),
+        commit_properties=properties, post_commithook_properties=hooks,
+    )  # fmt: skip
 
 
 def back_off(attempt: int) -> None:

@@ -235,10 +235,13 @@ class Store:
         URL of an object-store prefix.
     storage_options : Mapping[str, str]
         As `deltalake` takes them, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
+    log_folder : str
+        The folder that has to be there before anything is written on a local disk.
     """
 
     path: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    log_folder: str = CONTROL_LOG
 
     def __post_init__(self) -> None:
         options = {str(key).lower(): str(value) for key, value in self.storage_options.items()}
@@ -397,8 +400,8 @@ class Store:
                 Path(self.uri(name)).mkdir(exist_ok=True)
 
     def _require_log(self) -> None:
-        if self.is_local and not Path(self.uri(CONTROL_LOG)).is_dir():
-            raise FileNotFoundError("The journal's control log is not there")
+        if self.is_local and not Path(self.uri(self.log_folder)).is_dir():
+            raise FileNotFoundError(f"The log {self.log_folder} is not there")
 
     @contextmanager
     def failures(self, doing: str, *, next_step: str = "Check the store, then try again.") -> Iterator[None]:

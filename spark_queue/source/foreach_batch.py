@@ -48,7 +48,8 @@ class RunReporter:
     """
 
     def __init__(self, store: Store, *, endpoint: Endpoint, queue: str, subscription: str) -> None:
-        journal_id = open_reader(store).journal_id
+        #: The journal that the batches come from.
+        self.journal_id = journal_id = open_reader(store).journal_id
         self._client = CoordinatorClient(store, journal_id, endpoint=endpoint)
         # A proof is worth no start of a coordinator: the planner's next one brings it too.
         self._prover = CoordinatorClient(store, journal_id, endpoint=endpoint, start=False)
@@ -57,8 +58,13 @@ class RunReporter:
         #: The run that ended last and is not known to be proven.
         self._unproven: replies.Run | None = None
 
-    def start(self) -> replies.RunStarted:
+    def start(self, *, sink: bool = False) -> replies.RunStarted:
         """Say that fn is about to run; returns the run that it speaks for, and whether its batch is a barrier.
+
+        Parameters
+        ----------
+        sink
+            Whether what fn gives is appended to a sink.
 
         Raises
         ------
@@ -66,7 +72,7 @@ class RunReporter:
             ACK_MODE_MISMATCH for a query whose rows are settled by hand, UNKNOWN_SUBSCRIPTION for one that has no stream.
         """
         self._unproven = None
-        started = cast(replies.RunStarted, self._client.call(commands.StartRun(**self._who)))
+        started = cast(replies.RunStarted, self.say(commands.StartRun, sink=sink))
         if started.ack_mode == EXPLICIT:
             raise CallerError(
                 "ACK_MODE_MISMATCH",
@@ -77,6 +83,10 @@ class RunReporter:
                 next_step="Leave option ackMode out, or pass fn to foreachBatch itself and settle rows with queue.settle.",
             )
         return started
+
+    def say(self, command: Callable[..., commands.AnyCommand], **fields: Any) -> Any:
+        """Say something else about a run of the subscription, or of another one of the queue; returns the answer."""
+        return self._client.call(command(**{**self._who, **fields}))
 
     def end(
         self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...] = (), *, settle: bool = False, error: str | None = None
@@ -255,13 +265,13 @@ class BatchWrapper:
             What fn raised, unless `on_error` is ``cancel``.
         """
         reporter = self._reporter = self._reporter or self._connect()
-        started = reporter.start()
+        started = self._start(reporter)
         run = started.run
         self._listen(reporter)
         try:
             of_batch = {"destination__subscription__name": self._subscription, "spark_queue__batch": batch_id}
             with tracing.span("process", self._queue, links=_contexts(batch), begun_ms=None, **of_batch):
-                outcomes = self._run(self._on_barrier if started.is_barrier else self._fn, batch, batch_id)
+                outcomes = self._work(reporter, started, batch, batch_id)
         except Exception as failure:
             # An error may name a file that is no text, and the failure of its report would then hide it.
             error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
@@ -273,16 +283,32 @@ class BatchWrapper:
         else:
             reporter.end(run, outcomes, settle=self._ack_early)
 
-    def _run(self, fn: BatchFunction, batch: DataFrame, batch_id: int) -> tuple[OutcomeRows, ...]:
-        """Run fn, and evaluate what it returns, once."""
+    def _start(self, reporter: RunReporter) -> replies.RunStarted:
+        """Say that fn is about to run."""
+        return reporter.start()
+
+    def _work(
+        self,
+        reporter: RunReporter,  # noqa: ARG002 - a sink's batch says more than how it began and ended.
+        started: replies.RunStarted,
+        batch: DataFrame,
+        batch_id: int,
+    ) -> tuple[OutcomeRows, ...]:
+        """Run the batch's function; returns what it says of the batch's messages."""
+        return self._outcomes(self._call(self._on_barrier if started.is_barrier else self._fn, batch, batch_id), batch)
+
+    def _call(self, fn: BatchFunction, batch: DataFrame, batch_id: int) -> Any:
         try:
-            returned: Any = fn(batch, batch_id)
+            return fn(batch, batch_id)
         except Exception:
             raise
         except BaseException as ended:
             # What calls fn for Spark answers after an exception alone; by anything else it would end, and the query wait for ever.
             what = "".join(traceback.format_exception_only(ended)).strip()
             raise CallerError("BATCH_FUNCTION_ENDED", queue=self._queue, what=what) from ended
+
+    def _outcomes(self, returned: Any, batch: DataFrame) -> tuple[OutcomeRows, ...]:
+        """Evaluate a table of exceptions, once."""
         if returned is None:
             return ()
         # Whoever returns one of pandas has loaded it; nobody else needs it.
@@ -323,5 +349,5 @@ def _contexts(batch: DataFrame) -> list[str]:
 
 
 def _is_slip(failure: Exception) -> bool:
-    """Return whether outcomes were misspoken: giving such a batch back would only repeat the slip."""
-    return isinstance(failure, CallerError) and failure.code == "OUTCOME_INVALID"
+    """Return whether outcomes were misspoken, or a sink is not as it must be: giving such a batch back would only repeat that."""
+    return isinstance(failure, SparkQueueError) and (failure.code == "OUTCOME_INVALID" or failure.code.startswith("SINK_"))

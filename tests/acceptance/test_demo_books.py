@@ -70,7 +70,7 @@ ENDED = [
 def broken(books: Books, history: list[dict[str, Any]], booked: tuple[int, ...] = (0, 3, 5)) -> list[str]:
     lives = Lives()
     lives.follow(history)
-    entries = reconcile(books, lives, {"east": BitMap64(booked)}, {"replay": books.revenue})
+    entries = reconcile(books, lives, BitMap64(booked), {"replay": books.revenue})
     return [entry.what for entry in entries if not entry.holds]
 
 
@@ -100,8 +100,8 @@ WRONG: list[tuple[list[dict[str, Any]], tuple[int, ...], str]] = [
     ([GRANTED, *ENDED, record("removed", (0, 1), reason="acknowledged")], (0, 3, 5), "bookmarks with more than one"),
     ([GRANTED, *ENDED, record("removed", (0, 1), reason="max_deliveries")], (0, 3, 5), "bookmarks with more than one"),
     ([GRANTED, record("granted", (0, 1), lease=2), *ENDED], (0, 3, 5), "redeliveries without a reason"),
-    ([GRANTED, *ENDED], (0, 3), "acknowledged lines in a table"),
-    ([GRANTED, *ENDED], (0, 1, 3, 5), "lines in a table, not acknowledged"),
+    ([GRANTED, *ENDED], (0, 3), "acknowledged lines in the table"),
+    ([GRANTED, *ENDED], (0, 1, 3, 5), "lines in the table, not acknowledged"),
     ([GRANTED, *ENDED[1:], record("removed", (1, 2), reason="max_deliveries")], (0, 3, 5), "dead letters: any other reason"),
 ]
 
@@ -117,7 +117,7 @@ def test_revenue_that_differs_by_a_cent_is_noticed(books: Books) -> None:
     lives = Lives()
     lives.follow([GRANTED, *ENDED])
     wrong = {**books.revenue, (date(2010, 12, 1), "France"): Decimal("15.31")}
-    entries = reconcile(books, lives, {"east": BitMap64([0, 3, 5])}, {"replay": wrong})
+    entries = reconcile(books, lives, BitMap64([0, 3, 5]), {"replay": wrong})
     assert [entry.what for entry in entries if not entry.holds] == ["revenue, replay", "  days × countries that differ"]
 
 
@@ -152,7 +152,7 @@ RECEIVED = "closes 'east' received exactly once"
 def broken_closes(books: Books, history: list[dict[str, Any]], closed: Totals = TOTALS, period: str = "day") -> list[str]:
     lives = Lives()
     lives.follow(history)
-    entries = reconcile_closes(books, lives, period, {"east": closed}, {"east": TOTALS})
+    entries = reconcile_closes(books, lives, period, {"east": closed}, TOTALS)
     return [entry.what for entry in entries if not entry.holds]
 
 
@@ -188,7 +188,7 @@ def test_a_total_that_changed_after_its_close_is_noticed(books: Books) -> None:
 def test_closes_are_no_lines(books: Books) -> None:
     lives = Lives()
     lives.follow([*CLOSED, *received(7)])
-    entries = {entry.what: entry for entry in reconcile(books, lives, {"east": BitMap64()}, {})}
+    entries = {entry.what: entry for entry in reconcile(books, lives, BitMap64(), {})}
     assert entries["bookmarks with one final outcome"].found == 6
     assert entries["redeliveries without a reason"].holds
 

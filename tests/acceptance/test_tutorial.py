@@ -64,7 +64,7 @@ def _run(name: str, place: Path, *arguments: str) -> str:
 
 def _book_everything(place: Path) -> None:
     """Change the program as page 3 says: put its function in the place of the one that is there."""
-    (changed,) = (block for block in pages.blocks("python") if block.startswith("def book") and "rows = batch.select" in block)
+    (changed,) = (block for block in pages.blocks("python") if block.startswith("def book") and "return batch.select" in block)
     before, _, rest = pages.example("tutorial_consume").partition("def book")
     _, _, after = rest.partition("\n\n\n")
     (place / "consume.py").write_text(f"{before}{changed}\n\n{after}", encoding="utf-8")

@@ -118,7 +118,7 @@ KEEPING = (
     ),
     Mutant(
         "writing below a journal that is away begins another one",
-        "if self.is_local and not Path(self.uri(CONTROL_LOG)).is_dir():", "if False:",
+        "if self.is_local and not Path(self.uri(self.log_folder)).is_dir():", "if False:",
         ("tests/unit/journal/test_layout.py",),
     ),
     Mutant(

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports"),
     ("spark_queue.settings", "spark_queue.tracing"),
     ("spark_queue.journal",),
+    ("spark_queue.sinks",),
     ("spark_queue.protocol", "spark_queue.verification", "spark_queue.views"),
     ("spark_queue.replication",),
     ("spark_queue.metrics",),
@@ -50,7 +51,7 @@ IMPURE = frozenset(
 CONFINED: Mapping[str, tuple[str, ...]] = {
     "delta": ("jobs",),
     # Jobs read their own sink tables without Spark; the journal is read through the package.
-    "deltalake": ("spark_queue.journal", "jobs"),
+    "deltalake": ("spark_queue.journal", "spark_queue.sinks", "jobs"),
     "duckdb": ("spark_queue.expression",),
     "grpc": ("spark_queue.coordinator",),
     "jinja2": ("spark_queue.dashboard",),
@@ -77,6 +78,8 @@ NEVER_LOADS: Mapping[str, frozenset[str]] = {
     # `sparkq metrics --every` follows logs as the page does, without what serves the page.
     "spark_queue.following": frozenset({"pyspark", "delta", "anyio", "jinja2", "starlette", "uvicorn"}),
     "spark_queue.journal": frozenset({"pyspark", "delta"}),
+    # Tasks that write a sink's files run it.
+    "spark_queue.sinks.staging": frozenset({"pyspark", "delta", "deltalake", "obstore", "pandas"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),
 }
 
@@ -241,7 +244,7 @@ def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str,
     [
         ("spark_queue/core/x.py", "import os.path", "the core is pure and may not import os.path"),
         ("spark_queue/core/x.py", "def f():\n  from time import monotonic", "2: error: the core is pure"),
-        ("spark_queue/views/x.py", "from deltalake import DeltaTable", "only spark_queue.journal, jobs may import deltalake"),
+        ("spark_queue/views/x.py", "from deltalake import DeltaTable", "only spark_queue.journal, spark_queue.sinks, jobs may import deltalake"),
         ("spark_queue/cli/x.py", "def f():\n  import pyspark.sql", "may import pyspark"),
         ("spark_queue/source/x.py", "from pyarrow import flight", "only spark_queue.protocol may import"),
     ],

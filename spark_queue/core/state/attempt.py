@@ -68,7 +68,7 @@ def begun(record: Record, incarnation: Incarnation) -> Attempt:
 
 def exceptions_told(exceptions: Iterable[tuple[Staged, BitMap64]]) -> list[list[Any]]:
     """Return exceptions as a `prepared` record keeps them."""
-    return [[*said, to_ranges(rows)] for said, rows in exceptions if rows]
+    return [[*said, list(to_ranges(rows))] for said, rows in exceptions if rows]
 
 
 def in_doubt(ledger: QueueLedger, subscription: str | None = None) -> Iterator[Lease]:

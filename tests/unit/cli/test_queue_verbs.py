@@ -6,7 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue import Journal
 from spark_queue.core import commands, replies
@@ -126,25 +128,43 @@ def test_unsubscribe_names_the_subscription(sparkq: Terminal, asked: Asked, jour
     assert sparkq("unsubscribe", journal.path, "WORK").code == 2
 
 
-def test_decide_shows_what_is_in_doubt_and_decides_by_force_only(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+def test_decide_looks_into_the_sink_or_says_what_it_is_told_by_force(
+    sparkq: Terminal, asked: Asked, journal: Journal, tmp_path: Path
+) -> None:
     """R125."""
-    attempt = replies.AttemptTold(
-        subscription="east", attempt=4, table="lake/booked", table_id="t", lease=7, prepared_at_ms=0, due_at_ms=60_000, error="gone"
-    )
+    path = str(tmp_path / "booked")
+    DeltaTable.create(path, pa.schema({"id": pa.int64()}))
+    table_id = str(DeltaTable(path).metadata().id)
+    known: dict[str, Any] = {"lease": 7, "prepared_at_ms": 0, "due_at_ms": 60_000, "subscription": "east"}
+    attempt = replies.AttemptTold(**known, attempt=4, table=path, table_id=table_id, error="away")
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=(attempt,))}
     verb = ("decide", journal.path, "WORK")
-    said = sparkq(*verb).out
-    assert all(part in said for part in ("east", "lake/booked", "gone", "The next run of each stream decides."))
+    shown = sparkq(*verb, "--dry-run", "--json").json["attempts"][0]
+    assert (shown["fate"], shown["error"], shown["lease_ends"]) == ("in doubt", "away", "1970-01-01T00:01:00+00:00")
     for wrong in (("--landed",), ("--fenced",), ("--force",), ("--landed", "--fenced", "--force")):
         assert "BAD_VALUE" in sparkq(*verb, *wrong).err
     assert asked.requests == [commands.FindAttempts(queue="WORK")]
-    assert "1 decided; their messages are settled as prepared" in sparkq(*verb, "--landed", "--force").out
-    assert "1 decided; their messages come again" in sparkq(*verb, "--fenced", "--force", "--subscription", "east").out
-    known: dict[str, Any] = {"queue": "WORK", "subscription": "east", "attempt": 4, "forced": True}
-    decided = [each for each in asked.requests if not isinstance(each, commands.FindAttempts)]
-    assert decided == [commands.Landed(**known), commands.Fenced(**known)]
-    found = sparkq(*verb, "--json").json
-    assert (found["decided"], found["attempts"][0]["lease_ends"]) == (False, "1970-01-01T00:01:00+00:00")
+    asked.requests.clear()
+
+    def said() -> list[Any]:
+        found = [each for each in asked.requests if not isinstance(each, commands.FindAttempts)]
+        asked.requests.clear()
+        return found
+
+    who: dict[str, Any] = {"queue": "WORK", "subscription": "east", "attempt": 4}
+    assert "fenced" in sparkq(*verb).out
+    assert said() == [commands.Fenced(**who)]
+    transaction = f"sparkqueue:{journal.journal_id()}:WORK:east"
+    assert DeltaTable(path).transaction_version(transaction) == 9, "no commit of that attempt lands any more"
+    sparkq(*verb, "--landed", "--force")
+    sparkq(*verb, "--fenced", "--force", "--subscription", "east")
+    assert said() == [commands.Landed(**who, forced=True), commands.Fenced(**who, forced=True)]
+    other = replies.AttemptTold(**known, attempt=4, table=path, table_id="another")
+    asked.replies = {commands.FindAttempts: replies.Attempts(attempts=(other,))}
+    done = sparkq(*verb, "--json")
+    assert (done.code, done.json["attempts"][0]["fate"]) == (3, "in doubt")
+    assert "Another table stands there" in done.json["attempts"][0]["error"]
+    assert [type(each) for each in said()] == [commands.SinkUnreadable]
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=())}
     assert sparkq(*verb).out == "Queue 'WORK': nothing is in doubt.\n"
 

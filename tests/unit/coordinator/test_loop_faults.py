@@ -115,6 +115,19 @@ def test_a_queue_that_is_set_aside_loses_nothing_and_is_revived_whole(two: World
     assert work.next(limit=10).messages == 4
 
 
+def test_a_record_that_cannot_be_stored_is_the_fault_of_its_command(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found at the commit it would end the reign, and each that is asked the same again."""
+
+    def odd(work: UnitOfWork, _: commands.Pause) -> replies.Done:
+        work.emit(Kind.PAUSED, detail={"odd": object()})
+        return replies.Done()
+
+    monkeypatch.setitem(cast(Any, handlers.HANDLERS), commands.Pause, handlers.Handling(odd))
+    assert code_of(two.ask(commands.Pause, queue="WORK")) == "INTERNAL"
+    assert set_aside(two) == {}
+    assert Planner(two).next().messages == 3
+
+
 def test_a_fold_that_raises_at_a_start_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As new software may do with a log of old: the others are served, and the log says so."""
     Planner(two).next()

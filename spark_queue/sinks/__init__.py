@@ -1,0 +1,1 @@
+"""Tables outside of a journal that take each batch of a queue in one commit, which is its acknowledgement (DESIGN 19)."""

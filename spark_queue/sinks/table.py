@@ -1,0 +1,471 @@
+"""A Delta table as a sink: batches are appended to it, and it says what became of each attempt to do so (DESIGN 19).
+
+An attempt n commits version 2n of the transaction id of its subscription, a fence of it version 2n + 1 without files. Both are
+put-if-absent of the table's very next version, decided upon the version before it, so one of them wins for good.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from deltalake import DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import create_table_with_add_actions
+
+from spark_queue.clock import SystemClock
+from spark_queue.core.replies import AttemptTold
+from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
+from spark_queue.journal import delta
+from spark_queue.journal.delta import Mark, NewFile
+from spark_queue.journal.layout import Store, log_key
+from spark_queue.journal.log_entry import read_entry
+from spark_queue.journal.message_table import arrow_schema
+from spark_queue.sinks.staging import SinkFile, SinkPlan
+
+#: Commits that are tried before an attempt is left in doubt: in all, and in a row without anybody's commit.
+_ATTEMPTS = 100
+_FAILURES = 5
+
+_DAY_S = 86_400
+#: The shortest time for which a table must remember transaction ids: a decision may come so late.
+RETENTION_DAYS = 7
+_RETENTION_KEY = "delta.setTransactionRetentionDuration"
+_UNITS_S = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day": _DAY_S, "week": 7 * _DAY_S}
+
+#: Delta's features that an append by delta-rs keeps, or which are looked for where they are used (`_used_features`).
+_KEPT_FEATURES = frozenset(
+    "appendOnly changeDataFeed deletionVectors timestampNtz v2Checkpoint "
+    "checkConstraints columnMapping generatedColumns invariants".split()
+)
+_COLUMN_KEYS = {
+    "delta.generationExpression": "generated columns", "delta.identity.start": "identity columns", "delta.invariants": "invariants",
+    "__CHAR_VARCHAR_TYPE_STRING": "columns of a bounded length (CHAR, VARCHAR)",
+}  # fmt: skip
+
+_PLAIN_TYPES = frozenset("string long integer short byte float double boolean binary date timestamp timestamp_ntz".split())
+#: Types whose values Delta's log has a form for that every reader knows.
+_PARTITION_TYPES = _PLAIN_TYPES - {"binary"}
+_DECIMAL = re.compile(r"decimal\(\d+, ?-?\d+\)")
+
+
+class Fate(StrEnum):
+    """The state of an attempt, as the sink has it."""
+
+    IN_DOUBT = "in doubt"
+    LANDED = "landed"
+    FENCED = "fenced"
+
+
+def transaction_id(journal_id: str, queue: str, subscription: str) -> str:
+    """Return the transaction id by which a subscription's attempts are known in a sink."""
+    return f"sparkqueue:{journal_id}:{queue}:{subscription}"
+
+
+def fate_of(version: int, attempt: int) -> Fate:
+    """Return what the newest version of a transaction id says of an attempt."""
+    return Fate.IN_DOUBT if version < 2 * attempt else Fate.LANDED if version == 2 * attempt else Fate.FENCED
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """The fate of an attempt, as it was found out, and the table's version that it stands in, where that is known."""
+
+    fate: Fate
+    version: int | None = None
+
+
+class SinkTable:
+    """A table that batches are appended to; for one thread.
+
+    Parameters
+    ----------
+    path
+        A local path or a URL.
+    storage_options
+        As `deltalake` takes them.
+    """
+
+    def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
+        parent, _, key = Store(path, storage_options).path.rpartition("/")
+        if not parent.strip("/") or not key or parent.endswith(":/"):
+            raise ConfigError("BAD_VALUE", key="table", where="into", value=path, expected="the path or URL of a folder")
+        self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")
+        self._key = key
+        self._table: DeltaTable | None = None
+
+    @property
+    def name(self) -> str:
+        """The table, as people and the control log name it."""
+        return self._store.uri(self._key)
+
+    def refuse_inside(self, journal: Store) -> None:
+        """Refuse a table in the folder of the journal, or around it: clean-up of either would meet files of the other."""
+        ours, theirs = f"{self.name}/", f"{journal.path}/"
+        if ours.startswith(theirs) or theirs.startswith(ours):
+            raise ConfigError("SINK_IN_JOURNAL", table=self.name, path=journal.path)
+
+    def look(self) -> DeltaTable | None:
+        """Return the table at its head; None where there is none.
+
+        Raises
+        ------
+        JournalError
+            SINK_FAILED where it cannot be read.
+        ConfigError
+            SINK_FEATURE_UNSUPPORTED where it is read in a way of which this software knows nothing.
+        """
+        try:
+            if self._table is None:
+                self._table = delta.open_table(self._store, self._key)
+            else:
+                delta.refresh(self._store, self._key, self._table)
+        except SparkQueueError as reason:
+            self._table = None
+            if reason.code == "PROTOCOL_NEWER":
+                raise self._unsupported(str(reason.facts["what"])) from None
+            raise JournalError("SINK_FAILED", table=self.name, reason=str(reason.facts.get("reason", reason))) from None
+        return self._table
+
+    def check(self) -> DeltaTable | None:
+        """Return the table as `look` does, where batches may be appended to it.
+
+        Raises
+        ------
+        ConfigError
+            SINK_FEATURE_UNSUPPORTED or SINK_RETENTION_SHORT, beside what `look` raises.
+        """
+        table = self.look()
+        if table is None:
+            return None
+        properties = table.metadata().configuration
+        used = sorted(_used_features(table, properties))
+        if used:
+            raise self._unsupported(", ".join(used))
+        retention = properties.get(_RETENTION_KEY)
+        if retention is not None and _seconds(retention) < RETENTION_DAYS * _DAY_S:
+            raise ConfigError("SINK_RETENTION_SHORT", table=self.name, key=_RETENTION_KEY, value=retention, days=RETENTION_DAYS)
+        return table
+
+    def plan(
+        self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
+    ) -> SinkPlan:
+        """Return how rows of these columns are staged; creates the table if there is none.
+
+        Parameters
+        ----------
+        columns
+            As Spark's schema has them in JSON: ``name`` and ``type``.
+        partition_by
+            The columns by which a new table is partitioned, and an existing one must be; None for as it is.
+        merges_schema
+            Whether columns that the table lacks are added to it.
+
+        Raises
+        ------
+        CallerError
+            SINK_SCHEMA_DIFFERS; nothing was changed.
+        """
+        given = {str(column["name"]).lower() for column in columns}
+        if len(given) < len(columns):
+            names = [str(column["name"]) for column in columns]
+            twice = next(name for name in names if [each.lower() for each in names].count(name.lower()) > 1)
+            raise self._differs(f"the rows have column '{twice}' twice.", "Give one of them another name.")
+        table = self.check() or self._create(columns, tuple(partition_by or ()))
+        known = {str(each["name"]).lower(): each for each in _fields(table)}
+        lacks = []
+        for column in columns:
+            name = str(column["name"])
+            wanted = known.get(name.lower())
+            if wanted is None:
+                lacks.append(column)
+            elif not _is_same(column["type"], wanted["type"]):
+                reason = (
+                    f"column '{name}' is {_type_text(column['type'])} in the rows and {_type_text(wanted['type'])} in the table."
+                )
+                raise self._differs(reason, "Cast it.")
+        for name, wanted in known.items():
+            if name not in given and (not wanted["nullable"] or "CURRENT_DEFAULT" in wanted.get("metadata", {})):
+                raise self._differs(f"the rows lack column '{wanted['name']}', which cannot be NULL or has a default.", "Add it.")
+        if lacks and not merges_schema:
+            lacking = str(lacks[0]["name"])
+            reason = f"it has no column '{lacking}'.{nearest(lacking, [str(each['name']) for each in known.values()])}"
+            raise self._differs(reason, "Leave the column out, or add it to the table with merge_schema=True.")
+        if lacks:
+            table = self._add_columns(lacks)
+        partitions = tuple(table.metadata().partition_columns)
+        if partition_by is not None and [each.lower() for each in partition_by] != [each.lower() for each in partitions]:
+            found = ", ".join(partitions) or "nothing"
+            raise self._differs(f"it is partitioned by {found}, not by {', '.join(partition_by)}.", "Leave partition_by out.")
+        for name in partitions:
+            self._require_partition_type(name, known.get(name.lower(), {}).get("type"))
+        return SinkPlan(store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions)
+
+    def id(self) -> str:
+        """Return the id that tells the table from another of its name; the table is as it was last looked at.
+
+        Raises
+        ------
+        JournalError
+            SINK_FAILED where there was none.
+        """
+        if self._table is None:
+            raise self._absent()
+        return str(self._table.metadata().id)
+
+    def transaction_version(self, transaction: str) -> int:
+        """Return the newest version of a transaction id; -1 where there is none."""
+        table = self.look()
+        return -1 if table is None else self._version(table, transaction)
+
+    def _version(self, table: DeltaTable, transaction: str) -> int:
+        try:
+            found = table.transaction_version(transaction)
+        except DeltaError as reason:
+            # It reads the log anew.
+            raise JournalError("SINK_FAILED", table=self.name, reason=self._store.reason(reason)) from None
+        return -1 if found is None else int(found)
+
+    def append(self, plan: SinkPlan, files: Sequence[SinkFile], *, transaction: str, attempt: int) -> Landing:
+        """Commit an attempt's files, unless it is decided already.
+
+        Raises
+        ------
+        CallerError
+            SINK_CHANGED where the table is no longer what the files were staged for; the attempt is in doubt still.
+        JournalError
+            SINK_FAILED where it could not be found out whether it landed; it is in doubt.
+        """
+        added = [
+            NewFile(
+                path=file.path, size_bytes=file.size_bytes, modified_ms=SystemClock().wall_ms(), stats=file.stats,
+                partition_values=file.partition_values,
+            ) for file in files
+        ]  # fmt: skip
+        return self._decide(transaction, attempt, 2 * attempt, added, plan)
+
+    def fence(self, *, transaction: str, attempt: int) -> Landing:
+        """Find out what became of an attempt; if it is in doubt, see to it that it never lands.
+
+        Raises
+        ------
+        JournalError
+            SINK_FAILED where that could not be found out; it is in doubt still.
+        """
+        return self._decide(transaction, attempt, 2 * attempt + 1, [], None)
+
+    def decide(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Landing:
+        """Do the same with an attempt as the coordinator tells of it, if this is still the table that it was prepared for (R125).
+
+        Raises
+        ------
+        JournalError
+            SINK_UNREADABLE where the table is gone, is another one, or cannot be read.
+        """
+        try:
+            reason = "It is not there." if self.look() is None else None
+            if reason is None and self.id() == attempt.table_id:
+                return self.fence(transaction=transaction_id(journal_id, queue, attempt.subscription), attempt=attempt.attempt)
+            reason = reason or "Another table stands there by now."
+        except SparkQueueError as failure:
+            reason = str(failure.facts.get("reason", failure))
+        facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
+        raise JournalError("SINK_UNREADABLE", table=attempt.table, reason=reason, **facts)
+
+    def discard(self, files: Sequence[SinkFile]) -> None:
+        """Delete staged files that no commit names, nor ever will."""
+        self._store.delete(f"{self._key}/{file.path}" for file in files)
+
+    def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[NewFile], plan: SinkPlan | None) -> Landing:
+        """Commit a version of the transaction id as the table's next version, or read what was committed instead."""
+        begun, before, failures, failure = None, -1, 0, ""
+        for tries in range(_ATTEMPTS):
+            table = self.look()
+            if table is None:
+                raise self._absent()
+            head = int(table.version())
+            begun = head if begun is None else begun
+            fate = fate_of(self._version(table, transaction), attempt)
+            if fate is not Fate.IN_DOUBT:
+                return Landing(fate, self._version_of(transaction, 2 * attempt, begun, head))
+            if plan is not None and self._is_changed(table, plan):
+                raise CallerError("SINK_CHANGED", table=self.name)
+            failures = failures + 1 if head == before else 0
+            if failures >= _FAILURES:
+                raise JournalError("SINK_FAILED", table=self.name, reason=failure)
+            before, failure = head, self._swap(table, files, (transaction, version))
+            if failure:
+                delta.back_off(failures)
+        raise JournalError("SINK_FAILED", table=self.name, reason=f"{_ATTEMPTS} races in a row were lost to other writers.")
+
+    def _swap(self, table: DeltaTable, files: Sequence[NewFile], txn: tuple[str, int]) -> str:
+        """Commit as the version after the handle's, which the next look tells; returns what seems to have failed.
+
+        delta-rs has one error for a lost race, for what it refuses to write and for a store that does not answer.
+        """
+        base = int(table.version())
+        try:
+            delta.swap(
+                table, files, schema=arrow_schema(table), mark=Mark(writer="sink"), transactions=[txn],
+                at_ms=SystemClock().wall_ms(), partition_by=table.metadata().partition_columns, hooks=PostCommitHookProperties(),
+            )  # fmt: skip
+        except (DeltaError, OSError) as reason:
+            return self._store.reason(reason)
+        if delta.is_made_anew(self._store, self._key, base):
+            return "The table was away while it was written."
+        self._store.sync([log_key(self._key, base + 1)])
+        return ""
+
+    def _version_of(self, transaction: str, version: int, begun: int, head: int) -> int | None:
+        """Return which of the table's newest versions brought a version of the transaction id."""
+        for number in range(head, begun, -1):
+            try:
+                entry = read_entry(self._store, self._key, number)
+            except Exception:  # noqa: BLE001 - delta-rs has read it; it is only told for people.
+                return None
+            if entry is not None and entry.transactions.get(transaction) == version:
+                return number
+        return None
+
+    def _is_changed(self, table: DeltaTable, plan: SinkPlan) -> bool:
+        properties = table.metadata().configuration
+        partitions = tuple(table.metadata().partition_columns)
+        return bool(_used_features(table, properties)) or (arrow_schema(table), partitions) != (plan.schema, plan.partition_by)
+
+    def _create(self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str]) -> DeltaTable:
+        for column in columns:
+            if not _is_storable(column["type"]):
+                reason = f"column '{column['name']}' is {_type_text(column['type'])}, which no table is created with."
+                raise self._differs(reason, "Cast it, or leave it out.")
+        known = {str(column["name"]).lower(): str(column["name"]) for column in columns}
+        unknown = [name for name in partition_by if name.lower() not in known]
+        if unknown or len(partition_by) >= len(columns):
+            what = f"no column '{unknown[0]}'" if unknown else "no column beside those that it is partitioned by"
+            raise self._differs(f"the rows have {what}.", "Correct partition_by.")
+        for column in columns:
+            if str(column["name"]).lower() in map(str.lower, partition_by):
+                self._require_partition_type(str(column["name"]), column["type"])
+        with self._store.failures(f"creating {self._key}"):
+            try:
+                create_table_with_add_actions(
+                    self.name, _schema(columns), [], mode="error", partition_by=[known[name.lower()] for name in partition_by],
+                    storage_options=dict(self._store.storage_options),
+                )  # fmt: skip
+            except DeltaError as reason:
+                # Another consumer may have been faster.
+                if delta.open_table(self._store, self._key) is None:
+                    raise OSError(str(reason)) from None
+        table = self.check()
+        if table is None:
+            raise JournalError("SINK_FAILED", table=self.name, reason="It was away while it was created.")
+        self._store.sync([log_key(self._key, 0)], ancestors=True)
+        return table
+
+    def _add_columns(self, columns: Sequence[Mapping[str, Any]]) -> DeltaTable:
+        """Add columns that a table lacks, or find that somebody else has."""
+        for column in columns:
+            if not _is_storable(column["type"]):
+                raise self._differs(f"column '{column['name']}' is {_type_text(column['type'])}.", "Cast it, or leave it out.")
+        for tries in range(_ATTEMPTS):
+            table = self.check()
+            assert table is not None, "it was there"
+            known = {str(each["name"]).lower() for each in _fields(table)}
+            lacks = [column for column in columns if str(column["name"]).lower() not in known]
+            if not lacks:
+                return table
+            try:
+                table.alter.add_columns(_schema(lacks).fields)
+            except DeltaError:
+                delta.back_off(tries)
+        raise JournalError("SINK_FAILED", table=self.name, reason="Its columns could not be added.")
+
+    def _require_partition_type(self, name: str, kind: Any) -> None:
+        if not isinstance(kind, str) or not (kind in _PARTITION_TYPES or _DECIMAL.fullmatch(kind)):
+            text = _type_text(kind)
+            raise self._differs(f"it is partitioned by '{name}', which is {text}.", "Partition it by a column of another type.")
+
+    def _absent(self) -> JournalError:
+        return JournalError("SINK_FAILED", table=self.name, reason="It is not there.")
+
+    def _unsupported(self, what: str) -> ConfigError:
+        return ConfigError("SINK_FEATURE_UNSUPPORTED", table=self.name, what=what)
+
+    def _differs(self, reason: str, next_step: str) -> CallerError:
+        return CallerError("SINK_SCHEMA_DIFFERS", table=self.name, reason=reason, next_step=next_step)
+
+
+def _fields(table: DeltaTable) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+    return fields
+
+
+def _schema(columns: Sequence[Mapping[str, Any]]) -> Schema:
+    """Return columns as Delta's, each of which may be NULL, as those of tables that Spark creates."""
+    fields = [{"name": each["name"], "type": _nullable(each["type"]), "nullable": True, "metadata": {}} for each in columns]
+    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+
+
+def _used_features(table: DeltaTable, properties: Mapping[str, str]) -> set[str]:
+    """Return what a table has that an append by delta-rs would not keep."""
+    protocol = table.protocol()
+    found = set(protocol.writer_features or ()) - _KEPT_FEATURES
+    found |= {
+        f"the constraint {key.removeprefix('delta.constraints.')}" for key in properties if key.startswith("delta.constraints.")
+    }
+    if properties.get("delta.columnMapping.mode", "none").lower() != "none":
+        found.add("column mapping")
+    for key, what in (("delta.enableRowTracking", "row tracking"), ("delta.enableInCommitTimestamps", "in-commit timestamps")):
+        if properties.get(key, "false").lower() == "true":
+            found.add(what)
+    return found | {_COLUMN_KEYS[key] for column in _fields(table) for key in column.get("metadata", {}) if key in _COLUMN_KEYS}
+
+
+def _seconds(interval: str) -> float:
+    """Return a duration of Delta's, such as ``interval 30 days``; one that says nothing is none."""
+    parts = re.findall(r"(-?\d+)\s*([a-z]+)", interval.lower().removeprefix("interval"))
+    return sum(int(count) * _UNITS_S.get(unit.removesuffix("s"), 0) for count, unit in parts)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two types are one, whatever may be NULL inside."""
+    return bool(_plain(one) == _plain(other))
+
+
+def _plain(kind: Any) -> Any:
+    if isinstance(kind, str):
+        return kind.replace(" ", "")
+    if kind["type"] == "struct":
+        return "struct", [(str(field["name"]).lower(), _plain(field["type"])) for field in kind["fields"]]
+    if kind["type"] == "array":
+        return "array", _plain(kind["elementType"])
+    if kind["type"] == "map":
+        return "map", _plain(kind["keyType"]), _plain(kind["valueType"])
+    return kind["type"], id(kind)
+
+
+def _is_storable(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return kind in _PLAIN_TYPES or _DECIMAL.fullmatch(kind) is not None
+    parts = {"struct": [field["type"] for field in kind.get("fields", ())], "array": [kind.get("elementType")],
+             "map": [kind.get("keyType"), kind.get("valueType")]}  # fmt: skip
+    return all(map(_is_storable, parts.get(kind["type"], [""])))
+
+
+def _nullable(kind: Any) -> Any:
+    """Return a type of which every part may be NULL, as tables that Spark creates have it."""
+    if isinstance(kind, str):
+        return kind.replace(" ", "")
+    if kind["type"] == "struct":
+        fields = [{**field, "type": _nullable(field["type"]), "nullable": True, "metadata": {}} for field in kind["fields"]]
+        return {"type": "struct", "fields": fields}
+    if kind["type"] == "array":
+        return {**kind, "elementType": _nullable(kind["elementType"]), "containsNull": True}
+    return {**kind, "keyType": _nullable(kind["keyType"]), "valueType": _nullable(kind["valueType"]), "valueContainsNull": True}
+
+
+def _type_text(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind.get("type"))

@@ -1,0 +1,192 @@
+"""The wrapper that appends batches to a sink by the commit that acknowledges them (R123 to R127, DESIGN 19)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
+
+from spark_queue.core import commands, replies
+from spark_queue.core.commands import OutcomeRows
+from spark_queue.core.records import Outcome
+from spark_queue.errors import CallerError, LeaseError, SparkQueueError
+from spark_queue.sinks.staging import SinkFile, SinkPlan, stage
+from spark_queue.sinks.table import Fate, Landing, SinkTable, transaction_id
+from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper, RunReporter
+
+_log = logging.getLogger(__name__)
+
+
+class SinkWrapper(BatchWrapper):
+    """The function for ``writeStream.foreachBatch`` of `Queue.into`.
+
+    Parameters
+    ----------
+    fn
+        Gives the rows to append, or those and a table of exceptions; None appends the batch's own.
+    table, storage_options
+        The Delta table's path, and how its store is reached.
+    partition_by, merge_schema
+        As `Queue.into` takes them.
+    on_barrier
+        Called with a batch that is a barrier; None leaves it at its acknowledgement.
+    **given
+        As `BatchWrapper` takes it.
+    """
+
+    def __init__(
+        self,
+        fn: BatchFunction | None,
+        *,
+        table: str,
+        storage_options: Mapping[str, str],
+        partition_by: Sequence[str] | None = None,
+        merge_schema: bool = False,
+        on_barrier: BatchFunction | None = None,
+        **given: Any,
+    ) -> None:
+        super().__init__(fn or _as_it_is, on_barrier=on_barrier or _as_it_is, **given)
+        self._where = (table, dict(storage_options))
+        self._partition_by = partition_by
+        self._merge_schema = merge_schema
+        self._table: SinkTable | None = None
+        sink = self._sink()
+        sink.refuse_inside(self._store)
+        sink.check()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_table": None}
+
+    def _sink(self) -> SinkTable:
+        self._table = self._table or SinkTable(*self._where)
+        return self._table
+
+    def _start(self, reporter: RunReporter) -> replies.RunStarted:
+        """Say that fn is about to run, once everything is decided about that is in doubt and may be decided here."""
+        started = reporter.start(sink=True)
+        told = cast(replies.SinkTold, started.sink)
+        for attempt in filter(self._is_here, told.others):
+            try:
+                self._decide(reporter, attempt)
+            except SparkQueueError as reason:
+                # Its own stream, or an operator, decides it; this one's batch has nothing to do with it.
+                _log.warning("attempt %d of subscription '%s' stays in doubt: %s", attempt.attempt, attempt.subscription, reason)
+        if told.own is None:
+            return started
+        self._decide(reporter, told.own)
+        return reporter.start(sink=True)
+
+    def _is_here(self, attempt: replies.AttemptTold) -> bool:
+        """Return whether another subscription's attempt is at the table of this one, which alone it may look at."""
+        return attempt.table == self._sink().name
+
+    def _decide(self, reporter: RunReporter, attempt: replies.AttemptTold) -> None:
+        """Find out what became of an attempt, and say so (R125).
+
+        Raises
+        ------
+        JournalError
+            SINK_UNREADABLE; that is noted.
+        """
+        who: dict[str, Any] = {"subscription": attempt.subscription, "attempt": attempt.attempt}
+        try:
+            landing = self._sink().decide(attempt, journal_id=reporter.journal_id, queue=self._queue)
+        except SparkQueueError as reason:
+            reporter.say(commands.SinkUnreadable, **who, error=str(reason))
+            raise
+        _say(reporter, landing, **who)
+
+    def _work(self, reporter: RunReporter, started: replies.RunStarted, batch: DataFrame, batch_id: int) -> tuple[OutcomeRows, ...]:
+        told = cast(replies.SinkTold, started.sink)
+        if started.is_barrier:
+            return super()._work(reporter, started, batch, batch_id)
+        if not told.appends:
+            # It landed in an earlier run, or has no messages.
+            return ()
+        rows, outcomes = self._rows(self._call(self._fn, batch, batch_id), batch)
+        fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
+        plan = self._sink().plan(fields, partition_by=self._partition_by, merges_schema=self._merge_schema)
+        files = _staged(rows, plan)
+        self._append(reporter, started.run, plan, files, outcomes)
+        return ()
+
+    def _rows(self, returned: Any, batch: DataFrame) -> tuple[DataFrame, tuple[OutcomeRows, ...]]:
+        """Return what is to be appended, and what is said of messages that are not."""
+        rows, exceptions = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+        if rows is not None and not isinstance(rows, DataFrame):
+            reason = f"fn returned {type(rows).__name__}."
+            next_step = "Return a DataFrame to append, or that and a table of exceptions, or None for the batch as it is."
+            raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
+        outcomes = self._outcomes(exceptions, batch)
+        if rows is None:
+            kept_out = (each for each in outcomes if exceptions is not None and each.outcome != Outcome.ACKNOWLEDGE)
+            rows = _without(batch, [(first, until - 1) for each in kept_out for first, until in each.ranges])
+        return rows, outcomes
+
+    def _append(
+        self,
+        reporter: RunReporter,
+        run: replies.Run,
+        plan: SinkPlan,
+        files: Sequence[SinkFile],
+        outcomes: tuple[OutcomeRows, ...],
+    ) -> None:
+        """Make the files and the acknowledgement of the batch one commit (R123)."""
+        sink = self._sink()
+        transaction = transaction_id(reporter.journal_id, self._queue, self._subscription)
+        try:
+            newest = sink.transaction_version(transaction)
+            asked: dict[str, Any] = {"run": run, "table": sink.name, "table_id": sink.id(), "outcomes": outcomes}
+            prepared: replies.Prepared = reporter.say(commands.Prepare, **asked, transaction_version=newest)
+        except SparkQueueError:
+            # No commit names them, nor ever will.
+            sink.discard(files)
+            raise
+        attempt = prepared.attempt
+        try:
+            landing = sink.append(plan, files, transaction=transaction, attempt=attempt)
+        except CallerError:
+            landing = sink.fence(transaction=transaction, attempt=attempt)
+            _say(reporter, landing, attempt=attempt)
+            if landing.fate is Fate.FENCED:
+                sink.discard(files)
+                raise
+            return
+        _say(reporter, landing, attempt=attempt)
+        if landing.fate is Fate.FENCED:
+            sink.discard(files)
+            facts = {"attempt": attempt, "subscription": self._subscription, "queue": self._queue}
+            raise LeaseError("SINK_FENCED", **facts)
+
+
+def _say(reporter: RunReporter, landing: Landing, **who: Any) -> None:
+    if landing.fate is Fate.LANDED:
+        reporter.say(commands.Landed, **who, table_version=landing.version)
+    else:
+        reporter.say(commands.Fenced, **who)
+
+
+def _without(batch: DataFrame, ranges: list[tuple[int, int]]) -> DataFrame:
+    """Leave out messages by their bookmarks; a join takes any number of them, as a condition does not."""
+    if not ranges:
+        return batch
+    named = batch.sparkSession.createDataFrame(ranges, "first BIGINT, last BIGINT")
+    out = named.select(F.explode(F.sequence("first", "last")).alias("left_out"))
+    return batch.join(F.broadcast(out), batch["bookmark"] == out["left_out"], "left_anti")
+
+
+def _staged(rows: DataFrame, plan: SinkPlan) -> list[SinkFile]:
+    """Write rows to files beside the table, by a job of Spark's."""
+    # By number: mapInArrow takes a dot in a column's name for a field.
+    numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
+    found = numbered.mapInArrow(partial(stage, plan, tuple(rows.columns)), "file string").collect()
+    return [msgspec.json.decode(row.file, type=SinkFile) for row in found]
+
+
+def _as_it_is(_batch: DataFrame, _batch_id: int) -> None:
+    """Leave a batch as it is."""

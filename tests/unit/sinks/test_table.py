@@ -1,0 +1,356 @@
+"""A table as a sink: one commit for each attempt or a fence of it, whatever is late, lost or raced (R123 to R125, DESIGN 19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from spark_queue.core.replies import AttemptTold
+from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import Store
+from spark_queue.sinks import table as module
+from spark_queue.sinks.staging import SinkFile, SinkPlan, stage
+from spark_queue.sinks.table import Fate, Landing, SinkTable, transaction_id
+
+COLUMNS: list[dict[str, Any]] = [{"name": "id", "type": "long"}, {"name": "day", "type": "date"}]
+TXN = transaction_id("j", "Q", "s")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "booked")
+
+
+def staged(plan: SinkPlan, *ids: int) -> list[SinkFile]:
+    columns: dict[str, Any] = {"id": pa.array(ids, pa.int64()), "day": pa.nulls(len(ids), pa.date32())}
+    texts: list[Any] = next(stage(plan, list(columns), [pa.record_batch(columns)])).column(0).to_pylist()
+    return [msgspec.json.decode(text, type=SinkFile) for text in texts]
+
+
+def ids(path: str) -> list[int]:
+    return sorted(row["id"] for row in DeltaTable(path).to_pyarrow_table().to_pylist())
+
+
+def test_an_attempt_lands_once_and_its_repeat_is_told_so(path: str) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1, 2)
+    assert sink.append(plan, files, transaction=TXN, attempt=3) == Landing(Fate.LANDED, 1)
+    assert sink.append(plan, files, transaction=TXN, attempt=3).fate is Fate.LANDED
+    assert sink.fence(transaction=TXN, attempt=3).fate is Fate.LANDED
+    assert (ids(path), sink.transaction_version(TXN)) == ([1, 2], 6)
+
+
+def test_what_is_fenced_never_lands_and_leaves_nothing(path: str) -> None:
+    sink, other = SinkTable(path, {}), SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1)
+    assert other.fence(transaction=TXN, attempt=1) == Landing(Fate.FENCED, None)
+    assert sink.append(plan, files, transaction=TXN, attempt=1).fate is Fate.FENCED
+    sink.discard(files)
+    assert (ids(path), list(Path(path).glob("*.parquet"))) == ([], [])
+    assert sink.append(plan, staged(plan, 2), transaction=TXN, attempt=2).fate is Fate.LANDED
+
+
+def test_subscriptions_have_numbers_of_their_own(path: str) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    sink.append(plan, staged(plan, 1), transaction=TXN, attempt=9)
+    assert sink.append(plan, staged(plan, 2), transaction=transaction_id("j", "Q", "t"), attempt=1).fate is Fate.LANDED
+    assert ids(path) == [1, 2]
+
+
+def test_a_batch_without_rows_is_a_commit_all_the_same(path: str) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    assert sink.append(plan, [], transaction=TXN, attempt=1) == Landing(Fate.LANDED, 1)
+
+
+def swapping(monkeypatch: pytest.MonkeyPatch, first: Callable[[Callable[[], None]], None]) -> None:
+    """Let the first commit go another way."""
+    swap, left = delta.swap, [first]
+
+    def once(*given: Any, **more: Any) -> None:
+        def go() -> None:
+            swap(*given, **more)
+
+        left.pop()(go) if left else go()
+
+    monkeypatch.setattr(delta, "swap", once)
+
+
+def test_a_commit_whose_reply_is_lost_is_found_by_reading(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+
+    def lost(go: Callable[[], None]) -> None:
+        go()
+        raise DeltaError("the connection was reset")
+
+    swapping(monkeypatch, lost)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1) == Landing(Fate.LANDED, 1)
+    assert ids(path) == [1]
+
+
+def test_a_race_that_is_lost_is_decided_anew(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fence that came first wins: the commit was decided upon the version before it."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+
+    def fenced_meanwhile(go: Callable[[], None]) -> None:
+        monkeypatch.undo()
+        SinkTable(path, {}).fence(transaction=TXN, attempt=1)
+        with pytest.raises(CommitFailedError):
+            go()
+        raise CommitFailedError("a version is there")
+
+    swapping(monkeypatch, fenced_meanwhile)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.FENCED
+    assert ids(path) == []
+
+
+def test_a_store_that_refuses_each_commit_is_no_lost_race(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-rs says `CommitFailedError` of both; only a race moves the table's head."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    tried: list[int] = []
+
+    def refuse(table: DeltaTable, *_: Any, **__: Any) -> None:
+        tried.append(table.version())
+        raise CommitFailedError("unsupported writer features")
+
+    monkeypatch.setattr(delta, "swap", refuse)
+    with pytest.raises(JournalError, match="SINK_FAILED.*unsupported writer features"):
+        sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    assert len(tried) < 10
+
+
+def test_races_that_are_lost_are_no_failures(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    swap, faster = delta.swap, list(range(-12, 0))
+
+    def late(*given: Any, **more: Any) -> None:
+        if faster:
+            rows: Any = pa.table({"id": pa.array([faster.pop()]), "day": pa.nulls(1, pa.date32())})
+            write_deltalake(path, rows, mode="append")
+        swap(*given, **more)
+
+    monkeypatch.setattr(delta, "swap", late)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
+    assert ids(path) == [*range(-12, 0), 1]
+
+
+def test_a_table_that_is_not_there_has_no_id(path: str, tmp_path: Path) -> None:
+    sink = SinkTable(path, {})
+    assert sink.transaction_version(TXN) == -1
+    with pytest.raises(JournalError, match="SINK_FAILED.*It is not there"):
+        sink.id()
+    sink.plan(COLUMNS)
+    Path(path).rename(tmp_path / "away")
+    with pytest.raises(JournalError, match="SINK_FAILED"):
+        sink.transaction_version(TXN)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["binary", {"type": "array", "elementType": "long", "containsNull": True}, {"type": "struct", "fields": []}],
+    ids=str,
+)
+def test_a_type_without_a_text_that_every_reader_knows_divides_no_table(path: str, kind: Any) -> None:
+    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*partitioned by 'b'"):
+        SinkTable(path, {}).plan([*COLUMNS, {"name": "b", "type": kind}], partition_by=["B"])
+    assert not Path(path).exists()
+    binary: Any = pa.table({"id": pa.array([1]), "b": pa.array([b"1"])})
+    write_deltalake(path, binary, partition_by=["b"])
+    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*partitioned by 'b', which is binary"):
+        SinkTable(path, {}).plan([{"name": "id", "type": "long"}, {"name": "b", "type": "binary"}])
+
+
+def test_a_put_that_lands_late_finds_its_version_taken(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    late: list[Callable[[], None]] = []
+
+    def put_off(go: Callable[[], None]) -> None:
+        late.append(go)
+        raise OSError("timed out")
+
+    swapping(monkeypatch, put_off)
+    monkeypatch.setattr(module, "_FAILURES", 1)
+    with pytest.raises(JournalError, match="SINK_FAILED.*timed out"):
+        sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    assert SinkTable(path, {}).fence(transaction=TXN, attempt=1).fate is Fate.FENCED
+    with pytest.raises(CommitFailedError):
+        late[0]()
+    assert ids(path) == []
+
+
+def test_a_table_that_changed_after_the_staging_is_not_appended_to(path: str) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1)
+    SinkTable(path, {}).plan([*COLUMNS, {"name": "more", "type": "string"}], merges_schema=True)
+    with pytest.raises(CallerError, match="SINK_CHANGED"):
+        sink.append(plan, files, transaction=TXN, attempt=1)
+    assert sink.transaction_version(TXN) == -1
+
+
+def test_commits_of_others_and_checkpoints_do_not_disturb(path: str) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    DeltaTable(path).alter.set_table_properties({"delta.checkpointInterval": "5"})
+    for attempt in range(1, 13):
+        rows: Any = pa.table({"id": pa.array([-attempt]), "day": pa.nulls(1, pa.date32())})
+        write_deltalake(path, rows, mode="append")
+        assert sink.append(plan, staged(plan, attempt), transaction=TXN, attempt=attempt).fate is Fate.LANDED
+    assert ids(path) == [*range(-12, 0), *range(1, 13)]
+    assert list(Path(path, "_delta_log").glob("*.checkpoint.parquet"))
+    assert SinkTable(path, {}).transaction_version(TXN) == 24
+
+
+def told(**fields: Any) -> AttemptTold:
+    known: dict[str, Any] = {"subscription": "s", "attempt": 1, "table": "t", "table_id": "?", "lease": 1}
+    return AttemptTold(**{**known, "prepared_at_ms": 0, "due_at_ms": 0, **fields})
+
+
+def test_who_decides_looks_at_the_very_table(path: str) -> None:
+    """R125: a table that is gone, or made anew, tells nothing."""
+    sink = SinkTable(path, {})
+    with pytest.raises(JournalError, match=r"SINK_UNREADABLE.*It is not there"):
+        sink.decide(told(), journal_id="j", queue="Q")
+    sink.plan(COLUMNS)
+    with pytest.raises(JournalError, match=r"SINK_UNREADABLE.*Another table"):
+        sink.decide(told(), journal_id="j", queue="Q")
+    assert sink.transaction_version(TXN) == -1
+    assert sink.decide(told(table_id=sink.id()), journal_id="j", queue="Q").fate is Fate.FENCED
+
+
+@pytest.mark.parametrize("broken", [b"{", b'{"add": 1}\n'])
+def test_a_log_that_cannot_be_read_is_no_answer(path: str, broken: bytes) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1)
+    Path(path, "_delta_log", f"{1:020d}.json").write_bytes(broken)
+    with pytest.raises(JournalError, match="SINK_FAILED"):
+        sink.append(plan, files, transaction=TXN, attempt=1)
+    with pytest.raises(JournalError, match="SINK_UNREADABLE"):
+        sink.decide(told(table_id="x"), journal_id="j", queue="Q")
+
+
+def test_a_table_that_is_away_is_not_made_anew(path: str, tmp_path: Path) -> None:
+    """Below the mount point of a volume a second table would begin."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1)
+    Path(path).rename(tmp_path / "away")
+    with pytest.raises(JournalError, match="STORE_FAILED"):
+        staged(plan, 2)
+    with pytest.raises(JournalError, match="SINK_FAILED"):
+        sink.append(plan, files, transaction=TXN, attempt=1)
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"delta.constraints.positive": "id > 0"}, "the constraint positive"),
+        ({"delta.columnMapping.mode": "name"}, "column mapping"),
+        ({"delta.enableRowTracking": "true"}, "row tracking"),
+        ({"delta.enableInCommitTimestamps": "true"}, "in-commit timestamps"),
+        ({"delta.setTransactionRetentionDuration": "interval 6 days 23 hours"}, "SINK_RETENTION_SHORT"),
+        ({"delta.setTransactionRetentionDuration": "soon"}, "SINK_RETENTION_SHORT"),
+    ],
+)
+def test_what_an_append_would_not_keep_is_refused_by_name(path: str, properties: dict[str, str], text: str) -> None:
+    made(path, properties)
+    with pytest.raises(ConfigError, match=text):
+        SinkTable(path, {}).check()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"delta.enableChangeDataFeed": "true", "delta.appendOnly": "true"},
+        {"delta.setTransactionRetentionDuration": "interval 1 week"},
+        {"delta.setTransactionRetentionDuration": "INTERVAL 30 DAYS"},
+    ],
+)
+def test_what_an_append_keeps_is_taken(path: str, properties: dict[str, str]) -> None:
+    made(path, properties)
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
+
+
+def made(path: str, properties: dict[str, str]) -> None:
+    """Make a table whose log says so, whatever delta-rs thinks of it."""
+    SinkTable(path, {}).plan(COLUMNS)
+    entry = Path(path, "_delta_log", f"{0:020d}.json")
+    lines = [msgspec.json.decode(line) for line in entry.read_bytes().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            line["metaData"]["configuration"] |= properties
+    entry.write_bytes(b"\n".join(map(msgspec.json.encode, lines)) + b"\n")
+
+
+@pytest.mark.parametrize(
+    "feature", ["rowTracking", "clustering", "icebergCompatV2", "allowColumnDefaults", "identityColumns", "whatComesNext"]
+)
+def test_features_that_nobody_here_knows_are_refused_by_name(path: str, feature: str) -> None:
+    SinkTable(path, {}).plan(COLUMNS)
+    entry = Path(path, "_delta_log", f"{0:020d}.json")
+    lines = [msgspec.json.decode(line) for line in entry.read_bytes().splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [feature]}
+    entry.write_bytes(b"\n".join(map(msgspec.json.encode, lines)) + b"\n")
+    with pytest.raises(ConfigError, match=f"SINK_FEATURE_UNSUPPORTED.*{feature}"):
+        SinkTable(path, {}).check()
+
+
+@pytest.mark.parametrize("where", ["{}/booked", "{}", "{}/messages/order"])
+def test_a_table_in_the_journal_is_refused(tmp_path: Path, where: str) -> None:
+    sink = SinkTable(where.format(tmp_path / "journal"), {})
+    with pytest.raises(ConfigError, match="SINK_IN_JOURNAL"):
+        sink.refuse_inside(Store(str(tmp_path / "journal")))
+
+
+@pytest.mark.parametrize("where", ["s3://bucket", "/"])
+def test_a_table_needs_a_folder(where: str) -> None:
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*table"):
+        SinkTable(where, {})
+
+
+def test_two_that_create_the_table_at_once_share_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    create: Callable[..., None] = vars(module)["create_table_with_add_actions"]
+
+    def after_another(*given: Any, **more: Any) -> None:
+        monkeypatch.setattr(module, "create_table_with_add_actions", create)
+        SinkTable(path, {}).plan(COLUMNS)
+        create(*given, **more)
+
+    monkeypatch.setattr(module, "create_table_with_add_actions", after_another)
+    plan = SinkTable(path, {}).plan(COLUMNS)
+    assert plan.schema.names == ["id", "day"]
+
+
+def test_a_stranger_that_uses_the_transaction_id_is_taken_at_its_word(path: str) -> None:
+    """Whoever may write the table may say anything of it; nothing is appended twice for it."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    from deltalake import Transaction
+
+    properties = CommitProperties(app_transactions=[Transaction(TXN, 2)])
+    rows: Any = pa.table({"id": pa.array([7]), "day": pa.nulls(1, pa.date32())})
+    write_deltalake(path, rows, mode="append", commit_properties=properties)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
+    assert ids(path) == [7]
