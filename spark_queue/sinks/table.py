@@ -283,7 +283,7 @@ class SinkTable:
     def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[NewFile], plan: SinkPlan | None) -> Landing:
         """Commit a version of the transaction id as the table's next version, or read what was committed instead."""
         begun, before, failures, failure = None, -1, 0, ""
-        for tries in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS):
             table = self.look()
             if table is None:
                 raise self._absent()
