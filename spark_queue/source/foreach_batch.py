@@ -88,6 +88,10 @@ class RunReporter:
         """Say something else about a run of the subscription, or of another one of the queue; returns the answer."""
         return self._client.call(command(**{**self._who, **fields}))
 
+    def nudge(self, message_type: str) -> None:
+        """Say that messages were published."""
+        self._prover.nudge(message_type)
+
     def end(
         self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...] = (), *, settle: bool = False, error: str | None = None
     ) -> None:

@@ -17,6 +17,7 @@ from spark_queue.cli import verify
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.replication.exchange import ApplyPulled
+from spark_queue.views import journal_view
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
@@ -185,7 +186,7 @@ def test_a_peer_whose_records_make_no_journal_is_not_compared(
 ) -> None:
     """Each record is checked as it is read; what they make together may still be what no fold foresaw."""
 
-    fold, calls = verify.state_of, list[int]()
+    fold, calls = journal_view.state_of, list[int]()
 
     def fail(records: Any, traits: Any, **more: Any) -> Any:
         calls.append(len(records))
