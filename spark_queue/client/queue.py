@@ -130,17 +130,11 @@ class Queue:
         """
         from spark_queue.source.into import SinkWrapper  # noqa: PLC0415 - as above.
 
-        if (table is None) == (topic is None):
-            raise ConfigError("BAD_VALUE", key="table", where="into", value=table, expected="a table or a topic, one of both")
-        of_table = {"partition_by": partition_by, "merge_schema": merge_schema or None, "storage_options": storage_options}
-        for key, value in of_table.items() if topic is not None else ():
-            if value is not None:
-                raise ConfigError("BAD_VALUE", key=key, where="into", value=value, expected="nothing beside a topic")
         return SinkWrapper(
             fn,
             table=table,
             topic=topic,
-            storage_options=self.journal.store.storage_options if storage_options is None else storage_options,
+            storage_options=storage_options,
             partition_by=partition_by,
             merge_schema=merge_schema,
             on_barrier=on_barrier,

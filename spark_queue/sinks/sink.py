@@ -1,4 +1,4 @@
-"""What takes each batch of a queue in one commit, and says what became of each attempt to do so (DESIGN 19).
+"""The destinations that take each batch of a queue in one commit, and tell what became of each attempt (DESIGN 19).
 
 An attempt n commits version 2n of the transaction id of its subscription, a fence of it version 2n + 1 without rows. Both are
 put-if-absent of the very next version of a Delta log, decided upon the version before it, so one of them wins for good.

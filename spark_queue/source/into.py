@@ -33,7 +33,7 @@ class SinkWrapper(BatchWrapper):
     fn
         Gives the rows to append, or those and a table of exceptions; None appends the batch's own.
     table, storage_options
-        The Delta table's path, and how its store is reached; None where the sink is a topic.
+        The Delta table's path, and how its store is reached, by default as the journal's; None where the sink is a topic.
     topic
         The topic of the journal that batches are published to.
     partition_by, merge_schema
@@ -49,15 +49,21 @@ class SinkWrapper(BatchWrapper):
         fn: BatchFunction | None,
         *,
         table: str | None,
-        storage_options: Mapping[str, str],
+        storage_options: Mapping[str, str] | None,
         topic: str | None = None,
         partition_by: Sequence[str] | None = None,
         merge_schema: bool = False,
         on_barrier: BatchFunction | None = None,
         **given: Any,
     ) -> None:
+        if (table is None) == (topic is None):
+            raise ConfigError("BAD_VALUE", key="table", where="into", value=table, expected="a table or a topic, one of both")
+        of_table = {"partition_by": partition_by, "merge_schema": merge_schema or None, "storage_options": storage_options}
+        for key, value in of_table.items() if topic is not None else ():
+            if value is not None:
+                raise ConfigError("BAD_VALUE", key=key, where="into", value=value, expected="nothing beside a topic")
         super().__init__(fn or _as_it_is, on_barrier=on_barrier or _as_it_is, **given)
-        self._where = (table, dict(storage_options))
+        self._where = (table, dict(self._store.storage_options if storage_options is None else storage_options))
         self._topic = topic
         self._partition_by = partition_by
         self._merge_schema = merge_schema

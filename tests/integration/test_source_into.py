@@ -57,6 +57,11 @@ def test_rows_and_their_acknowledgement_are_one_commit(make_home: MakeHome) -> N
     transaction = f"sparkqueue:{home.journal.journal_id()}:WORK:s"
     assert table.transaction_version(transaction) == 2 * MESSAGES // PER_BATCH
     assert home.spark.read.format("delta").load(sink(home)).where("id >= 20").count() == 4
+    commits = home.journal.view("sink_commits", queue="WORK").to_pylist()
+    assert [(row["attempt"], row["state"], row["messages"], row["version"]) for row in commits] == [
+        (number, "landed", PER_BATCH, number) for number in range(MESSAGES // PER_BATCH, 0, -1)
+    ]
+    assert {(row["subscription"], row["sink"]) for row in commits} == {("s", sink(home))}
 
 
 def test_exceptions_do_not_stand_in_the_table(make_home: MakeHome) -> None:
