@@ -54,7 +54,7 @@ VIEW_MEANINGS = {
     "dead_letters": "The dead letters of a queue that nobody has settled. Of a dead-letter queue: where its messages come from, "
     "and why. It has the columns of `messages`, and:",
     "history": "The control log: every record of what happened to queues. All queues, unless you name one.",
-    "sink_commits": "The batches that were appended to sinks, the newest first, and those in doubt. All queues, unless you name one.",
+    "sink_commits": "The batches that were appended to sinks, or may be, the newest first. All queues, unless you name one.",
     "subscriptions": "The subscriptions of a queue.",
     "status": "One row for each queue, or for the one that you name. Its columns are the [figures of a queue](status.md).",
 }
