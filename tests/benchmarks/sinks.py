@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -233,7 +234,7 @@ def _visible_ms(stream: DataStreamWriter, journal: Journal, place: Path) -> list
         deadline_s = time.monotonic() + 60
         while len(times_ms := _times_ms(place / "sink")) < COMMITS:
             assert time.monotonic() < deadline_s, "the rows did not come"
-            time.sleep(0.5)
+            threading.Event().wait(0.5)
     finally:
         query.stop()
     return [times_ms[commit] for commit in range(WARM_COMMITS, COMMITS)]

@@ -121,13 +121,21 @@ def test_outcomes_wait_for_the_proof_so_that_a_rerun_sees_the_same_rows(make_hom
     assert home.figures() == (0, 0, 6)
 
 
+def test_a_commit_is_heard_of_before_the_query_looks_for_more(make_home: MakeHome) -> None:
+    """R44: a listener tells of it."""
+    home = make_home()
+    home.publish(0, 10)
+    with running(home.start(Seen(), trigger={"processingTime": "1 hour"})) as query:
+        wait_until(lambda: home.figures() == (0, 0, 10), query)
+
+
 def test_a_checkpoint_proves_the_last_batch_of_a_query_that_could_not_say_so(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R44: a query that ends between Spark's commit and its next look for messages has told nobody."""
     home = make_home()
     home.publish(0, 10)
-    monkeypatch.setattr(ProofListener, "onQueryProgress", lambda *_: None)
+    monkeypatch.setattr(ProofListener, "hear", lambda *_: None)
     with running(home.start(Seen(), trigger={"processingTime": "1 hour"})) as query:
         wait_until((Path(home.checkpoint()) / "commits" / "0").is_file, query)
     assert home.figures() == (0, 10, 0)
