@@ -17,6 +17,7 @@ from spark_queue.cli.definitions import (
     decide,
     init,
     pause,
+    prove,
     proxied_transfer,
     purge,
     redrive,
@@ -82,7 +83,7 @@ def doctor(
 
 
 for verb in (
-    *(pause, unpause, purge, settle, redrive, unsubscribe, decide, revive, proxied_transfer),
+    *(pause, unpause, purge, settle, redrive, unsubscribe, decide, prove, revive, proxied_transfer),
     *(init, apply, options, publish, status, peek, explain, dead_letters, log),
     *(metrics, dashboard, verify, serve, stop, restored, doctor),
 ):

@@ -263,6 +263,26 @@ def decide(
         raise SystemExit(ALARM_EXIT_CODE)
 
 
+def prove(
+    journal: JournalPath,
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, as a path or a URL.")],
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Acknowledge the last batch that a query has committed, where it ended before it could say so."""
+    target = open_target(journal, storage, coordinator, token_file)
+    found = target.prove(checkpoint, storage_options=storage_options(checkpoint, storage) or None)
+    if json:
+        show_json({"leases": [asdict(each) for each in found]})
+        return
+    for each in found:
+        done = f"{each.messages:,} message(s) are done" if each.messages else "it was proven before"
+        say(f"Queue '{each.queue}', subscription '{each.subscription}', lease {each.lease}: {done}.")
+
+
 def settle(
     journal: JournalPath,
     queue: QueueName,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from spark_queue.client.changes import Change
     from spark_queue.client.peers import Peer, PeerCheck, PeerStatus
+    from spark_queue.client.proving import ProvenLease
     from spark_queue.client.queue import Queue
     from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
@@ -235,6 +236,27 @@ class Journal:
         command = commands.Restored(origin=str(uuid.uuid4()), after=after)
         call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
 
+    def prove(self, checkpoint: str, *, storage_options: Mapping[str, str] | None = None) -> list[ProvenLease]:
+        """Acknowledge the last batch that a query has committed to its checkpoint, where the query could not say so itself.
+
+        Parameters
+        ----------
+        checkpoint
+            The ``checkpointLocation`` of the query, as a path or a URL.
+        storage_options
+            How its store is reached; default: as the journal's.
+
+        Raises
+        ------
+        LeaseError
+            CHECKPOINT_FOREIGN where it shows no committed batch of a queue of this journal; STALE_RUN where a newer reader took the
+            subscription over meanwhile.
+        """
+        from spark_queue.client.proving import prove
+
+        options = self.store.storage_options if storage_options is None else storage_options
+        return prove(self.store, self.endpoint, Store(checkpoint, options))
+
     def check_peers(self) -> PeerCheck:
         """Check whether the definitions of all instances that share queues with this one fit each other; starts nothing.
 
@@ -275,9 +297,9 @@ class Journal:
         Parameters
         ----------
         name
-            messages, leases, dead_letters, history, subscriptions or status.
+            messages, leases, dead_letters, history, sink_commits, subscriptions or status.
         queue
-            The queue; may be absent for history and status.
+            The queue; may be absent for history, sink_commits and status.
         as_of
             An aware time or a record number; default: now, with what was published but has not entered yet.
         columns, limit

@@ -79,9 +79,10 @@ class Queue:
 
     def into(
         self,
-        table: str,
+        table: str | None = None,
         fn: Callable[[DataFrame, int], DataFrame | tuple[DataFrame | None, Any] | None] | None = None,
         *,
+        topic: str | None = None,
         subscription: str,
         on_barrier: Callable[[DataFrame, int], None] | None = None,
         on_error: str = "fail",
@@ -98,9 +99,12 @@ class Queue:
         ----------
         table
             The path or URL of a Delta table outside of the journal; it is created by the first batch if there is none.
+        topic
+            Instead of a table, a topic or a queue of the journal, to which the rows are published.
         fn
             Gets a micro-batch and its id. Returns the DataFrame to append, or that and a table of exceptions as `foreach_batch`
-            takes it; None appends the batch as it is, without its exceptions. Without fn, all batches are.
+            takes it; None appends the batch as it is, without its exceptions: to a topic the columns that its message type has.
+            Without fn, all batches are.
         subscription
             The one that the stream reads as.
         on_barrier
@@ -117,7 +121,10 @@ class Queue:
         Raises
         ------
         ConfigError
-            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT or SINK_IN_JOURNAL for a table that no batch can be appended to.
+            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT or SINK_IN_JOURNAL for a table that no batch can be appended to;
+            BAD_VALUE where table and topic are both given, or neither, or a topic with what is said of a table.
+        AccessError
+            ACCESS_DENIED without the right to publish to the topic.
         JournalError
             SINK_FAILED where the table cannot be read.
         """
@@ -126,7 +133,8 @@ class Queue:
         return SinkWrapper(
             fn,
             table=table,
-            storage_options=self.journal.store.storage_options if storage_options is None else storage_options,
+            topic=topic,
+            storage_options=storage_options,
             partition_by=partition_by,
             merge_schema=merge_schema,
             on_barrier=on_barrier,
@@ -388,13 +396,15 @@ class Queue:
         LeaseError
             SINK_LANDED or SINK_FENCED where the contrary is known by now.
         """
-        from spark_queue.sinks.table import Fate, Landing, SinkTable  # noqa: PLC0415 - other verbs need no table.
+        from spark_queue.sinks.sink import Fate, Landing  # noqa: PLC0415 - other verbs need no sink.
+        from spark_queue.sinks.topic import sink_at  # noqa: PLC0415 - as above.
 
         who: dict[str, Any] = {"queue": self.name, "subscription": attempt.subscription, "attempt": attempt.attempt}
         if landed is None:
-            options = self.journal.store.storage_options if storage_options is None else storage_options
+            journal_id = self.journal.journal_id()
             try:
-                found = SinkTable(attempt.table, options).decide(attempt, journal_id=self.journal.journal_id(), queue=self.name)
+                sink = sink_at(self.journal.store, journal_id, attempt.table, storage_options)
+                found = sink.decide(attempt, journal_id=journal_id, queue=self.name)
             except SparkQueueError as reason:
                 self._ask(commands.SinkUnreadable(**who, error=str(reason)))
                 raise

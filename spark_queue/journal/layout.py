@@ -401,7 +401,7 @@ class Store:
 
     def _require_log(self) -> None:
         if self.is_local and not Path(self.uri(self.log_folder)).is_dir():
-            raise FileNotFoundError(f"The log {self.log_folder} is not there")
+            raise FileNotFoundError(f"The {self.log_folder.rpartition('/')[0]} log is not there")
 
     @contextmanager
     def failures(self, doing: str, *, next_step: str = "Check the store, then try again.") -> Iterator[None]:

@@ -51,6 +51,23 @@ class SinkPlan:
     schema: pa.Schema
     partition_by: tuple[str, ...]
 
+    def stage(self, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write a task's rows, a file for each combination of partition values, and yield what was written, as JSON.
+
+        `names` are those of the rows' columns.
+        """
+        held: dict[tuple[str | None, ...], list[pa.Table]] = {}
+        files: list[SinkFile] = []
+        for batch in batches:
+            if batch.num_rows:
+                for values, rows in _parted(self, _cast(self, names, batch)):
+                    held.setdefault(values, []).append(rows)
+            while sum(map(_size, held.values())) > BUFFER_BYTES:
+                largest = max(held, key=lambda values: _size(held[values]))
+                files.append(_write(self, largest, held.pop(largest)))
+        files += [_write(self, values, parts) for values, parts in held.items()]
+        yield pa.RecordBatch.from_pydict({"file": pa.array([msgspec.json.encode(file).decode() for file in files], pa.string())})
+
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that waits for its commit, as its task tells the driver."""
@@ -63,24 +80,6 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     partition_values: dict[str, str | None]
     #: Delta's statistics in JSON; decimals are numbers with all their digits.
     stats: str
-
-
-def stage(plan: SinkPlan, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write a task's rows, a file for each combination of partition values, and yield what was written, as JSON.
-
-    `names` are those of the rows' columns.
-    """
-    held: dict[tuple[str | None, ...], list[pa.Table]] = {}
-    files: list[SinkFile] = []
-    for batch in batches:
-        if batch.num_rows:
-            for values, rows in _parted(plan, _cast(plan, names, batch)):
-                held.setdefault(values, []).append(rows)
-        while sum(map(_size, held.values())) > BUFFER_BYTES:
-            largest = max(held, key=lambda values: _size(held[values]))
-            files.append(_write(plan, largest, held.pop(largest)))
-    files += [_write(plan, values, parts) for values, parts in held.items()]
-    yield pa.RecordBatch.from_pydict({"file": pa.array([msgspec.json.encode(file).decode() for file in files], pa.string())})
 
 
 def _size(parts: list[pa.Table]) -> int:

@@ -1,16 +1,10 @@
-"""A Delta table as a sink: batches are appended to it, and it says what became of each attempt to do so (DESIGN 19).
-
-An attempt n commits version 2n of the transaction id of its subscription, a fence of it version 2n + 1 without files. Both are
-put-if-absent of the table's very next version, decided upon the version before it, so one of them wins for good.
-"""
+"""A Delta table outside of the journal as a sink."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from deltalake import DeltaTable, PostCommitHookProperties, Schema
@@ -18,13 +12,13 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import create_table_with_add_actions
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import arrow_schema
+from spark_queue.sinks.sink import Fate, Landing, Sink, fate_of
 from spark_queue.sinks.staging import SinkFile, SinkPlan
 
 #: Commits that are tried before an attempt is left in doubt: in all, and in a row without anybody's commit.
@@ -53,34 +47,8 @@ _PARTITION_TYPES = _PLAIN_TYPES - {"binary"}
 _DECIMAL = re.compile(r"decimal\(\d+, ?-?\d+\)")
 
 
-class Fate(StrEnum):
-    """The state of an attempt, as the sink has it."""
-
-    IN_DOUBT = "in doubt"
-    LANDED = "landed"
-    FENCED = "fenced"
-
-
-def transaction_id(journal_id: str, queue: str, subscription: str) -> str:
-    """Return the transaction id by which a subscription's attempts are known in a sink."""
-    return f"sparkqueue:{journal_id}:{queue}:{subscription}"
-
-
-def fate_of(version: int, attempt: int) -> Fate:
-    """Return what the newest version of a transaction id says of an attempt."""
-    return Fate.IN_DOUBT if version < 2 * attempt else Fate.LANDED if version == 2 * attempt else Fate.FENCED
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """The fate of an attempt, as it was found out, and the table's version that it stands in, where that is known."""
-
-    fate: Fate
-    version: int | None = None
-
-
-class SinkTable:
-    """A table that batches are appended to; for one thread.
+class SinkTable(Sink):
+    """A table that batches are appended to.
 
     Parameters
     ----------
@@ -89,6 +57,8 @@ class SinkTable:
     storage_options
         As `deltalake` takes them.
     """
+
+    staged_type = SinkFile
 
     def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
         parent, _, key = Store(path, storage_options).path.rpartition("/")
@@ -100,7 +70,7 @@ class SinkTable:
 
     @property
     def name(self) -> str:
-        """The table, as people and the control log name it."""
+        """The table's address."""
         return self._store.uri(self._key)
 
     def refuse_inside(self, journal: Store) -> None:
@@ -150,6 +120,10 @@ class SinkTable:
         if retention is not None and _seconds(retention) < RETENTION_DAYS * _DAY_S:
             raise ConfigError("SINK_RETENTION_SHORT", table=self.name, key=_RETENTION_KEY, value=retention, days=RETENTION_DAYS)
         return table
+
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Return all of them: the table is for these rows."""
+        return list(columns)
 
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
@@ -206,13 +180,7 @@ class SinkTable:
         return SinkPlan(store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions)
 
     def id(self) -> str:
-        """Return the id that tells the table from another of its name; the table is as it was last looked at.
-
-        Raises
-        ------
-        JournalError
-            SINK_FAILED where there was none.
-        """
+        """Return the id of Delta's metadata; SINK_FAILED where there was no table."""
         if self._table is None:
             raise self._absent()
         return str(self._table.metadata().id)
@@ -231,15 +199,7 @@ class SinkTable:
         return -1 if found is None else int(found)
 
     def append(self, plan: SinkPlan, files: Sequence[SinkFile], *, transaction: str, attempt: int) -> Landing:
-        """Commit an attempt's files, unless it is decided already.
-
-        Raises
-        ------
-        CallerError
-            SINK_CHANGED where the table is no longer what the files were staged for; the attempt is in doubt still.
-        JournalError
-            SINK_FAILED where it could not be found out whether it landed; it is in doubt.
-        """
+        """Commit as `Sink.append` says; SINK_CHANGED where the table is no longer as it was."""
         added = [
             NewFile(
                 path=file.path, size_bytes=file.size_bytes, modified_ms=SystemClock().wall_ms(), stats=file.stats,
@@ -249,35 +209,11 @@ class SinkTable:
         return self._decide(transaction, attempt, 2 * attempt, added, plan)
 
     def fence(self, *, transaction: str, attempt: int) -> Landing:
-        """Find out what became of an attempt; if it is in doubt, see to it that it never lands.
-
-        Raises
-        ------
-        JournalError
-            SINK_FAILED where that could not be found out; it is in doubt still.
-        """
+        """Commit the fence as `Sink.fence` says."""
         return self._decide(transaction, attempt, 2 * attempt + 1, [], None)
 
-    def decide(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Landing:
-        """Do the same with an attempt as the coordinator tells of it, if this is still the table that it was prepared for (R125).
-
-        Raises
-        ------
-        JournalError
-            SINK_UNREADABLE where the table is gone, is another one, or cannot be read.
-        """
-        try:
-            reason = "It is not there." if self.look() is None else None
-            if reason is None and self.id() == attempt.table_id:
-                return self.fence(transaction=transaction_id(journal_id, queue, attempt.subscription), attempt=attempt.attempt)
-            reason = reason or "Another table stands there by now."
-        except SparkQueueError as failure:
-            reason = str(failure.facts.get("reason", failure))
-        facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
-        raise JournalError("SINK_UNREADABLE", table=attempt.table, reason=reason, **facts)
-
     def discard(self, files: Sequence[SinkFile]) -> None:
-        """Delete staged files that no commit names, nor ever will."""
+        """Delete staged files."""
         self._store.delete(f"{self._key}/{file.path}" for file in files)
 
     def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[NewFile], plan: SinkPlan | None) -> Landing:

@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 from uuid import UUID
 
@@ -88,6 +88,10 @@ class RunReporter:
         """Say something else about a run of the subscription, or of another one of the queue; returns the answer."""
         return self._client.call(command(**{**self._who, **fields}))
 
+    def nudge(self, message_type: str) -> None:
+        """Say that messages were published."""
+        self._prover.nudge(message_type)
+
     def end(
         self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...] = (), *, settle: bool = False, error: str | None = None
     ) -> None:
@@ -151,6 +155,7 @@ class ProofListener(StreamingQueryListener):
         self._committed = committed
         #: Whose events are listened to; None while none are.
         self._query_id: UUID | None = None
+        self._java: Any = None
 
     def listen(self, query_id: UUID) -> None:
         """Begin to listen to a query, unless it is heard already."""
@@ -163,24 +168,63 @@ class ProofListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Hand the end offsets on: Spark tells of progress after the commit."""
-        if event.progress.id != self._query_id:
+        self.hear(str(event.progress.id), lambda: [source.endOffset for source in event.progress.sources])
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Stop listening; the next batch of a restarted query begins again."""
+        self.end(str(event.id))
+
+    def hear(self, query_id: str, end_offsets: Callable[[], Iterable[Any]]) -> None:
+        """Hand the end offsets of a batch on, if it is one of the query."""
+        if query_id != str(self._query_id):
             return
-        for offset in map(_to_offset, event.progress.sources):
+        for offset in map(_to_offset, end_offsets()):
             try:
                 self._committed(offset)
             except Exception as reason:  # noqa: BLE001 - whatever it is, the query goes on, and the planner proves the batch.
                 _log.warning("the proof of a batch was not reported: %s", reason)
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Stop listening; the next batch of a restarted query begins again."""
-        if event.id == self._query_id:
+    def end(self, query_id: str) -> None:
+        """Listen no longer, if this is the query that has ended."""
+        if query_id == str(self._query_id):
             self._query_id = None
             self._session.streams.removeListener(self)
 
+    @property
+    def _jlistener(self) -> Any:
+        """The listener as the JVM calls it; where pyspark does not ask for it, its own calls the methods above."""
+        if self._java is None:
+            jvm: Any = self._session._jvm  # noqa: SLF001 - pyspark's own listener asks it for the same class.
+            self._java = jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self))
+        return self._java
 
-def _to_offset(source: Any) -> dict[str, Any]:
+
+class _JavaListener:
+    """Events of the JVM as they are: pyspark copies all that is in one, which takes a fifth of a second for each batch."""
+
+    def __init__(self, listener: ProofListener) -> None:
+        self._listener = listener
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = event.progress()
+        self._listener.hear(progress.id().toString(), lambda: [source.endOffset() for source in progress.sources()])
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self._listener.end(event.id().toString())
+
+    class Java:
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+def _to_offset(stored: Any) -> dict[str, Any]:
     try:
-        offset = json.loads(source.endOffset)
+        offset = json.loads(stored)
     except (TypeError, ValueError):
         # Another source's offset need not be JSON.
         return {}

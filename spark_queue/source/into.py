@@ -11,12 +11,15 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
 
+from spark_queue.client.changes import check_writes
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, LeaseError, SparkQueueError
-from spark_queue.sinks.staging import SinkFile, SinkPlan, stage
-from spark_queue.sinks.table import Fate, Landing, SinkTable, transaction_id
+from spark_queue.errors import CallerError, ConfigError, LeaseError, SparkQueueError
+from spark_queue.journal.reader import open_reader
+from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
+from spark_queue.sinks.table import SinkTable
+from spark_queue.sinks.topic import SinkTopic
 from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper, RunReporter
 
 _log = logging.getLogger(__name__)
@@ -30,7 +33,9 @@ class SinkWrapper(BatchWrapper):
     fn
         Gives the rows to append, or those and a table of exceptions; None appends the batch's own.
     table, storage_options
-        The Delta table's path, and how its store is reached.
+        The Delta table's path, and how its store is reached, by default as the journal's; None where the sink is a topic.
+    topic
+        The topic of the journal that batches are published to.
     partition_by, merge_schema
         As `Queue.into` takes them.
     on_barrier
@@ -43,28 +48,48 @@ class SinkWrapper(BatchWrapper):
         self,
         fn: BatchFunction | None,
         *,
-        table: str,
-        storage_options: Mapping[str, str],
+        table: str | None,
+        storage_options: Mapping[str, str] | None,
+        topic: str | None = None,
         partition_by: Sequence[str] | None = None,
         merge_schema: bool = False,
         on_barrier: BatchFunction | None = None,
         **given: Any,
     ) -> None:
+        if (table is None) == (topic is None):
+            raise ConfigError("BAD_VALUE", key="table", where="into", value=table, expected="a table or a topic, one of both")
+        of_table = {"partition_by": partition_by, "merge_schema": merge_schema or None, "storage_options": storage_options}
+        for key, value in of_table.items() if topic is not None else ():
+            if value is not None:
+                raise ConfigError("BAD_VALUE", key=key, where="into", value=value, expected="nothing beside a topic")
         super().__init__(fn or _as_it_is, on_barrier=on_barrier or _as_it_is, **given)
-        self._where = (table, dict(storage_options))
+        self._where = (table, dict(self._store.storage_options if storage_options is None else storage_options))
+        self._topic = topic
         self._partition_by = partition_by
         self._merge_schema = merge_schema
-        self._table: SinkTable | None = None
+        self._opened: Sink | None = None
         sink = self._sink()
-        sink.refuse_inside(self._store)
+        if isinstance(sink, SinkTable):
+            sink.refuse_inside(self._store)
+        else:
+            definitions = open_reader(self._store).definitions()
+            if definitions.principals:
+                check_writes(definitions, [str(topic)], partial(self._endpoint.token, self._store))
         sink.check()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_table": None}
+        return {**super().__getstate__(), "_opened": None}
 
-    def _sink(self) -> SinkTable:
-        self._table = self._table or SinkTable(*self._where)
-        return self._table
+    def _sink(self) -> Sink:
+        if self._opened is None:
+            table, options = self._where
+            self._opened = self._own_sink() if table is None else SinkTable(table, options)
+        return self._opened
+
+    def _own_sink(self) -> SinkTopic:
+        journal = open_reader(self._store)
+        message_type = journal.definitions().route(str(self._topic))[1].name
+        return SinkTopic(self._store, journal.journal_id, message_type, self._topic)
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
         """Say that fn is about to run, once everything is decided about that is in doubt and may be decided here."""
@@ -111,7 +136,7 @@ class SinkWrapper(BatchWrapper):
         rows, outcomes = self._rows(self._call(self._fn, batch, batch_id), batch)
         fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
         plan = self._sink().plan(fields, partition_by=self._partition_by, merges_schema=self._merge_schema)
-        files = _staged(rows, plan)
+        files = staged(rows, plan, self._sink().staged_type)
         self._append(reporter, started.run, plan, files, outcomes)
         return ()
 
@@ -126,14 +151,15 @@ class SinkWrapper(BatchWrapper):
         if rows is None:
             kept_out = (each for each in outcomes if exceptions is not None and each.outcome != Outcome.ACKNOWLEDGE)
             rows = _without(batch, [(first, until - 1) for each in kept_out for first, until in each.ranges])
+            rows = rows.select(*(f"`{name.replace('`', '``')}`" for name in self._sink().taken(batch.columns)))
         return rows, outcomes
 
     def _append(
         self,
         reporter: RunReporter,
         run: replies.Run,
-        plan: SinkPlan,
-        files: Sequence[SinkFile],
+        plan: Any,
+        files: Sequence[Any],
         outcomes: tuple[OutcomeRows, ...],
     ) -> None:
         """Make the files and the acknowledgement of the batch one commit (R123)."""
@@ -150,14 +176,15 @@ class SinkWrapper(BatchWrapper):
         attempt = prepared.attempt
         try:
             landing = sink.append(plan, files, transaction=transaction, attempt=attempt)
-        except CallerError:
+        except (CallerError, ConfigError):
             landing = sink.fence(transaction=transaction, attempt=attempt)
-            _say(reporter, landing, attempt=attempt)
             if landing.fate is Fate.FENCED:
+                _say(reporter, landing, attempt=attempt)
                 sink.discard(files)
                 raise
-            return
         _say(reporter, landing, attempt=attempt)
+        if landing.fate is Fate.LANDED and isinstance(sink, SinkTopic):
+            reporter.nudge(sink.message_type)
         if landing.fate is Fate.FENCED:
             sink.discard(files)
             facts = {"attempt": attempt, "subscription": self._subscription, "queue": self._queue}
@@ -180,12 +207,12 @@ def _without(batch: DataFrame, ranges: list[tuple[int, int]]) -> DataFrame:
     return batch.join(F.broadcast(out), batch["bookmark"] == out["left_out"], "left_anti")
 
 
-def _staged(rows: DataFrame, plan: SinkPlan) -> list[SinkFile]:
-    """Write rows to files beside the table, by a job of Spark's."""
+def staged(rows: DataFrame, plan: Any, staged_type: type[Any]) -> list[Any]:
+    """Write rows to files of a sink that no commit names yet, by a job of Spark's."""
     # By number: mapInArrow takes a dot in a column's name for a field.
     numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
-    found = numbered.mapInArrow(partial(stage, plan, tuple(rows.columns)), "file string").collect()
-    return [msgspec.json.decode(row.file, type=SinkFile) for row in found]
+    found = numbered.mapInArrow(partial(plan.stage, tuple(rows.columns)), "file string").collect()
+    return [msgspec.json.decode(row.file, type=staged_type) for row in found]
 
 
 def _as_it_is(_batch: DataFrame, _batch_id: int) -> None:

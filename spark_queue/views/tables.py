@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import SINK_KINDS, Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.alarm import untold
 from spark_queue.errors import ConfigError, JournalError, nearest
@@ -157,6 +157,18 @@ _SUBSCRIPTIONS = make_schema(
     last_seen_at=INSTANT,
     incarnation=pa.list_(pa.int64()),
 )
+_SINK_COMMITS = make_schema(
+    queue=pa.string(),
+    subscription=pa.string(),
+    attempt=pa.int64(),
+    lease=pa.int64(),
+    sink=pa.string(),
+    state=pa.string(),
+    messages=pa.int64(),
+    version=pa.int64(),
+    prepared_at=INSTANT,
+    decided_at=INSTANT,
+)
 _ARROW_TYPES = {
     "bool": pa.bool_(),
     "str": pa.string(),
@@ -209,7 +221,7 @@ def read_view(
     columns
         Only these columns; the bodies of messages are read only where they need them.
     limit
-        At most so many rows: the oldest messages, or the latest history.
+        At most so many rows: the oldest messages, the latest records and attempts.
 
     Raises
     ------
@@ -314,9 +326,36 @@ def _history(view: JournalView, queue: str | None, limit: int | None) -> pa.Tabl
     return pa.concat_tables([CONTROL_SCHEMA.empty_table(), *rows.tables(numbers if limit is None else numbers[-limit:])])
 
 
-_SCHEMAS = {"leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": CONTROL_SCHEMA, "status": _STATUS}
+def _sink_commits(view: JournalView, queue: str | None) -> list[_Row]:
+    """Return the attempts to append to sinks, the newest first."""
+    rows = view.journal.record_rows()
+
+    def is_meant(table: pa.Table) -> Mask:
+        mask = one_of(table.column("kind"), sorted(SINK_KINDS))
+        return mask if queue is None else mask & one_of(table.column("queue"), [queue])
+
+    numbers = rows.where(is_meant, "kind", "queue")
+    found: dict[tuple[Any, ...], _Row] = {}
+    for record in rows.records(numbers[: np.searchsorted(numbers, view.state.next_record)]):
+        key = {"queue": record.queue, "subscription": record.subscription, "attempt": record.detail["attempt"]}
+        row = found.setdefault(tuple(key.values()), {**key, "lease": record.lease})
+        if record.kind == Kind.PREPARED:
+            row |= {"sink": record.detail["table"], "state": "in doubt", "prepared_at": record.at_ms * 1_000}
+        else:
+            landed = record.kind == Kind.LANDED
+            row |= {
+                "sink": record.detail["table"], "state": str(record.kind), "messages": count_rows(record.ranges) if landed else 0,
+                "version": record.detail.get("version"), "decided_at": record.at_ms * 1_000,
+            }  # fmt: skip
+    return list(reversed(found.values()))
+
+
+_SCHEMAS = {
+    "leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": CONTROL_SCHEMA, "sink_commits": _SINK_COMMITS, "status": _STATUS,
+}  # fmt: skip
 _FOLDED: Mapping[str, Callable[[JournalView, str | None], list[_Row]]] = {
     "leases": _leases,
+    "sink_commits": _sink_commits,
     "subscriptions": _subscriptions,
     "status": _status,
 }

@@ -23,13 +23,21 @@ SEED = int(os.environ.get("FARM_SEED", "20111209"))
 @pytest.mark.spark
 @pytest.mark.timeout(600 + KILLS * 20)
 @pytest.mark.parametrize(
-    ("load", "share"), [pytest.param(PLAIN, 1.0, id="plain queue"), pytest.param(FEATURES, 0.5, id="all rules at once")]
+    ("load", "share", "into"),
+    [
+        pytest.param(PLAIN, 1.0, False, id="plain queue"),
+        pytest.param(FEATURES, 0.5, False, id="all rules at once"),
+        pytest.param(FEATURES, 1.0, True, id="all rules at once, into one table"),
+    ],
 )
 def test_random_kills_lose_nothing_and_every_duplicate_is_explained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], load: Load, share: float
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], load: Load, share: float, *, into: bool
 ) -> None:
-    """With a filter, barriers, order per key, retries and dead letters on, everything also comes in order (R65 to R73)."""
-    farm = Farm(folder=tmp_path, seed=SEED, load=load)
+    """With a filter, barriers, order per key, retries and dead letters on, everything also comes in order (R65 to R73).
+
+    In a table that batches are appended to, what is acknowledged stands exactly once, and nothing else (R123 to R127).
+    """
+    farm = Farm(folder=tmp_path, seed=SEED, load=load, into=into)
     farm.run(kills=int(KILLS * share), patience_s=120)
     verdict = judge(farm.sites[0])
     with capsys.disabled():

@@ -26,6 +26,7 @@ from tests.benchmarks import (
     replication_delay,
     replication_step,
     selected,
+    sinks,
     throughput,
 )
 from tests.benchmarks.figure import Measure
@@ -53,6 +54,10 @@ BENCHMARKS: Mapping[str, Measure] = {
     "failing": failing.measure,
     "ordered": ordered.measure,
     "latency": latency.measure,
+    "sinks": sinks.throughput,
+    "sinks-consumers": sinks.consumers,
+    "sinks-growth": sinks.growth,
+    "sinks-latency": sinks.latency,
     "replication-pull": replication.pulling,
     "replication-backlog": replication.backlog,
     "replication-curves": replication_curves.measure,

@@ -49,7 +49,13 @@ def from_queue(
     on_error: str = "fail",
 ) -> DataStreamWriter:
     """Read a queue as its users do: through `Queue.foreach_batch`, which acknowledges."""
-    rows = (
+    rows = reading(spark, journal, queue, columns=columns, max_backlog=max_backlog, subscription=subscription)
+    return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription=subscription, on_error=on_error))
+
+
+def reading(spark: SparkSession, journal: Journal, queue: str, *, columns: str, max_backlog: int, subscription: str) -> DataFrame:
+    """Return the stream of a queue's messages."""
+    return (
         spark.readStream.format("sparkqueue")
         .option("queue", queue)
         .option("subscription", subscription)
@@ -57,7 +63,6 @@ def from_queue(
         .option("columns", columns)
         .load(journal.path)
     )
-    return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription=subscription, on_error=on_error))
 
 
 def copied(journal: Journal, message_type: str, place: Path) -> str:

@@ -97,10 +97,11 @@ def _run(stream: DataStreamWriter, place: Path, lines: int) -> tuple[float, floa
     query = stream.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     whole_s = time.perf_counter() - began_s
-    return lines / whole_s, _steady_rate(query)
+    return lines / whole_s, steady_rate(query)
 
 
-def _steady_rate(query: StreamingQuery) -> float:
+def steady_rate(query: StreamingQuery) -> float:
+    """Return rows per second of a query without its start and its first batch."""
     batches = [each for each in query.recentProgress if each.numInputRows][1:]
     return sum(each.numInputRows for each in batches) / sum(each.durationMs["triggerExecution"] for each in batches) * 1e3
 

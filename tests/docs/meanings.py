@@ -54,6 +54,7 @@ VIEW_MEANINGS = {
     "dead_letters": "The dead letters of a queue that nobody has settled. Of a dead-letter queue: where its messages come from, "
     "and why. It has the columns of `messages`, and:",
     "history": "The control log: every record of what happened to queues. All queues, unless you name one.",
+    "sink_commits": "The batches that were appended to sinks, or may be, the newest first. All queues, unless you name one.",
     "subscriptions": "The subscriptions of a queue.",
     "status": "One row for each queue, or for the one that you name. Its columns are the [figures of a queue](status.md).",
 }
@@ -85,6 +86,13 @@ COLUMNS = {
     "error": "The last error that was told.",
     "removed_at": "When it left the queue.",
     "messages": "How many messages the lease still holds.",
+    "attempt": "The number of the attempt; the next one of the subscription has a higher one.",
+    "sink": "The table, or the folder of the message type in the journal where it is a topic.",
+    "sink_commits.state": "`landed`, `fenced` where it never will, or `in doubt`.",
+    "sink_commits.messages": "How many messages stand there.",
+    "version": "The version of the table that brought them, where it is known.",
+    "prepared_at": "When the coordinator was asked.",
+    "decided_at": "When it heard what became of it.",
     "granted_at": "When the lease was granted.",
     "proven": "Whether Spark has committed its batch.",
     "filter": "The subscription's filter; NULL for none.",

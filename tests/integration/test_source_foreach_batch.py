@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
+from spark_queue.client.proving import ProvenLease
+from spark_queue.source.foreach_batch import ProofListener
 from tests.integration.source_journal import MakeHome, Seen, running, wait_until
 
 if TYPE_CHECKING:
@@ -114,6 +119,39 @@ def test_outcomes_wait_for_the_proof_so_that_a_rerun_sees_the_same_rows(make_hom
     home.run(look)
     assert during == [(0, 6, 0)]
     assert home.figures() == (0, 0, 6)
+
+
+def test_a_commit_is_heard_of_before_the_query_looks_for_more(make_home: MakeHome) -> None:
+    """R44: a listener tells of it."""
+    home = make_home()
+    home.publish(0, 10)
+    with running(home.start(Seen(), trigger={"processingTime": "1 hour"})) as query:
+        wait_until(lambda: home.figures() == (0, 0, 10), query)
+
+
+def test_a_checkpoint_proves_the_last_batch_of_a_query_that_could_not_say_so(
+    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R44: a query that ends between Spark's commit and its next look for messages has told nobody."""
+    home = make_home()
+    home.publish(0, 10)
+    monkeypatch.setattr(ProofListener, "hear", lambda *_: None)
+    with running(home.start(Seen(), trigger={"processingTime": "1 hour"})) as query:
+        wait_until((Path(home.checkpoint()) / "commits" / "0").is_file, query)
+    assert home.figures() == (0, 10, 0)
+    expected = ProvenLease(queue="WORK", subscription="s", lease=1, messages=10)
+    assert home.journal.prove(home.checkpoint()) == [expected]
+    assert home.figures() == (0, 0, 10)
+    # What was planned and not committed is no proof.
+    home.publish(10, 1)
+    with pytest.raises(StreamingQueryException, match="no sink"):
+        home.run(failing)
+    assert home.journal.prove(home.checkpoint()) == [replace(expected, messages=0)]
+    assert home.figures()[2] == 10
+
+
+def failing(batch: DataFrame, batch_id: int) -> None:
+    raise OSError("no sink")
 
 
 def test_ack_early_settles_when_fn_returns(make_home: MakeHome) -> None:

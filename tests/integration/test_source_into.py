@@ -14,7 +14,8 @@ from pyspark.errors import StreamingQueryException
 from spark_queue.core import commands
 from spark_queue.errors import SparkQueueError
 from spark_queue.sinks.table import SinkTable
-from tests.integration.source_journal import MakeHome, SourceJournal, running, wait_until
+from spark_queue.sinks.topic import SinkTopic
+from tests.integration.source_journal import MakeHome, SourceJournal, definitions, running, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,6 +57,11 @@ def test_rows_and_their_acknowledgement_are_one_commit(make_home: MakeHome) -> N
     transaction = f"sparkqueue:{home.journal.journal_id()}:WORK:s"
     assert table.transaction_version(transaction) == 2 * MESSAGES // PER_BATCH
     assert home.spark.read.format("delta").load(sink(home)).where("id >= 20").count() == 4
+    commits = home.journal.view("sink_commits", queue="WORK").to_pylist()
+    assert [(row["attempt"], row["state"], row["messages"], row["version"]) for row in commits] == [
+        (number, "landed", PER_BATCH, number) for number in range(MESSAGES // PER_BATCH, 0, -1)
+    ]
+    assert {(row["subscription"], row["sink"]) for row in commits} == {("s", sink(home))}
 
 
 def test_exceptions_do_not_stand_in_the_table(make_home: MakeHome) -> None:
@@ -77,9 +83,9 @@ def test_exceptions_do_not_stand_in_the_table(make_home: MakeHome) -> None:
 class Harm:
     """Raises once at one of the points between which a consumer may die."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, point: str, sink: Any = SinkTable) -> None:
         self._left = 1
-        place: Any = SinkTable if point != "said" else None
+        place: Any = sink if point != "said" else None
         if place is None:
             from spark_queue.source import into as module
 
@@ -91,9 +97,9 @@ class Harm:
 
             monkeypatch.setattr(module, "_say", unsaid)
             return
-        append = SinkTable.append
+        append = sink.append
 
-        def harmed(table: SinkTable, *given: Any, **more: Any) -> Any:
+        def harmed(table: Any, *given: Any, **more: Any) -> Any:
             if point == "prepared":
                 self.strike()
             landing = append(table, *given, **more)
@@ -101,7 +107,7 @@ class Harm:
                 self.strike()
             return landing
 
-        monkeypatch.setattr(SinkTable, "append", harmed)
+        monkeypatch.setattr(sink, "append", harmed)
 
     def strike(self) -> None:
         if self._left:
@@ -220,3 +226,70 @@ def test_what_is_set_by_force_is_believed(make_home: MakeHome, monkeypatch: pyte
     run(home, booked)
     assert ids(home) == [0, 1, 2, 3]
     assert commands.Fenced.__name__.lower() in {row["kind"] for row in home.journal.view("history").to_pylist()}
+
+
+def with_topic(make_home: MakeHome) -> SourceJournal:
+    """Make a journal that has a second message type, whose topic batches are published to, and a queue of it."""
+    home = make_home()
+    more = {"message_types": {"booked": {"columns": "id BIGINT, item STRING", "topics": ["BOOKED"]}}}
+    queues = {"WORK": {"underlying_topic": "ORDERS"}, "B": {"underlying_topic": "BOOKED"}}
+    home.journal.apply({"message_types": {**definitions()["message_types"], **more["message_types"]}, "queues": queues})
+    return home
+
+
+def publish(home: SourceJournal, fn: Callable[..., Any] | None = None) -> None:
+    """Consume into the topic until nothing is left."""
+    wrapped = home.journal.queue("WORK").into(topic="BOOKED", fn=fn, subscription="s")
+    writer = home.stream(maxBacklog=PER_BATCH).writeStream.foreachBatch(wrapped).trigger(availableNow=True)
+    writer.option("checkpointLocation", home.checkpoint()).start().awaitTermination()
+
+
+def published(home: SourceJournal) -> list[int]:
+    return sorted(row["id"] for row in home.journal.view("messages", queue="B").to_pylist())
+
+
+@pytest.mark.parametrize("point", [None, "prepared", "committed", "said"])
+def test_what_a_batch_gives_is_published_by_the_commit_that_acknowledges_it(
+    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str | None
+) -> None:
+    """A topic of the journal takes batches as a table does, wherever the consumer dies."""
+    home = with_topic(make_home)
+    home.publish(0, MESSAGES)
+    if point is not None:
+        Harm(monkeypatch, point, SinkTopic)
+        with pytest.raises(StreamingQueryException, match="the consumer died"):
+            publish(home, booked)
+    publish(home, booked)
+    assert home.figures() == (0, 0, MESSAGES)
+    assert published(home) == list(range(MESSAGES))
+
+
+def test_a_topic_takes_the_columns_that_it_has_and_no_others(make_home: MakeHome) -> None:
+    home = with_topic(make_home)
+    home.publish(0, 4)
+    publish(home)
+    assert published(home) == [0, 1, 2, 3]
+    home.publish(4, 1)
+    with pytest.raises(StreamingQueryException, match="UNKNOWN_COLUMN"):
+        publish(home, lambda batch, _: batch.select("id", "bookmark"))
+    assert published(home) == [0, 1, 2, 3]
+
+
+def test_a_batch_without_rows_is_acknowledged_by_a_commit_without_messages(make_home: MakeHome) -> None:
+    home = with_topic(make_home)
+    home.publish(0, 4)
+    publish(home, lambda batch, _: batch.select("id").where("id < 0"))
+    assert (home.figures(), published(home)) == ((0, 0, 4), [])
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({}, "BAD_VALUE"), ({"table": "/tmp/x", "topic": "BOOKED"}, "BAD_VALUE"), ({"topic": "NOWHERE"}, "UNKNOWN_TOPIC"),
+        ({"topic": "BOOKED", "partition_by": ["id"]}, "BAD_VALUE"), ({"topic": "BOOKED", "merge_schema": True}, "BAD_VALUE"),
+    ],
+)  # fmt: skip
+def test_a_sink_is_a_table_or_a_topic(make_home: MakeHome, given: dict[str, Any], code: str) -> None:
+    home = with_topic(make_home)
+    with pytest.raises(SparkQueueError, match=code):
+        home.journal.queue("WORK").into(subscription="s", **given)

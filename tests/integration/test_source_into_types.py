@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.sinks.table import Fate, SinkTable
-from spark_queue.source.into import _staged, _without
+from spark_queue.sinks.sink import Fate
+from spark_queue.sinks.staging import SinkFile
+from spark_queue.sinks.table import SinkTable
+from spark_queue.source.into import _without, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +45,7 @@ def append(spark: SparkSession, path: Path, rows: DataFrame, partition_by: list[
     sink = SinkTable(str(path), {})
     fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
     plan = sink.plan(fields, partition_by=partition_by)
-    landing = sink.append(plan, _staged(rows, plan), transaction="t", attempt=sink.transaction_version("t") // 2 + 1)
+    landing = sink.append(plan, staged(rows, plan, SinkFile), transaction="t", attempt=sink.transaction_version("t") // 2 + 1)
     assert landing.fate is Fate.LANDED
 
 

@@ -171,7 +171,7 @@ KEEPING = (
     ),
     Mutant(
         "commits of any query prove the batch",
-        "        if event.progress.id != self._query_id:\n            return\n", "",
+        "        if query_id != str(self._query_id):\n            return\n", "",
         ("tests/unit/source/test_proof_listener.py",),
     ),
     Mutant(

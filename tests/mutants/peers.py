@@ -215,7 +215,7 @@ PEERS = (
         "an archive hears of outcomes",
         "found is not None and found.queue in self._definition.queues and not is_over:",
         "found is not None and not is_over:",
-        (_TOPOLOGIES,),
+        ("tests/unit/replication/test_fitting.py",),
     ),
     Mutant(
         "a file of a peer may have any number of publishers",

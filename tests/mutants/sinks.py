@@ -6,6 +6,10 @@ from tests.mutants.mutant import Mutant
 
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 _WORLDS = ("tests/simulation/test_sinks.py",)
+_TABLE = ("tests/unit/sinks/test_table.py",)
+_TOPIC = ("tests/unit/sinks/test_topic.py",)
+_PROVING = ("tests/integration/test_proving.py",)
+_SPARK = "tests/integration/test_source_into.py"
 
 SINKS = (
     Mutant(
@@ -136,5 +140,89 @@ SINKS = (
         "a repeat of a prepare draws another number",
         "attempt.request == command.request and not attempt.landed:", "attempt.request != command.request:",
         ("tests/unit/coordinator/test_sinks.py",),
+    ),
+    Mutant(
+        "an append does not look whether it has landed already",
+        "            if fate is not Fate.IN_DOUBT:\n", "            if fate is Fate.FENCED:\n",
+        _TABLE,
+    ),
+    Mutant(
+        "a fence takes the number of the attempt that it is of",
+        "attempt, 2 * attempt + 1, [], None)", "attempt, 2 * attempt, [], None)",
+        _TABLE,
+    ),
+    Mutant(
+        "who decides believes whatever table stands there",
+        "            if self.id() == attempt.table_id:\n", "            if self.id():\n",
+        _TABLE,
+    ),
+    Mutant(
+        "a race that is lost counts as a failure of the store",
+        "failures = failures + 1 if head == before else 0", "failures = failures + 1 if head else 0",
+        _TABLE,
+    ),
+    Mutant(
+        "a store that refuses each commit is taken for lost races",
+        "failures = failures + 1 if head == before else 0", "failures = 0",
+        _TABLE,
+    ),
+    Mutant(
+        "rows that were staged for another schema are committed",
+        "            if plan is not None and self._is_changed(table, plan):\n",
+        "            if plan is None is not self._is_changed:\n",
+        _TABLE,
+    ),
+    Mutant(
+        "a table may forget its transaction ids",
+        "_seconds(retention) < RETENTION_DAYS * _DAY_S", "_seconds(retention) < 0",
+        _TABLE,
+    ),
+    Mutant(
+        "a table is appended to whatever else its writers promise",
+        "found = set(protocol.writer_features or ()) - _KEPT_FEATURES", "found = set[str]()",
+        _TABLE,
+    ),
+    Mutant(
+        "a table is partitioned by what the log has no text for",
+        '_PARTITION_TYPES = _PLAIN_TYPES - {"binary"}', "_PARTITION_TYPES = _PLAIN_TYPES",
+        _TABLE,
+    ),
+    Mutant(
+        "a text of statistics is cut below what it bounds",
+        "return low[:TEXT_LENGTH], _above(high)", "return low[:TEXT_LENGTH], high[:TEXT_LENGTH]",
+        ("tests/integration/test_source_into_types.py::test_values_stand_there_as_they_were[STRING]",),
+    ),
+    Mutant(
+        "a fence of a topic takes the number of the attempt that it is of",
+        "return self._decide(transaction, attempt, 2 * attempt + 1)", "return self._decide(transaction, attempt, 2 * attempt)",
+        _TOPIC,
+    ),
+    Mutant(
+        "a topic's attempt lands beside its fence",
+        "version=lambda found: version if found < 2 * attempt else None", "version=lambda found: version",
+        _TOPIC,
+    ),
+    Mutant(
+        "a batch that was only planned counts as committed",
+        'for each in checkpoint.list("commits")', 'for each in checkpoint.list("offsets")',
+        _PROVING,
+    ),
+    Mutant(
+        "a checkpoint of another journal proves batches of this one",
+        'for offset in _committed(checkpoint) if offset["journal"] == view.state.journal_id]',
+        "for offset in _committed(checkpoint)]",
+        _PROVING,
+    ),
+    Mutant(
+        "exceptions are appended, and what is done is not",
+        "exceptions is not None and each.outcome != Outcome.ACKNOWLEDGE",
+        "exceptions is not None and each.outcome == Outcome.ACKNOWLEDGE",
+        (f"{_SPARK}::test_exceptions_do_not_stand_in_the_table",),
+    ),
+    Mutant(
+        "files of a batch that has landed are deleted",
+        "        if landing.fate is Fate.FENCED:\n            sink.discard(files)\n            facts",
+        "        sink.discard(files)\n        if landing.fate is Fate.FENCED:\n            facts",
+        (f"{_SPARK}::test_rows_and_their_acknowledgement_are_one_commit",),
     ),
 )  # fmt: skip

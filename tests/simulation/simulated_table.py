@@ -74,7 +74,14 @@ class SimulatedTable:
         self._store.hook(f"checkpointing {self._key}", "after")
 
     def create_write_transaction(
-        self, actions: Sequence[AddAction], mode: str, schema: Any, *, commit_properties: CommitProperties, **_: Any
+        self,
+        actions: Sequence[AddAction],
+        mode: str,
+        schema: Any,
+        partition_by: Sequence[str],
+        *,
+        commit_properties: CommitProperties,
+        **_: Any,
     ) -> None:
         written = [{"add": _stored(action)} for action in actions]
         txns = commit_properties.app_transactions or []

@@ -1,7 +1,8 @@
 """A consumer of the kill farm: one driver, whose query is started again whenever it fails, until it is told to stop.
 
 Its sink keeps one small file per run of fn, written before the batch can be proven; the files are what judgement rests on.
-With ``--counts`` the query is stateful: it counts messages per item, and stops at gates.
+With ``--counts`` the query is stateful: it counts messages per item, and stops at gates. With ``--into`` what is acknowledged is
+appended to a Delta table, too, by the commit that acknowledges it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_queue import Journal
+from spark_queue import Journal, Queue
 from tests.acceptance.farm.gates import IN_FN, SINK_WRITTEN, GatedSource, Gates
 from tests.acceptance.farm.load import CANCEL_EVERY, EXPIRE_EVERY
 
@@ -42,6 +43,20 @@ def sink_into(folder: Path, subscription: str) -> Callable[[DataFrame, int], Dat
         return lines.where("outcome IS NOT NULL")
 
     return fn
+
+
+def into_table(
+    queue: Queue, table: str, exceptions: Callable[[DataFrame, int], DataFrame], subscription: str
+) -> Callable[[DataFrame, int], None]:
+    """Let what is acknowledged be appended to a table, by the commit that acknowledges it."""
+
+    def fn(batch: DataFrame, batch_id: int) -> tuple[None, DataFrame]:
+        return None, exceptions(batch, batch_id)
+
+    def on_barrier(batch: DataFrame, batch_id: int) -> None:
+        exceptions(batch, batch_id)
+
+    return queue.into(table, fn, subscription=subscription, on_barrier=on_barrier)
 
 
 def counts_into(folder: Path, gates: Gates) -> Callable[[DataFrame, int], None]:
@@ -72,6 +87,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--queue", default="WORK")
     parser.add_argument("--counts", action="store_true")
+    parser.add_argument("--into")
     arguments = parser.parse_args()
     folder = Path(arguments.folder)
     spark = (
@@ -85,7 +101,10 @@ def main() -> None:
     spark.dataSource.register(GatedSource)
     queue, sink, gates = Journal(arguments.journal).queue(arguments.queue), folder / "sink", Gates(folder=folder)
     batch_function = counts_into(sink, gates) if arguments.counts else sink_into(sink, arguments.subscription)
-    fn = queue.foreach_batch(batch_function, subscription=arguments.subscription)
+    if arguments.into is None:
+        fn = queue.foreach_batch(batch_function, subscription=arguments.subscription)
+    else:
+        fn = into_table(queue, arguments.into, sink_into(sink, arguments.subscription), arguments.subscription)
     stop, checkpoint = folder / "stop", folder / f"checkpoint-{arguments.subscription}"
     while not stop.exists():
         try:

@@ -36,6 +36,9 @@ CARDS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
 #: What else is dealt where there are two instances: a journal disappears.
 STORE, STORE_CARDS = "store", 5
 
+#: What else is dealt where consumers append to a table: a whole consumer stands still for longer than its lease, then goes on.
+FROZEN, FROZEN_CARDS, FROZEN_S = "frozen", 2, (7.0, 10.0)
+
 #: What happens once in each run with two instances.
 TRANSFER, CLAIM = "transfer", "claim"
 
@@ -76,6 +79,8 @@ class Farm:
         Names of the instances that share the queue; none for a journal that does not replicate.
     consumers
         How many each journal has.
+    into
+        Whether they append what they acknowledge to one Delta table, by the commit that acknowledges it.
     """
 
     folder: Path
@@ -83,13 +88,15 @@ class Farm:
     load: Load
     instances: tuple[str, ...] = ()
     consumers: int = 2
+    into: bool = False
     kills: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         names = [f"consumer{number}" for number in range(self.consumers)]
         if not self.instances:
-            self.sites = [Site(self.folder / "site", self.load, self.load.definitions(), names)]
+            table = self.folder / "booked" if self.into else None
+            self.sites = [Site(self.folder / "site", self.load, self.load.definitions(), names, table=table)]
         else:
             paths = {name: str(self.folder / name / "journal") for name in self.instances}
             definitions = {name: self.load.definitions_of_instance(name, paths) for name in self.instances}
@@ -106,7 +113,7 @@ class Farm:
     @property
     def cards(self) -> dict[str, int]:
         """What is dealt, and how often."""
-        return CARDS | ({STORE: STORE_CARDS} if self.instances else {})
+        return CARDS | ({STORE: STORE_CARDS} if self.instances else {}) | ({FROZEN: FROZEN_CARDS} if self.into else {})
 
     def run(self, *, kills: int, patience_s: float) -> None:
         """Publish, consume and kill; then wait for what is left, as long as it gets less, and stop the consumers."""
@@ -145,6 +152,10 @@ class Farm:
         match kind:
             case "store":
                 return self._take_away()
+            case "frozen":
+                stood = self.sites[0].pause_one(self.random, self.random.uniform(*FROZEN_S))
+                self.kills[FROZEN] += stood
+                return stood
             case "transfer" | "claim":
                 self._bring_back(at_once=True)
                 takeovers = Takeovers(self.random, self.sites, keep_running=self._keep_running, allow_claims=self._allow_claims)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind
 from tests.acceptance.farm.load import CLOSE, EXPIRE_EVERY, LINE, Order
@@ -27,6 +29,8 @@ class Judgement:
     unexpected: list[int]
     #: Granted or released before something that comes first had left the queue.
     disordered: list[int]
+    #: In the table more or less often than once and acknowledged, or there and not acknowledged; without a table nothing.
+    misbooked: list[int]
     #: Barriers that are still held, or that a subscription did not receive exactly once.
     unreceived: list[int]
     #: Deliveries beyond the first, each of which the log explains by a grant after a return, or by a resume.
@@ -36,7 +40,7 @@ class Judgement:
     @property
     def broken(self) -> dict[str, list[int]]:
         """The promises that were broken, and by what."""
-        promises = ("unfinished", "lost", "contradicted", "unexpected", "disordered", "unreceived")
+        promises = ("unfinished", "lost", "contradicted", "unexpected", "disordered", "misbooked", "unreceived")
         return {name: getattr(self, name) for name in promises if getattr(self, name)}
 
 
@@ -111,7 +115,15 @@ def judge(site: Site) -> Judgement:
         contradicted=heard.contradicted() + sorted(heard.outcomes.keys() - lines),
         unexpected=heard.unexpected(),
         disordered=order.violations,
+        misbooked=[] if site.table is None else _misbooked(site.table, heard.outcomes),
         unreceived=sorted({row for row, _ in (due - received) + (received - due)} | closes - {row for row, _ in due}),
         explained_duplicates=sum(files - 1 for row, files in heard.written.items() if row not in closes),
         barriers=len(closes),
     )
+
+
+def _misbooked(table: Path, outcomes: Mapping[int, list[str]]) -> list[int]:
+    """Compare the table with what is acknowledged; it is read by Delta alone."""
+    booked = Counter(map(int, DeltaTable(table).to_pyarrow_table(columns=["bookmark"]).column(0).to_numpy()))
+    acknowledged = {row for row, said in outcomes.items() if "acknowledged" in said}
+    return sorted({row for row in acknowledged | booked.keys() if booked[row] != (row in acknowledged)})

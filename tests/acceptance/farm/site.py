@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -46,10 +47,15 @@ class Site:
         Where journal, checkpoints, sink and logs go.
     consumers
         The names of their subscriptions.
+    table
+        The Delta table into which all of them append what they acknowledge; None for consumers that acknowledge by themselves.
     """
 
-    def __init__(self, folder: Path, load: Load, definitions: Mapping[str, Any], consumers: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, load: Load, definitions: Mapping[str, Any], consumers: Sequence[str], *, table: Path | None = None
+    ) -> None:
         self.folder = folder
+        self.table = table
         self.load = load
         (folder / "sink").mkdir(parents=True)
         self.journal = Journal.create(str(folder / "journal"), dict(definitions))
@@ -105,6 +111,19 @@ class Site:
         self._is_frozen = False
         self._signal(signal.SIGCONT)
 
+    def pause_one(self, chance: random.Random, pause_s: float) -> bool:
+        """Let one consumer stand still for a while, and go on as if nothing had happened; returns whether there was one."""
+        running = [parts for parts in self._processes() if any(VICTIMS["planner"] in line for line in parts.values())]
+        if not running:
+            return False
+        parts = [process for process, line in chance.choice(running).items() if VICTIMS["coordinator"] not in line]
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for process in parts:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+            threading.Event().wait(pause_s if number == signal.SIGSTOP else 0)
+        return True
+
     def keep_running(self, environment: Mapping[str, str]) -> None:
         """Start the consumers that do not run, unless they stand still."""
         if self._is_frozen:
@@ -113,6 +132,7 @@ class Site:
         for name, consumer in self._consumers.items():
             if consumer is None or consumer.poll() is not None:
                 command = [sys.executable, "-m", "tests.acceptance.farm.consumer", "--journal", self.journal.path]
+                command += [] if self.table is None else ["--into", str(self.table)]
                 with (self.folder / f"{name}.log").open("ab") as log:
                     self._consumers[name] = subprocess.Popen(
                         [*command, "--subscription", name, "--folder", str(self.folder)],

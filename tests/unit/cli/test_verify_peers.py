@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_queue.cli import verify
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.replication.exchange import ApplyPulled
+from spark_queue.views import journal_view
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
@@ -177,6 +179,26 @@ def test_a_peer_is_read_within_the_bounds_of_pulling(sparkq: Terminal, sites: tu
     assert told["problems"] == []
     assert "Peer 'virginia' is not compared: [PEER_REFUSED]" in told["warnings"][0]
     assert says in told["warnings"][0]
+
+
+def test_a_peer_whose_records_make_no_journal_is_not_compared(
+    sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record is checked as it is read; what they make together may still be what no fold foresaw."""
+
+    fold, calls = journal_view.state_of, list[int]()
+
+    def fail(records: Any, traits: Any, **more: Any) -> Any:
+        calls.append(len(records))
+        if len(calls) > 1:
+            raise KeyError("no such lease")
+        return fold(records, traits, **more)
+
+    # The first fold is that of the own journal.
+    monkeypatch.setattr(verify, "state_of", fail)
+    told = verified(sparkq, sites[0])
+    assert told["problems"] == []
+    assert "its records make no journal (KeyError('no such lease'))" in told["warnings"][0]
 
 
 def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,17 @@ def test_news_about_a_queue_that_does_not_fit_wait_and_all_else_goes_on(here: Si
     assert [each.rule for each in pull.pulled.disagreements or ()] == [Rule.SAME_DEFINITION]
 
 
+def test_of_a_queue_that_is_not_shared_with_the_peer_nothing_is_heard(here: Site, log: Log) -> None:
+    """R100: two instances may share it all the same, and this peer be asked for messages alone."""
+    own = here.definitions.stored
+    peers = {"virginia": {**own["peers"]["virginia"], "queues": []}}
+    here.definitions = parsing.parse({**own, "peers": peers})
+    loop = Loop(here)
+    log.settle()
+    loop.puller("virginia").step()
+    assert (loop.taken[-1].pulled.news, loop.taken[-1].pulled.record) == ([], log.records[-1].record)
+
+
 @pytest.mark.parametrize("new_reign", [False, True])
 def test_a_queue_that_fits_again_is_read_from_the_first_record(here: Site, log: Log, *, new_reign: bool) -> None:
     loop = Loop(here)

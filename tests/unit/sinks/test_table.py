@@ -17,8 +17,9 @@ from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store
 from spark_queue.sinks import table as module
-from spark_queue.sinks.staging import SinkFile, SinkPlan, stage
-from spark_queue.sinks.table import Fate, Landing, SinkTable, transaction_id
+from spark_queue.sinks.sink import Fate, Landing, transaction_id
+from spark_queue.sinks.staging import SinkFile, SinkPlan
+from spark_queue.sinks.table import SinkTable
 
 COLUMNS: list[dict[str, Any]] = [{"name": "id", "type": "long"}, {"name": "day", "type": "date"}]
 TXN = transaction_id("j", "Q", "s")
@@ -31,7 +32,7 @@ def path(tmp_path: Path) -> str:
 
 def staged(plan: SinkPlan, *ids: int) -> list[SinkFile]:
     columns: dict[str, Any] = {"id": pa.array(ids, pa.int64()), "day": pa.nulls(len(ids), pa.date32())}
-    texts: list[Any] = next(stage(plan, list(columns), [pa.record_batch(columns)])).column(0).to_pylist()
+    texts: list[Any] = next(plan.stage(list(columns), [pa.record_batch(columns)])).column(0).to_pylist()
     return [msgspec.json.decode(text, type=SinkFile) for text in texts]
 
 

@@ -259,7 +259,7 @@ def test_a_past_time_counts_what_was_published_by_then(
     assert queue_status(state_at(world.opened, 1), "WORK").entered == 0
 
 
-@pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "subscriptions", "status"])
+@pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "sink_commits", "subscriptions", "status"])
 def test_a_view_has_the_columns_that_its_schema_names(world: ViewsWorld, name: str) -> None:
     world.publish(10)
     table = read_view(world.moment(), name, "WORK")

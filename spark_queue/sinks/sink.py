@@ -1,0 +1,139 @@
+"""The destinations that take each batch of a queue in one commit, and tell what became of each attempt (DESIGN 19).
+
+An attempt n commits version 2n of the transaction id of its subscription, a fence of it version 2n + 1 without rows. Both are
+put-if-absent of the very next version of a Delta log, decided upon the version before it, so one of them wins for good.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from spark_queue.core.replies import AttemptTold
+from spark_queue.errors import JournalError, SparkQueueError
+
+
+class Fate(StrEnum):
+    """The state of an attempt, as the sink has it."""
+
+    IN_DOUBT = "in doubt"
+    LANDED = "landed"
+    FENCED = "fenced"
+
+
+def transaction_id(journal_id: str, queue: str, subscription: str) -> str:
+    """Return the transaction id by which a subscription's attempts are known in a sink."""
+    return f"sparkqueue:{journal_id}:{queue}:{subscription}"
+
+
+def fate_of(version: int, attempt: int) -> Fate:
+    """Return what the newest version of a transaction id says of an attempt."""
+    return Fate.IN_DOUBT if version < 2 * attempt else Fate.LANDED if version == 2 * attempt else Fate.FENCED
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """The fate of an attempt, as it was found out, and the table's version that it stands in, where that is known."""
+
+    fate: Fate
+    version: int | None = None
+
+
+class Sink(ABC):
+    """A Delta log that batches are appended to; for one thread."""
+
+    #: The type in which tasks tell of what they staged.
+    staged_type: ClassVar[type]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The sink, as people and the control log name it."""
+
+    @abstractmethod
+    def check(self) -> object:
+        """Refuse what no batch can be appended to.
+
+        Raises
+        ------
+        SparkQueueError
+            Why not.
+        """
+
+    @abstractmethod
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Return those columns of a batch that are appended where fn names none."""
+
+    @abstractmethod
+    def plan(
+        self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
+    ) -> Any:
+        """Return how rows of these columns, as Spark's schema has them in JSON, are staged: an object with a method `stage`.
+
+        Raises
+        ------
+        CallerError
+            Where such rows cannot be appended.
+        """
+
+    @abstractmethod
+    def id(self) -> str:
+        """Return the id that tells the sink from another of its name, as it was last looked at."""
+
+    @abstractmethod
+    def transaction_version(self, transaction: str) -> int:
+        """Look for the newest version of a transaction id; -1 where there is none.
+
+        Raises
+        ------
+        JournalError
+            SINK_FAILED where the sink cannot be read.
+        """
+
+    @abstractmethod
+    def append(self, plan: Any, files: Sequence[Any], *, transaction: str, attempt: int) -> Landing:
+        """Commit an attempt's files, unless it is decided already.
+
+        Raises
+        ------
+        CallerError
+            Where the sink is no longer what the files were staged for; the attempt is in doubt still.
+        JournalError
+            SINK_FAILED where it could not be found out whether it landed; it is in doubt.
+        """
+
+    @abstractmethod
+    def fence(self, *, transaction: str, attempt: int) -> Landing:
+        """Find out what became of an attempt; if it is in doubt, see to it that it never lands.
+
+        Raises
+        ------
+        JournalError
+            SINK_FAILED where that could not be found out; it is in doubt still.
+        """
+
+    @abstractmethod
+    def discard(self, files: Sequence[Any]) -> None:
+        """Delete staged files that no commit names, nor ever will."""
+
+    def decide(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Landing:
+        """Fence an attempt as the coordinator tells of it, if this is still the sink that it was prepared for (R125).
+
+        Raises
+        ------
+        JournalError
+            SINK_UNREADABLE where the sink is gone, is another one, or cannot be read.
+        """
+        transaction = transaction_id(journal_id, queue, attempt.subscription)
+        try:
+            self.transaction_version(transaction)
+            if self.id() == attempt.table_id:
+                return self.fence(transaction=transaction, attempt=attempt.attempt)
+            reason = "Another table stands there by now."
+        except SparkQueueError as failure:
+            reason = str(failure.facts.get("reason", failure))
+        facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
+        raise JournalError("SINK_UNREADABLE", table=attempt.table, reason=reason, **facts)

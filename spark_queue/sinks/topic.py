@@ -1,0 +1,157 @@
+"""A topic of the same journal as a sink: what a batch gives becomes messages by the commit that acknowledges it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from spark_queue.clock import SystemClock
+from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import MESSAGES, Store, messages_key
+from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.publisher import Identity, commit_staged, make_plan
+from spark_queue.journal.reader import open_reader
+from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
+from spark_queue.sinks.sink import Landing, Sink, fate_of
+from spark_queue.sinks.table import SinkTable
+
+#: What the envelope of a message says; a message that is made of another one has its own.
+_ENVELOPE = frozenset({"topic", "publisher", "sequence", "published_at", "expires_at"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """How a batch is staged as messages; picklable."""
+
+    staging: StagingPlan
+
+    def stage(self, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write a task's rows to a message file, and yield what was written, as JSON; `names` are those of the rows' columns."""
+        rows = (batch.rename_columns(list(names)) for batch in batches)
+        file = stage_file(self.staging, rows, now_ms=SystemClock().wall_ms())
+        texts = [] if file is None else [msgspec.json.encode(file).decode()]
+        yield pa.RecordBatch.from_pydict({"file": pa.array(texts, pa.string())})
+
+
+class SinkTopic(Sink):
+    """The log of a message type, to which the messages of a topic are appended.
+
+    Parameters
+    ----------
+    store, journal_id
+        The journal.
+    message_type
+        Whose log it is.
+    topic
+        The topic, or queue, that batches are published to; None for who only decides.
+    """
+
+    staged_type = StagedFile
+
+    def __init__(self, store: Store, journal_id: str, message_type: str, topic: str | None = None) -> None:
+        self._store = store
+        self._journal_id = journal_id
+        self._topic = topic
+        self.message_type = message_type
+        self._table: DeltaTable | None = None
+
+    @property
+    def name(self) -> str:
+        """The log's place in the journal, wherever that lies."""
+        return messages_key(self.message_type)
+
+    def check(self) -> StagingPlan:
+        """Refuse a topic that is not, or no longer, one of the message type."""
+        definitions = open_reader(self._store).definitions()
+        plan = make_plan(self._store, definitions, message_type=self.message_type, topic=self._topic, expires_after_ms=None)
+        found = definitions.route(str(self._topic))[1].name
+        if found != self.message_type:
+            raise CallerError("TOPIC_OF_OTHER_TYPE", topic=self._topic, found=found, message_type=self.message_type)
+        return plan
+
+    def taken(self, columns: Sequence[str]) -> list[str]:
+        """Return those that the message type has."""
+        known = ColumnNames([name for name in self.check().shape.schema.names if name not in _ENVELOPE])
+        return [name for name in columns if known.find(name) is not None]
+
+    def plan(
+        self,
+        columns: Sequence[Mapping[str, Any]],
+        *,
+        partition_by: Sequence[str] | None = None,  # noqa: ARG002 - as a table's.
+        merges_schema: bool = False,  # noqa: ARG002 - as a table's.
+    ) -> TopicPlan:
+        """Return how rows become messages; UNKNOWN_COLUMN where the message type lacks one of the columns."""
+        staging = self.check()
+        names = [str(column["name"]) for column in columns]
+        staging.shape.declared(names)
+        if not names:
+            reason = f"they have no column of message type '{self.message_type}'."
+            raise CallerError("SINK_SCHEMA_DIFFERS", table=self.name, reason=reason, next_step="Return rows that have one.")
+        return TopicPlan(staging=staging)
+
+    def id(self) -> str:
+        """Return the id of the log's own metadata."""
+        return str((self._table or self._open()).metadata().id)
+
+    def transaction_version(self, transaction: str) -> int:
+        """Look at the log."""
+        with self._failures():
+            found = self._open().transaction_version(transaction)
+        return -1 if found is None else int(found)
+
+    def append(self, plan: TopicPlan, files: Sequence[StagedFile], *, transaction: str, attempt: int) -> Landing:
+        """Publish the messages under the attempt's number, or find that somebody has decided it."""
+        version: int | None = None
+        if files:
+            definitions = open_reader(self._store).definitions()
+            with self._failures():
+                identity = Identity(transaction=(transaction, 2 * attempt))
+                published = commit_staged(plan.staging, self._journal_id, definitions, files, identity=identity)
+            version = published.version if published.rows else None
+        # Without rows it is a commit all the same.
+        return self._decide(transaction, attempt, 2 * attempt, version)
+
+    def fence(self, *, transaction: str, attempt: int) -> Landing:
+        """Commit the fence as a transaction without messages."""
+        return self._decide(transaction, attempt, 2 * attempt + 1)
+
+    def discard(self, files: Sequence[StagedFile]) -> None:
+        """Delete staged message files."""
+        self._store.delete(f"{self.name}/{file.path}" for file in files)
+
+    def _decide(self, transaction: str, attempt: int, version: int, landed_in: int | None = None) -> Landing:
+        with self._failures():
+            found = delta.commit_transaction(
+                self._store, self.name, self._open(), name=transaction,
+                version=lambda found: version if found < 2 * attempt else None, writer="sink",
+                at_ms=SystemClock().wall_ms(), durable=open_reader(self._store).definitions().journal.durable,
+            )  # fmt: skip
+        return Landing(fate_of(found, attempt), landed_in)
+
+    def _open(self) -> DeltaTable:
+        self._table = open_messages(self._store, self._journal_id, self.message_type)
+        return self._table
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except JournalError as reason:
+            raise JournalError("SINK_FAILED", table=self.name, reason=str(reason.facts.get("reason", reason))) from None
+
+
+def sink_at(store: Store, journal_id: str, name: str, storage_options: Mapping[str, str] | None = None) -> Sink:
+    """Return the sink that a journal's log names so; `storage_options` are for a table elsewhere, by default the journal's."""
+    folder, _, message_type = name.partition("/")
+    if folder == MESSAGES and message_type:
+        return SinkTopic(store, journal_id, message_type)
+    return SinkTable(name, store.storage_options if storage_options is None else storage_options)
