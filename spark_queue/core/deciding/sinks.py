@@ -119,7 +119,7 @@ def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[Said]:
 def _take_back(work: UnitOfWork, lease: Lease) -> None:
     """Lease again what came back from a run's batch and is nobody's; refuse where it does not have all of its messages any more."""
     found = resumable(work, lease)
-    lost = lease.rows - found
+    lost = lease.lost | (lease.rows - found)
     if lost:
         facts = {"subscription": lease.subscription, "queue": work.ledger.definition.name, "count": len(lost)}
         raise LeaseError("SINK_ROWS_LOST", bookmark=lost.min(), **facts)

@@ -105,6 +105,8 @@ class Lease:
     attempt: Attempt | None = None
     #: The newest attempt of its batch that was fenced: the run that prepared it is over.
     fenced: Attempt | None = None
+    #: What a resume left out though the same planner start had it before: its run may have read it (R124).
+    lost: BitMap64 = field(default_factory=BitMap64)
 
     @property
     def is_in_doubt(self) -> bool:

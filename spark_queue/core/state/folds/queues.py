@@ -205,6 +205,9 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
     if incarnation_of(record) != lease.incarnation:
         # Words of the older incarnation are dropped (P4).
         lease.staged.clear()
+        lease.lost = BitMap64()
+    else:
+        lease.lost |= lease.rows - rows
     lease.rows, lease.leased, lease.recoverable = rows, held.copy(), held.copy()
     lease.searches = held.intersect(subscription.failed)
     lease.due_at_ms = int(record.due_at_ms or 0)
