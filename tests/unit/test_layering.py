@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -115,6 +116,12 @@ def imports(tree: ast.AST, *, at_load: bool = True) -> Iterator[Import]:
             yield from imports(node, at_load=at_load and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
+@functools.cache
+def imports_of(file: SourceFile) -> tuple[Import, ...]:
+    """Return what a file imports; files are asked again for every module that loads them."""
+    return tuple(imports(file.tree))
+
+
 def within(module: str, names: Iterable[str]) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
@@ -132,7 +139,7 @@ def layer_problems(file: SourceFile, modules: Iterable[str]) -> Iterator[str]:
     if own is None:
         yield file.error(1, f"{file.module} has no layer; give it one in LAYERS")
         return
-    for found in imports(file.tree):
+    for found in imports_of(file):
         # The bare package is loaded before all that lies in it, so importing it ties nothing to anything.
         target = resolved(found.module, modules)
         if target is None or found.module == "spark_queue":
@@ -149,7 +156,7 @@ def resolved(name: str, modules: Iterable[str]) -> str | None:
 
 def confinement_problems(file: SourceFile) -> Iterator[str]:
     in_core = within(file.module, ("spark_queue.core",))
-    for found in imports(file.tree):
+    for found in imports_of(file):
         if in_core and within(found.module, IMPURE):
             yield file.error(found.line, f"the core is pure and may not import {found.module}; take what it gives as an argument")
         for name, homes in CONFINED.items():
@@ -163,7 +170,7 @@ def load_problems(files: Iterable[SourceFile]) -> Iterator[str]:
         banned = frozenset[str]().union(*(names for home, names in NEVER_LOADS.items() if within(start, (home,))))
         executors = start in EXECUTORS_RUN
         for module in loaded(start, tree) if banned or executors else ():
-            for found in imports(tree[module].tree):
+            for found in imports_of(tree[module]):
                 top = found.module.partition(".")[0]
                 foreign = top not in sys.stdlib_module_names and top not in {"spark_queue", "__future__"}
                 if found.at_load and (top in banned or (executors and foreign and top not in EXECUTORS_LOAD)):
@@ -183,7 +190,7 @@ def loaded(start: str, tree: Mapping[str, SourceFile]) -> set[str]:
         seen.add(module)
         parts = module.split(".")
         waiting += [".".join(parts[:length]) for length in range(1, len(parts))]
-        for found in imports(tree[module].tree):
+        for found in imports_of(tree[module]):
             if found.at_load:
                 waiting += [found.module, found.module.rpartition(".")[0]]
     return seen
