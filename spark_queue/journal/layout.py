@@ -371,11 +371,11 @@ class Store:
             with self.failures("syncing the journal"):
                 force_tree(self.path)
 
-    def check_put_if_absent(self) -> None:
-        """Write one key twice and require that the second write is refused (DESIGN 4, power loss)."""
+    def check_put_if_absent(self, folder: str = "") -> None:
+        """Write one key of a folder twice and require that the second write is refused (DESIGN 4, power loss)."""
         if self.storage_options.get("aws_s3_allow_unsafe_rename", "false").lower() in ("true", "1", "yes"):
             raise JournalError("STORE_UNSAFE", path=self.path)
-        key = f"probe-{uuid.uuid4().hex}"
+        key = f"{folder}probe-{uuid.uuid4().hex}"
         if not self.create(key, b"first"):
             raise JournalError("STORE_UNSAFE", path=self.path)
         try:

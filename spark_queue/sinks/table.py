@@ -67,6 +67,8 @@ class SinkTable(Sink):
         self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")
         self._key = key
         self._table: DeltaTable | None = None
+        # A local disk creates a file once; whether a store does is asked before the first batch.
+        self._is_store_known = self._store.is_local
 
     @property
     def name(self) -> str:
@@ -108,7 +110,12 @@ class SinkTable(Sink):
         ------
         ConfigError
             SINK_FEATURE_UNSUPPORTED or SINK_RETENTION_SHORT, beside what `look` raises.
+        JournalError
+            STORE_UNSAFE where two writers could put the same version.
         """
+        if not self._is_store_known:
+            self._store.check_put_if_absent(f"{self._key}/")
+            self._is_store_known = True
         table = self.look()
         if table is None:
             return None

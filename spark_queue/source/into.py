@@ -19,7 +19,7 @@ from spark_queue.errors import CallerError, ConfigError, LeaseError, SparkQueueE
 from spark_queue.journal.reader import open_reader
 from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
 from spark_queue.sinks.table import SinkTable
-from spark_queue.sinks.topic import SinkTopic
+from spark_queue.sinks.topic import SinkTopic, sink_at
 from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper, RunReporter
 
 _log = logging.getLogger(__name__)
@@ -119,8 +119,12 @@ class SinkWrapper(BatchWrapper):
             SINK_UNREADABLE; that is noted.
         """
         who: dict[str, Any] = {"subscription": attempt.subscription, "attempt": attempt.attempt}
+        sink = self._sink()
         try:
-            landing = self._sink().decide(attempt, journal_id=reporter.journal_id, queue=self._queue)
+            if attempt.table != sink.name:
+                # It was prepared before the stream was given another sink.
+                sink = sink_at(self._store, reporter.journal_id, attempt.table, self._where[1])
+            landing = sink.decide(attempt, journal_id=reporter.journal_id, queue=self._queue)
         except SparkQueueError as reason:
             reporter.say(commands.SinkUnreadable, **who, error=str(reason))
             raise

@@ -63,6 +63,12 @@ def consume_by_hand(path: str) -> int:
     return Journal(path).queue(QUEUE).settle(rows).acknowledged
 
 
+def append(path: str, table: str) -> None:
+    """Consume everything into a table."""
+    wrapped = Journal(path).queue(QUEUE).into(table, lambda batch, _: batch.select("id", "item"), subscription="s")
+    _run(path, wrapped, maxBacklog=20)
+
+
 def fail(path: str) -> str:
     """Run a function that raises, and give what the client hears."""
 

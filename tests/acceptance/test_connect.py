@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue import Journal
 from tests.acceptance import connect_client as client
@@ -55,6 +56,19 @@ def test_a_wrapped_function_runs_at_the_server_and_each_row_gets_its_own_outcome
     status = journal.queue(client.QUEUE).status()
     assert (status.available, status.backlog, status.acknowledged, status.expired) == (0, 0, 90, 10)
     assert journal.view("dead_letters", queue=client.QUEUE).column("bookmark").to_pylist() == list(range(0, 100, 10))
+
+
+def test_batches_are_appended_to_a_table_by_the_commits_that_acknowledge_them(
+    session: Story, journal: Journal, tmp_path: Path
+) -> None:
+    for begin in (0, 30):
+        session(client.publish, journal.path, 30)
+        session(client.append, journal.path, str(tmp_path / "booked"))
+        table = DeltaTable(str(tmp_path / "booked")).to_pyarrow_table()
+        assert sorted(table.column("id").to_pylist()) == sorted([*range(30)] * (1 + (begin > 0)))
+        assert journal.queue(client.QUEUE).attempts_in_doubt() == ()
+    # No listener runs in the server: the proof of a stream's last batch comes as it asks for the next one.
+    assert journal.queue(client.QUEUE).status().acknowledged == 60
 
 
 def test_what_fn_raises_reaches_the_client_and_the_batch_runs_again(session: Story, journal: Journal, tmp_path: Path) -> None:

@@ -132,6 +132,23 @@ def test_a_consumer_that_dies_between_prepare_commit_and_word_of_it_loses_and_do
     assert home.journal.queue("WORK").attempts_in_doubt() == ()
 
 
+@pytest.mark.parametrize("point", ["prepared", "committed"])
+def test_a_stream_that_is_given_another_sink_decides_first_what_it_left_in_doubt_at_the_old_one(
+    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """R125: its messages stand in one of the two, never in both or neither."""
+    home = make_home()
+    home.publish(0, 8)
+    Harm(monkeypatch, point)
+    with pytest.raises(StreamingQueryException, match="the consumer died"):
+        run(home, booked, options={"maxBacklog": PER_BATCH})
+    other = str(home.home / "elsewhere")
+    run(home, booked, options={"maxBacklog": PER_BATCH}, path=other)
+    landed = {"prepared": [], "committed": [0, 1, 2, 3]}[point]
+    assert (ids(home), ids(home, other)) == (landed, [each for each in range(8) if each not in landed])
+    assert home.figures() == (0, 0, 8)
+
+
 def test_two_consumers_into_one_table_while_one_of_them_is_gone_for_good(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
