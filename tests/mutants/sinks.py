@@ -28,6 +28,11 @@ SINKS = (
         _WORLDS,
     ),
     Mutant(
+        "a call that comes twice hides what its run has read and lost",
+        "    lost = lease.lost | (lease.rows - found)\n", "    lost = lease.rows - found\n",
+        _SCENARIOS,
+    ),
+    Mutant(
         "a new run begins before the earlier attempt is decided",
         "    for other in in_doubt(work.ledger, lease.subscription):\n", "    for other in ():\n",
         _SCENARIOS,
