@@ -54,7 +54,8 @@ def test_consumers_that_race_for_versions_append_each_batch_once_or_are_fenced(s
             fates[attempt].add(sink.fence(transaction=transaction_id("j", "Q", "s0"), attempt=attempt).fate)
 
     SinkTable(TABLE, server.options).plan(COLUMNS)
-    workers = [*(threading.Thread(target=append, args=(consumer,)) for consumer in range(CONSUMERS)), threading.Thread(target=decide)]
+    workers = [threading.Thread(target=append, args=(consumer,)) for consumer in range(CONSUMERS)]
+    workers.append(threading.Thread(target=decide))
     for worker in workers:
         worker.start()
     for worker in workers:

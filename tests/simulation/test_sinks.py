@@ -23,7 +23,7 @@ from tests.simulation.test_loop import keeps_every_promise as loop_keeps_every_p
 from tests.simulation.test_loop import run as run_loop
 
 #: Seeds that once failed, and the rule that was broken.
-KEPT_SEEDS = {8122985480: "R124: what a run had read was gone from its lease before it prepared, since its reader's call came twice"}
+KEPT_SEEDS = {8122985480: "R124: what a run had read was gone before it prepared, since its reader's call came twice"}
 
 #: One for each kind of queue, in turn.
 QUEUES: tuple[dict[str, Any], ...] = (
