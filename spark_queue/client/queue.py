@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_queue.client.journal import Journal
+    from spark_queue.source.spark_table import MergeFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class Queue:
         partition_by: Sequence[str] | None = None,
         merge_schema: bool = False,
         storage_options: Mapping[str, str] | None = None,
+        writer: str = "direct",
+        merge: MergeFunction | None = None,
     ) -> Callable[[DataFrame, int], None]:
         """Wrap a function for ``writeStream.foreachBatch``: its rows and the acknowledgement of the batch are one commit (R123).
 
@@ -117,12 +120,17 @@ class Queue:
             Whether columns that the table lacks are added to it.
         storage_options
             How the table's store is reached, as `deltalake` takes them; without them as the journal's, where it is one store's.
+        writer
+            ``direct``: Spark's tasks write files, and one commit by delta-rs names them. ``spark``: Spark's own Delta writes, for
+            tables with features that delta-rs does not keep, and on stores where several drivers may commit by Spark.
+        merge
+            With writer ``spark``: gets the `delta.tables.DeltaTable` and the rows, and returns the MERGE, not yet executed.
 
         Raises
         ------
         ConfigError
-            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT or SINK_IN_JOURNAL for a table that no batch can be appended to;
-            BAD_VALUE where table and topic are both given, or neither, or a topic with what is said of a table.
+            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT, SINK_IN_JOURNAL or SINK_COMMIT_UNSAFE for a table that no batch can be
+            appended to; BAD_VALUE where table and topic are both given, or neither, or what does not fit beside another.
         AccessError
             ACCESS_DENIED without the right to publish to the topic.
         JournalError
@@ -137,6 +145,8 @@ class Queue:
             storage_options=storage_options,
             partition_by=partition_by,
             merge_schema=merge_schema,
+            writer=writer,
+            merge=merge,
             on_barrier=on_barrier,
             store=self.journal.store,
             endpoint=self.journal.endpoint,

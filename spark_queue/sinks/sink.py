@@ -10,7 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, ClassVar
+
+import msgspec
 
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import JournalError, SparkQueueError
@@ -78,6 +81,13 @@ class Sink(ABC):
         CallerError
             Where such rows cannot be appended.
         """
+
+    def stage(self, rows: Any, plan: Any, session: Any) -> list[Any]:  # noqa: ARG002 - for what Spark commits itself.
+        """Write a DataFrame's rows to files that no commit names yet, by a job of Spark's; `session` is that of the batch."""
+        # By number: mapInArrow takes a dot in a column's name for a field.
+        numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
+        found = numbered.mapInArrow(partial(plan.stage, tuple(rows.columns)), "file string").collect()
+        return [msgspec.json.decode(row.file, type=self.staged_type) for row in found]
 
     @abstractmethod
     def id(self) -> str:

@@ -36,7 +36,7 @@ _KEPT_FEATURES = frozenset(
     "appendOnly changeDataFeed deletionVectors timestampNtz v2Checkpoint "
     "checkConstraints columnMapping generatedColumns invariants".split()
 )
-_COLUMN_KEYS = {
+COLUMN_KEYS = {
     "delta.generationExpression": "generated columns", "delta.identity.start": "identity columns", "delta.invariants": "invariants",
     "__CHAR_VARCHAR_TYPE_STRING": "columns of a bounded length (CHAR, VARCHAR)",
 }  # fmt: skip
@@ -67,8 +67,7 @@ class SinkTable(Sink):
         self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")
         self._key = key
         self._table: DeltaTable | None = None
-        # A local disk creates a file once; whether a store does is asked before the first batch.
-        self._is_store_known = self._store.is_local
+        self._is_store_known = False
 
     @property
     def name(self) -> str:
@@ -114,19 +113,27 @@ class SinkTable(Sink):
             STORE_UNSAFE where two writers could put the same version.
         """
         if not self._is_store_known:
-            self._store.check_put_if_absent(f"{self._key}/")
+            self._require_store()
             self._is_store_known = True
         table = self.look()
         if table is None:
             return None
-        properties = table.metadata().configuration
-        used = sorted(_used_features(table, properties))
-        if used:
-            raise self._unsupported(", ".join(used))
-        retention = properties.get(_RETENTION_KEY)
+        unkept = sorted(self._unkept(table))
+        if unkept:
+            raise self._unsupported(", ".join(unkept))
+        retention = table.metadata().configuration.get(_RETENTION_KEY)
         if retention is not None and _seconds(retention) < RETENTION_DAYS * _DAY_S:
             raise ConfigError("SINK_RETENTION_SHORT", table=self.name, key=_RETENTION_KEY, value=retention, days=RETENTION_DAYS)
         return table
+
+    def _require_store(self) -> None:
+        # A local disk creates a file once.
+        if not self._store.is_local:
+            self._store.check_put_if_absent(f"{self._key}/")
+
+    def _unkept(self, table: DeltaTable) -> set[str]:
+        """Return what a table has that the commit of a batch would not keep."""
+        return _used_features(table)
 
     def taken(self, columns: Sequence[str]) -> list[str]:
         """Return all of them: the table is for these rows."""
@@ -151,40 +158,45 @@ class SinkTable(Sink):
         CallerError
             SINK_SCHEMA_DIFFERS; nothing was changed.
         """
+        table, lacks = self._fitting(columns, partition_by, merges_schema=merges_schema)
         given = {str(column["name"]).lower() for column in columns}
-        if len(given) < len(columns):
-            names = [str(column["name"]) for column in columns]
-            twice = next(name for name in names if [each.lower() for each in names].count(name.lower()) > 1)
-            raise self._differs(f"the rows have column '{twice}' twice.", "Give one of them another name.")
-        table = self.check() or self._create(columns, tuple(partition_by or ()))
         known = {str(each["name"]).lower(): each for each in _fields(table)}
-        lacks = []
-        for column in columns:
-            name = str(column["name"])
-            wanted = known.get(name.lower())
-            if wanted is None:
-                lacks.append(column)
-            elif not _is_same(column["type"], wanted["type"]):
-                reason = (
-                    f"column '{name}' is {_type_text(column['type'])} in the rows and {_type_text(wanted['type'])} in the table."
-                )
-                raise self._differs(reason, "Cast it.")
         for name, wanted in known.items():
             if name not in given and (not wanted["nullable"] or "CURRENT_DEFAULT" in wanted.get("metadata", {})):
                 raise self._differs(f"the rows lack column '{wanted['name']}', which cannot be NULL or has a default.", "Add it.")
+        if lacks:
+            table = self._add_columns(lacks)
+        partitions = tuple(table.metadata().partition_columns)
+        for name in partitions:
+            self._require_partition_type(name, known.get(name.lower(), {}).get("type"))
+        return SinkPlan(store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions)
+
+    def _fitting(
+        self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str] | None, *, merges_schema: bool
+    ) -> tuple[DeltaTable, list[Mapping[str, Any]]]:
+        """Return the table, which is created if there is none, and those columns that it lacks; refuse what does not fit."""
+        names = [str(column["name"]) for column in columns]
+        lowered = [name.lower() for name in names]
+        twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
+        if twice is not None:
+            raise self._differs(f"the rows have column '{twice}' twice.", "Give one of them another name.")
+        table = self.check() or self._create(columns, tuple(partition_by or ()))
+        known = {str(each["name"]).lower(): each for each in _fields(table)}
+        lacks = [column for column in columns if str(column["name"]).lower() not in known]
+        for column in columns:
+            wanted = known.get(str(column["name"]).lower())
+            if wanted is not None and not _is_same(column["type"], wanted["type"]):
+                given, kept = _type_text(column["type"]), _type_text(wanted["type"])
+                raise self._differs(f"column '{column['name']}' is {given} in the rows and {kept} in the table.", "Cast it.")
         if lacks and not merges_schema:
             lacking = str(lacks[0]["name"])
             reason = f"it has no column '{lacking}'.{nearest(lacking, [str(each['name']) for each in known.values()])}"
             raise self._differs(reason, "Leave the column out, or add it to the table with merge_schema=True.")
-        if lacks:
-            table = self._add_columns(lacks)
-        partitions = tuple(table.metadata().partition_columns)
+        partitions = table.metadata().partition_columns
         if partition_by is not None and [each.lower() for each in partition_by] != [each.lower() for each in partitions]:
             found = ", ".join(partitions) or "nothing"
             raise self._differs(f"it is partitioned by {found}, not by {', '.join(partition_by)}.", "Leave partition_by out.")
-        for name in partitions:
-            self._require_partition_type(name, known.get(name.lower(), {}).get("type"))
-        return SinkPlan(store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions)
+        return table, lacks
 
     def id(self) -> str:
         """Return the id of Delta's metadata; SINK_FAILED where there was no table."""
@@ -275,9 +287,8 @@ class SinkTable(Sink):
         return None
 
     def _is_changed(self, table: DeltaTable, plan: SinkPlan) -> bool:
-        properties = table.metadata().configuration
         partitions = tuple(table.metadata().partition_columns)
-        return bool(_used_features(table, properties)) or (arrow_schema(table), partitions) != (plan.schema, plan.partition_by)
+        return bool(self._unkept(table)) or (arrow_schema(table), partitions) != (plan.schema, plan.partition_by)
 
     def _create(self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str]) -> DeltaTable:
         for column in columns:
@@ -352,10 +363,10 @@ def _schema(columns: Sequence[Mapping[str, Any]]) -> Schema:
     return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
 
 
-def _used_features(table: DeltaTable, properties: Mapping[str, str]) -> set[str]:
+def _used_features(table: DeltaTable) -> set[str]:
     """Return what a table has that an append by delta-rs would not keep."""
-    protocol = table.protocol()
-    found = set(protocol.writer_features or ()) - _KEPT_FEATURES
+    properties = table.metadata().configuration
+    found = set(table.protocol().writer_features or ()) - _KEPT_FEATURES
     found |= {
         f"the constraint {key.removeprefix('delta.constraints.')}" for key in properties if key.startswith("delta.constraints.")
     }
@@ -364,7 +375,7 @@ def _used_features(table: DeltaTable, properties: Mapping[str, str]) -> set[str]
     for key, what in (("delta.enableRowTracking", "row tracking"), ("delta.enableInCommitTimestamps", "in-commit timestamps")):
         if properties.get(key, "false").lower() == "true":
             found.add(what)
-    return found | {_COLUMN_KEYS[key] for column in _fields(table) for key in column.get("metadata", {}) if key in _COLUMN_KEYS}
+    return found | {COLUMN_KEYS[key] for column in _fields(table) for key in column.get("metadata", {}) if key in COLUMN_KEYS}
 
 
 def _seconds(interval: str) -> float:

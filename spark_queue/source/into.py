@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
 
@@ -15,12 +14,17 @@ from spark_queue.client.changes import check_writes
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, ConfigError, LeaseError, SparkQueueError
+from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError, SparkQueueError
 from spark_queue.journal.reader import open_reader
 from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic, sink_at
 from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper, RunReporter
+from spark_queue.source.spark_table import MergeFunction, SparkTable
+
+#: What writes a table: tasks and delta-rs, or Spark's own Delta.
+DIRECT = "direct"
+SPARK = "spark"
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +40,7 @@ class SinkWrapper(BatchWrapper):
         The Delta table's path, and how its store is reached, by default as the journal's; None where the sink is a topic.
     topic
         The topic of the journal that batches are published to.
-    partition_by, merge_schema
+    partition_by, merge_schema, writer, merge
         As `Queue.into` takes them.
     on_barrier
         Called with a batch that is a barrier; None leaves it at its acknowledgement.
@@ -53,20 +57,30 @@ class SinkWrapper(BatchWrapper):
         topic: str | None = None,
         partition_by: Sequence[str] | None = None,
         merge_schema: bool = False,
+        writer: str = DIRECT,
+        merge: MergeFunction | None = None,
         on_barrier: BatchFunction | None = None,
         **given: Any,
     ) -> None:
         if (table is None) == (topic is None):
             raise ConfigError("BAD_VALUE", key="table", where="into", value=table, expected="a table or a topic, one of both")
-        of_table = {"partition_by": partition_by, "merge_schema": merge_schema or None, "storage_options": storage_options}
-        for key, value in of_table.items() if topic is not None else ():
-            if value is not None:
-                raise ConfigError("BAD_VALUE", key=key, where="into", value=value, expected="nothing beside a topic")
+        if writer not in (DIRECT, SPARK):
+            raise ConfigError("BAD_VALUE", key="writer", where="into", value=writer, expected=f'"{DIRECT}" or "{SPARK}"')
+        of_append = {"partition_by": partition_by, "merge_schema": merge_schema or None}
+        if topic is not None:
+            of_table = {**of_append, "storage_options": storage_options, "writer": None if writer == DIRECT else writer}
+            _refuse({**of_table, "merge": merge}, "nothing beside a topic")
+        if writer != SPARK:
+            _refuse({"merge": merge}, f'nothing without writer="{SPARK}"')
+        if merge is not None:
+            _refuse(of_append, "nothing beside merge")
         super().__init__(fn or _as_it_is, on_barrier=on_barrier or _as_it_is, **given)
         self._where = (table, dict(self._store.storage_options if storage_options is None else storage_options))
         self._topic = topic
         self._partition_by = partition_by
         self._merge_schema = merge_schema
+        self._writer = writer
+        self._merge = merge
         self._opened: Sink | None = None
         sink = self._sink()
         if isinstance(sink, SinkTable):
@@ -83,7 +97,10 @@ class SinkWrapper(BatchWrapper):
     def _sink(self) -> Sink:
         if self._opened is None:
             table, options = self._where
-            self._opened = self._own_sink() if table is None else SinkTable(table, options)
+            if table is None:
+                self._opened = self._own_sink()
+            else:
+                self._opened = SparkTable(table, options, self._merge) if self._writer == SPARK else SinkTable(table, options)
         return self._opened
 
     def _own_sink(self) -> SinkTopic:
@@ -140,7 +157,7 @@ class SinkWrapper(BatchWrapper):
         rows, outcomes = self._rows(self._call(self._fn, batch, batch_id), batch)
         fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
         plan = self._sink().plan(fields, partition_by=self._partition_by, merges_schema=self._merge_schema)
-        files = staged(rows, plan, self._sink().staged_type)
+        files = self._sink().stage(rows, plan, batch.sparkSession)
         self._append(reporter, started.run, plan, files, outcomes)
         return ()
 
@@ -180,7 +197,10 @@ class SinkWrapper(BatchWrapper):
         attempt = prepared.attempt
         try:
             landing = sink.append(plan, files, transaction=transaction, attempt=attempt)
-        except (CallerError, ConfigError):
+        except JournalError:
+            # Its run is over. The next one finds out.
+            raise
+        except Exception:
             landing = sink.fence(transaction=transaction, attempt=attempt)
             if landing.fate is Fate.FENCED:
                 _say(reporter, landing, attempt=attempt)
@@ -193,6 +213,12 @@ class SinkWrapper(BatchWrapper):
             sink.discard(files)
             facts = {"attempt": attempt, "subscription": self._subscription, "queue": self._queue}
             raise LeaseError("SINK_FENCED", **facts)
+
+
+def _refuse(given: Mapping[str, Any], expected: str) -> None:
+    for key, value in given.items():
+        if value is not None:
+            raise ConfigError("BAD_VALUE", key=key, where="into", value=value, expected=expected)
 
 
 def _say(reporter: RunReporter, landing: Landing, **who: Any) -> None:
@@ -209,14 +235,6 @@ def _without(batch: DataFrame, ranges: list[tuple[int, int]]) -> DataFrame:
     named = batch.sparkSession.createDataFrame(ranges, "first BIGINT, last BIGINT")
     out = named.select(F.explode(F.sequence("first", "last")).alias("left_out"))
     return batch.join(F.broadcast(out), batch["bookmark"] == out["left_out"], "left_anti")
-
-
-def staged(rows: DataFrame, plan: Any, staged_type: type[Any]) -> list[Any]:
-    """Write rows to files of a sink that no commit names yet, by a job of Spark's."""
-    # By number: mapInArrow takes a dot in a column's name for a field.
-    numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
-    found = numbered.mapInArrow(partial(plan.stage, tuple(rows.columns)), "file string").collect()
-    return [msgspec.json.decode(row.file, type=staged_type) for row in found]
 
 
 def _as_it_is(_batch: DataFrame, _batch_id: int) -> None:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from spark_queue.core import commands
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions, running, wait_until
@@ -112,7 +112,8 @@ class Harm:
     def strike(self) -> None:
         if self._left:
             self._left -= 1
-            raise OSError("the consumer died")
+            # The one error after which a consumer does not find out by itself.
+            raise JournalError("SINK_FAILED", table="", reason="the consumer died.")
 
 
 @pytest.mark.parametrize("point", ["prepared", "committed", "said"])

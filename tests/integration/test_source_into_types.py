@@ -11,9 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.sinks.sink import Fate
-from spark_queue.sinks.staging import SinkFile
 from spark_queue.sinks.table import SinkTable
-from spark_queue.source.into import _without, staged
+from spark_queue.source.into import _without
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +44,7 @@ def append(spark: SparkSession, path: Path, rows: DataFrame, partition_by: list[
     sink = SinkTable(str(path), {})
     fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
     plan = sink.plan(fields, partition_by=partition_by)
-    landing = sink.append(plan, staged(rows, plan, SinkFile), transaction="t", attempt=sink.transaction_version("t") // 2 + 1)
+    landing = sink.append(plan, sink.stage(rows, plan, spark), transaction="t", attempt=sink.transaction_version("t") // 2 + 1)
     assert landing.fate is Fate.LANDED
 
 

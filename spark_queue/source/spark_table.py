@@ -1,0 +1,118 @@
+"""A Delta table that Spark itself writes, by append or by MERGE, for what an append by delta-rs would not keep (DESIGN 19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_queue.errors import ConfigError
+from spark_queue.sinks.sink import Landing
+from spark_queue.sinks.table import COLUMN_KEYS, SinkTable
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder
+    from delta.tables import DeltaTable as MergeTarget
+
+#: What a user writes: gets the table and the rows of a batch, and returns the MERGE that is to be executed.
+MergeFunction = Callable[["MergeTarget", DataFrame], "DeltaMergeBuilder"]
+
+#: Commits the rows of a batch under a version of a transaction id.
+_Commit = Callable[[tuple[str, int]], None]
+
+#: Delta's options of a write, with which it skips a version that it has, and the session's for what takes no options.
+_OPTIONS = ("txnAppId", "txnVersion")
+_SESSION_PREFIX = "spark.databricks.delta.write."
+
+#: Where Delta commits by a look and a rename, unless a log store is configured that does not: two drivers may both succeed.
+_UNSAFE_SCHEMES = frozenset({"file", "s3", "s3a", "s3n"})
+_UNSAFE_LOG_STORES = ("S3SingleDriverLogStore", "LocalLogStore", "HDFSLogStore")
+
+
+class SparkTable(SinkTable):
+    """A table to which each batch is appended or merged by a commit of Spark's.
+
+    Parameters
+    ----------
+    path, storage_options
+        As `SinkTable` takes them; Spark reaches the table by its own settings.
+    merge
+        What each batch is merged by; None appends.
+    """
+
+    def __init__(self, path: str, storage_options: Mapping[str, str], merge: MergeFunction | None = None) -> None:
+        super().__init__(path, storage_options)
+        self._path = path
+        self._merge = merge
+
+    def plan(
+        self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
+    ) -> bool:
+        """Return whether columns are added by the append, which checks all that `SinkTable.plan` leaves to it; MERGE checks all."""
+        if self._merge is None:
+            self._fitting(columns, partition_by, merges_schema=merges_schema)
+        elif self.check() is None:
+            raise self._absent()
+        return merges_schema
+
+    def stage(self, rows: DataFrame, plan: bool, session: SparkSession) -> list[_Commit]:
+        """Return what commits the rows: Spark writes its files as it commits them."""
+        return [partial(self._append_rows, rows, plan) if self._merge is None else partial(self._merge_rows, rows, session)]
+
+    def append(self, plan: bool, files: Sequence[_Commit], *, transaction: str, attempt: int) -> Landing:  # noqa: ARG002 - as a table's.
+        """Commit as `Sink.append` says; raises what Spark raises, of which nobody knows whether it committed before."""
+        return self._decide(transaction, attempt, 2 * attempt, files, None)
+
+    def discard(self, files: Sequence[_Commit]) -> None:
+        """Leave files to Spark, which deletes those of a failed write, and to VACUUM."""
+
+    def _require_store(self) -> None:
+        scheme = self.name.partition("://")[0] if "://" in self.name else "file"
+        conf = SparkSession.active().conf
+        log_store = conf.get(f"spark.delta.logStore.{scheme}.impl", None) or conf.get("spark.delta.logStore.class", None)
+        if scheme in _UNSAFE_SCHEMES and (scheme == "file" or log_store is None or log_store.endswith(_UNSAFE_LOG_STORES)):
+            raise ConfigError("SINK_COMMIT_UNSAFE", table=self.name, scheme=scheme)
+
+    def _unkept(self, table: DeltaTable) -> set[str]:
+        # Its versions are a catalog's, which a path does not ask.
+        return {name for name in table.protocol().writer_features or () if name.startswith("catalog")}
+
+    def _swap(self, table: DeltaTable, files: Sequence[_Commit], txn: tuple[str, int]) -> str:
+        """Let Spark commit. An error of a batch is its function's perhaps, and is raised; a fence has nothing to fail but its race."""
+        try:
+            for commit in files or [self._fence_of(table)]:
+                commit(txn)
+        except Exception as reason:
+            if files:
+                raise
+            return str(reason).partition("\n")[0]
+        return "Spark has committed, and nothing of it is seen there."
+
+    def _append_rows(self, rows: DataFrame, merges_schema: bool, txn: tuple[str, int]) -> None:  # noqa: FBT001 - of a partial.
+        options = dict(zip(_OPTIONS, map(str, txn), strict=True))
+        rows.write.format("delta").mode("append").options(**options, mergeSchema=str(merges_schema)).save(self._path)
+
+    def _merge_rows(self, rows: DataFrame, session: SparkSession, txn: tuple[str, int]) -> None:
+        from delta.tables import DeltaTable as MergeTarget  # noqa: PLC0415 - only MERGE needs delta-spark's Python.
+
+        assert self._merge is not None, "staged for it"
+        merge = self._merge(MergeTarget.forPath(session, self._path), rows)
+        # MERGE takes no options. The session of a query's batches is that query's alone.
+        keys = [f"{_SESSION_PREFIX}{option}" for option in _OPTIONS]
+        try:
+            for key, value in zip(keys, txn, strict=True):
+                session.conf.set(key, str(value))
+            merge.execute()
+        finally:
+            for key in keys:
+                session.conf.unset(key)
+
+    def _fence_of(self, table: DeltaTable) -> _Commit:
+        """Return what appends nothing: a column that Delta computes itself may not be given."""
+        names = [str(field.name) for field in table.schema().fields if not COLUMN_KEYS.keys() & field.metadata.keys()]
+        columns = [f"`{name.replace('`', '``')}`" for name in names]
+        nothing = SparkSession.active().read.format("delta").load(self._path).limit(0).select(*columns)
+        return partial(self._append_rows, nothing, False)  # noqa: FBT003 - as above.

@@ -1,0 +1,164 @@
+"""Tables that Spark itself writes as sinks: features that delta-rs does not keep, and MERGE, on real Spark (DESIGN 19)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
+
+from spark_queue.errors import SparkQueueError
+from spark_queue.sinks.sink import Fate, transaction_id
+from spark_queue.source import spark_table
+from spark_queue.source.spark_table import SparkTable
+from tests.integration.source_journal import MakeHome, SourceJournal
+from tests.integration.test_source_into import PER_BATCH, Harm, booked, into, run, sink
+
+#: Tables that only Spark writes: their columns, and what stands behind them.
+FEATURES = {
+    "generated": ("id BIGINT, item STRING, twice BIGINT GENERATED ALWAYS AS (id * 2)", ""),
+    "identity": ("number BIGINT GENERATED ALWAYS AS IDENTITY, id BIGINT, item STRING", ""),
+    "constraint": ("id BIGINT, item STRING", "TBLPROPERTIES ('delta.constraints.positive' = 'id >= 0')"),
+    "column mapping": ("id BIGINT, item STRING", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"),
+    "row tracking": ("id BIGINT, item STRING", "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"),
+    "in-commit timestamps": ("id BIGINT, item STRING", "TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')"),
+    "clustering": ("id BIGINT NOT NULL, item STRING", "CLUSTER BY (id)"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark's Delta write to a local disk: these tests have one driver, in which its commits exclude each other."""
+    monkeypatch.setattr(spark_table, "_UNSAFE_SCHEMES", frozenset())
+
+
+def made(home: SourceJournal, feature: str) -> SourceJournal:
+    columns, more = FEATURES[feature]
+    home.spark.sql(f"CREATE TABLE delta.`{sink(home)}` ({columns}) USING delta {more}")
+    return home
+
+
+def rows_of(home: SourceJournal) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["item"]) for row in home.spark.read.format("delta").load(sink(home)).collect())
+
+
+def expected(count: int) -> list[tuple[int, str]]:
+    return [(number, f"item {number}") for number in range(count)]
+
+
+@pytest.mark.usefixtures("one_driver")
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("point", ["prepared", "committed"])
+def test_a_consumer_of_a_table_that_only_spark_writes_dies_at_any_point(
+    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, feature: str, point: str
+) -> None:
+    """R123 to R125: what it left in doubt is fenced by Spark's own commit, or has landed by it."""
+    home = made(make_home(), feature)
+    home.publish(0, 8)
+    Harm(monkeypatch, point, SparkTable)
+    with pytest.raises(StreamingQueryException, match="the consumer died"):
+        run(home, booked, options={"maxBacklog": PER_BATCH}, writer="spark")
+    (doubted,) = home.journal.queue("WORK").attempts_in_doubt()
+    assert (doubted.table, doubted.attempt) == (sink(home), 1)
+    run(home, booked, options={"maxBacklog": PER_BATCH}, writer="spark")
+    assert rows_of(home) == expected(8)
+    assert home.figures() == (0, 0, 8)
+    states = [row["state"] for row in home.journal.view("sink_commits", queue="WORK").to_pylist()]
+    assert states == ["landed", "landed", *(["fenced"] if point == "prepared" else [])]
+
+
+@pytest.mark.usefixtures("one_driver")
+@pytest.mark.parametrize("point", [None, "prepared", "committed", "said"])
+def test_batches_are_merged_once_each_wherever_the_consumer_dies(
+    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str | None
+) -> None:
+    """The MERGE adds to what stands there, so a batch that came twice would show."""
+    home = make_home()
+    home.spark.sql(f"CREATE TABLE delta.`{sink(home)}` (third BIGINT, total BIGINT) USING delta")
+    home.publish(0, 12)
+
+    def summed(batch: Any, _: int) -> Any:
+        return batch.groupBy((F.col("id") % 3).alias("third")).agg(F.sum("id").alias("total"))
+
+    def merge(table: Any, rows: Any) -> Any:
+        merging = table.alias("t").merge(rows.alias("s"), "t.third = s.third")
+        return merging.whenMatchedUpdate(set={"total": "t.total + s.total"}).whenNotMatchedInsertAll()
+
+    home.spark.conf.set("spark.sql.shuffle.partitions", 1)
+    given: dict[str, Any] = {"options": {"maxBacklog": PER_BATCH}, "writer": "spark", "merge": merge}
+    if point is not None:
+        Harm(monkeypatch, point, SparkTable)
+        with pytest.raises(StreamingQueryException, match="the consumer died"):
+            run(home, summed, **given)
+    run(home, summed, **given)
+    found = home.spark.read.format("delta").load(sink(home)).collect()
+    assert sorted((row["third"], row["total"]) for row in found) == [(third, sum(range(third, 12, 3))) for third in range(3)]
+    assert home.figures() == (0, 0, 12)
+    assert home.spark.conf.get("spark.databricks.delta.write.txnAppId", None) is None
+
+
+@pytest.mark.usefixtures("one_driver")
+def test_an_error_of_the_rows_fences_the_attempt_at_once(make_home: MakeHome) -> None:
+    """Spark runs fn's plan as it writes: what that raises reaches the user as it is, and nothing is left in doubt."""
+    home = made(make_home(), "constraint")
+    home.publish(0, 4)
+    with pytest.raises(StreamingQueryException, match="CHECK constraint positive"):
+        run(home, lambda batch, _: batch.selectExpr("id - 2 AS id", "item"), writer="spark")
+    assert home.journal.queue("WORK").attempts_in_doubt() == ()
+    assert [row["state"] for row in home.journal.view("sink_commits", queue="WORK").to_pylist()] == ["fenced"]
+    run(home, booked, writer="spark")
+    assert rows_of(home) == expected(4)
+
+
+@pytest.mark.usefixtures("one_driver")
+def test_a_new_table_and_new_columns(make_home: MakeHome) -> None:
+    home = make_home()
+    home.publish(0, 2)
+    run(home, lambda batch, _: batch.select("id"), writer="spark")
+    home.publish(2, 2)
+    with pytest.raises(StreamingQueryException, match="SINK_SCHEMA_DIFFERS.*it has no column 'item'"):
+        run(home, booked, writer="spark")
+    run(home, booked, writer="spark", merge_schema=True)
+    found = home.spark.read.format("delta").load(sink(home)).collect()
+    assert sorted((row["id"], row["item"]) for row in found) == [(0, None), (1, None), (2, "item 2"), (3, "item 3")]
+
+
+@pytest.mark.usefixtures("one_driver")
+def test_a_late_commit_of_sparks_finds_the_fence(make_home: MakeHome) -> None:
+    """R124: Spark skips in silence what is below the version that stands there, and the wrapper looks at what it did."""
+    home = made(make_home(), "row tracking")
+    table = SparkTable(sink(home), {})
+    transaction = transaction_id("j", "Q", "s")
+    rows = home.spark.createDataFrame([(1, "one")], "id BIGINT, item STRING")
+    plan = table.plan(rows.schema.jsonValue()["fields"])
+    assert table.fence(transaction=transaction, attempt=1).fate is Fate.FENCED
+    assert table.append(plan, table.stage(rows, plan, home.spark), transaction=transaction, attempt=1).fate is Fate.FENCED
+    landing = table.append(plan, table.stage(rows, plan, home.spark), transaction=transaction, attempt=2)
+    assert (landing.fate, landing.version) == (Fate.LANDED, 2)
+    assert table.fence(transaction=transaction, attempt=2).fate is Fate.LANDED
+    assert rows_of(home) == [(1, "one")]
+
+
+def test_stores_where_two_drivers_could_both_commit_are_refused(make_home: MakeHome) -> None:
+    home = make_home()
+    with pytest.raises(SparkQueueError, match="SINK_COMMIT_UNSAFE"):
+        into(home, writer="spark")
+    options = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "aws_endpoint": "http://127.0.0.1:9", "aws_allow_http": "true"}
+    home.spark.conf.set("spark.delta.logStore.s3.impl", "io.delta.storage.S3SingleDriverLogStore")
+    try:
+        with pytest.raises(SparkQueueError, match=r"SINK_COMMIT_UNSAFE.*spark\.delta\.logStore\.s3\.impl"):
+            into(home, path="s3://bucket/booked", storage_options=options, writer="spark")
+    finally:
+        home.spark.conf.unset("spark.delta.logStore.s3.impl")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"writer": "hive"}, {"merge": print}, {"merge": print, "writer": "spark", "partition_by": ["id"]}, {"topic": "B", "writer": "spark"}],
+)
+def test_what_does_not_go_together_is_refused(make_home: MakeHome, given: dict[str, Any]) -> None:
+    home = make_home()
+    place = {} if "topic" in given else {"table": sink(home)}
+    with pytest.raises(SparkQueueError, match="BAD_VALUE"):
+        home.journal.queue("WORK").into(subscription="s", **place, **given)
