@@ -21,7 +21,7 @@ test: setup ## Run what a push has to pass: every test but the long forms (LONG_
 
 gateway: setup ## Run the tests of object stores also on a real S3 server, which Go builds first.
 	@GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
-	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m pytest tests/integration/test_s3.py tests/integration/test_replication_s3.py
+	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m pytest tests/integration/test_s3.py tests/integration/test_s3_sinks.py tests/integration/test_replication_s3.py
 
 cluster: setup ## Run a Spark cluster on machines that are namespaces, kill three of them, and balance the books (as root).
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi

@@ -19,12 +19,12 @@ CONFIG: dict[str, str] = {
     ),
     "SINK_FEATURE_UNSUPPORTED": (
         "Batches cannot be appended to table '{table}' without Spark, since that would not keep what the table promises: {what}. "
-        "Nothing was appended. Let Spark write it with writer=\"spark\", or use a table without it."
+        'Nothing was appended. Let Spark write it with writer="spark", or use a table without it.'
     ),
     "SINK_COMMIT_UNSAFE": (
         "Spark's Delta commits to table '{table}' by a look and a rename, so two drivers could both believe that they did. Nothing "
-        'was written. Leave writer="spark" out, use a store with an atomic rename or conditional puts, or configure a log store for '
-        "several drivers as spark.delta.logStore.{scheme}.impl."
+        'was written. Leave writer="spark" out, use a store with an atomic rename or conditional puts, or configure a log store '
+        "for several drivers as spark.delta.logStore.{scheme}.impl."
     ),
     "SINK_RETENTION_SHORT": (
         "Table '{table}' forgets transaction ids after {key} = {value}, so a batch that is in doubt for longer could not be told "

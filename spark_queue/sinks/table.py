@@ -141,7 +141,7 @@ class SinkTable(Sink):
 
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
-    ) -> SinkPlan:
+    ) -> Any:
         """Return how rows of these columns are staged; creates the table if there is none.
 
         Parameters
@@ -217,7 +217,7 @@ class SinkTable(Sink):
             raise JournalError("SINK_FAILED", table=self.name, reason=self._store.reason(reason)) from None
         return -1 if found is None else int(found)
 
-    def append(self, plan: SinkPlan, files: Sequence[SinkFile], *, transaction: str, attempt: int) -> Landing:
+    def append(self, plan: Any, files: Sequence[Any], *, transaction: str, attempt: int) -> Landing:
         """Commit as `Sink.append` says; SINK_CHANGED where the table is no longer as it was."""
         added = [
             NewFile(
@@ -231,11 +231,11 @@ class SinkTable(Sink):
         """Commit the fence as `Sink.fence` says."""
         return self._decide(transaction, attempt, 2 * attempt + 1, [], None)
 
-    def discard(self, files: Sequence[SinkFile]) -> None:
+    def discard(self, files: Sequence[Any]) -> None:
         """Delete staged files."""
         self._store.delete(f"{self._key}/{file.path}" for file in files)
 
-    def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[NewFile], plan: SinkPlan | None) -> Landing:
+    def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[Any], plan: SinkPlan | None) -> Landing:
         """Commit a version of the transaction id as the table's next version, or read what was committed instead."""
         begun, before, failures, failure = None, -1, 0, ""
         for _ in range(_ATTEMPTS):
@@ -257,7 +257,7 @@ class SinkTable(Sink):
                 delta.back_off(failures)
         raise JournalError("SINK_FAILED", table=self.name, reason=f"{_ATTEMPTS} races in a row were lost to other writers.")
 
-    def _swap(self, table: DeltaTable, files: Sequence[NewFile], txn: tuple[str, int]) -> str:
+    def _swap(self, table: DeltaTable, files: Sequence[Any], txn: tuple[str, int]) -> str:
         """Commit as the version after the handle's, which the next look tells; returns what seems to have failed.
 
         delta-rs has one error for a lost race, for what it refuses to write and for a store that does not answer.

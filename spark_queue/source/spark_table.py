@@ -50,19 +50,26 @@ class SparkTable(SinkTable):
 
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
-    ) -> bool:
-        """Return whether columns are added by the append, which checks all that `SinkTable.plan` leaves to it; MERGE checks all."""
+    ) -> dict[str, str]:
+        """Return options of the append: Spark checks what `SinkTable.plan` does beside the columns, and of MERGE all."""
         if self._merge is None:
             self._fitting(columns, partition_by, merges_schema=merges_schema)
         elif self.check() is None:
             raise self._absent()
-        return merges_schema
+        return {"mergeSchema": str(merges_schema)}
 
-    def stage(self, rows: DataFrame, plan: bool, session: SparkSession) -> list[_Commit]:
+    def stage(self, rows: DataFrame, plan: dict[str, str], session: SparkSession) -> list[_Commit]:
         """Return what commits the rows: Spark writes its files as it commits them."""
         return [partial(self._append_rows, rows, plan) if self._merge is None else partial(self._merge_rows, rows, session)]
 
-    def append(self, plan: bool, files: Sequence[_Commit], *, transaction: str, attempt: int) -> Landing:  # noqa: ARG002 - as a table's.
+    def append(
+        self,
+        plan: dict[str, str],  # noqa: ARG002 - what is staged has it.
+        files: Sequence[_Commit],
+        *,
+        transaction: str,
+        attempt: int,
+    ) -> Landing:
         """Commit as `Sink.append` says; raises what Spark raises, of which nobody knows whether it committed before."""
         return self._decide(transaction, attempt, 2 * attempt, files, None)
 
@@ -81,7 +88,7 @@ class SparkTable(SinkTable):
         return {name for name in table.protocol().writer_features or () if name.startswith("catalog")}
 
     def _swap(self, table: DeltaTable, files: Sequence[_Commit], txn: tuple[str, int]) -> str:
-        """Let Spark commit. An error of a batch is its function's perhaps, and is raised; a fence has nothing to fail but its race."""
+        """Let Spark commit. An error of a batch is perhaps its function's, and is raised; a fence fails where it loses its race."""
         try:
             for commit in files or [self._fence_of(table)]:
                 commit(txn)
@@ -91,12 +98,13 @@ class SparkTable(SinkTable):
             return str(reason).partition("\n")[0]
         return "Spark has committed, and nothing of it is seen there."
 
-    def _append_rows(self, rows: DataFrame, merges_schema: bool, txn: tuple[str, int]) -> None:  # noqa: FBT001 - of a partial.
-        options = dict(zip(_OPTIONS, map(str, txn), strict=True))
-        rows.write.format("delta").mode("append").options(**options, mergeSchema=str(merges_schema)).save(self._path)
+    def _append_rows(self, rows: DataFrame, options: dict[str, str], txn: tuple[str, int]) -> None:
+        given = {**options, **dict(zip(_OPTIONS, map(str, txn), strict=True))}
+        rows.write.format("delta").mode("append").options(**given).save(self._path)
 
     def _merge_rows(self, rows: DataFrame, session: SparkSession, txn: tuple[str, int]) -> None:
-        from delta.tables import DeltaTable as MergeTarget  # noqa: PLC0415 - only MERGE needs delta-spark's Python.
+        # Only MERGE needs delta-spark's Python.
+        from delta.tables import DeltaTable as MergeTarget
 
         assert self._merge is not None, "staged for it"
         merge = self._merge(MergeTarget.forPath(session, self._path), rows)
@@ -115,4 +123,4 @@ class SparkTable(SinkTable):
         names = [str(field.name) for field in table.schema().fields if not COLUMN_KEYS.keys() & field.metadata.keys()]
         columns = [f"`{name.replace('`', '``')}`" for name in names]
         nothing = SparkSession.active().read.format("delta").load(self._path).limit(0).select(*columns)
-        return partial(self._append_rows, nothing, False)  # noqa: FBT003 - as above.
+        return partial(self._append_rows, nothing, {})

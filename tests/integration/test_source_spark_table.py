@@ -85,7 +85,6 @@ def test_batches_are_merged_once_each_wherever_the_consumer_dies(
         merging = table.alias("t").merge(rows.alias("s"), "t.third = s.third")
         return merging.whenMatchedUpdate(set={"total": "t.total + s.total"}).whenNotMatchedInsertAll()
 
-    home.spark.conf.set("spark.sql.shuffle.partitions", 1)
     given: dict[str, Any] = {"options": {"maxBacklog": PER_BATCH}, "writer": "spark", "merge": merge}
     if point is not None:
         Harm(monkeypatch, point, SparkTable)
@@ -144,7 +143,12 @@ def test_stores_where_two_drivers_could_both_commit_are_refused(make_home: MakeH
     home = make_home()
     with pytest.raises(SparkQueueError, match="SINK_COMMIT_UNSAFE"):
         into(home, writer="spark")
-    options = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "aws_endpoint": "http://127.0.0.1:9", "aws_allow_http": "true"}
+    options = {
+        "aws_access_key_id": "k",
+        "aws_secret_access_key": "s",
+        "aws_endpoint": "http://127.0.0.1:9",
+        "aws_allow_http": "true",
+    }
     home.spark.conf.set("spark.delta.logStore.s3.impl", "io.delta.storage.S3SingleDriverLogStore")
     try:
         with pytest.raises(SparkQueueError, match=r"SINK_COMMIT_UNSAFE.*spark\.delta\.logStore\.s3\.impl"):
@@ -155,10 +159,12 @@ def test_stores_where_two_drivers_could_both_commit_are_refused(make_home: MakeH
 
 @pytest.mark.parametrize(
     "given",
-    [{"writer": "hive"}, {"merge": print}, {"merge": print, "writer": "spark", "partition_by": ["id"]}, {"topic": "B", "writer": "spark"}],
-)
+    [
+        {"table": "/tmp/t", "writer": "hive"}, {"table": "/tmp/t", "merge": print}, {"topic": "B", "writer": "spark"},
+        {"table": "/tmp/t", "merge": print, "writer": "spark", "partition_by": ["id"]},
+    ],
+)  # fmt: skip
 def test_what_does_not_go_together_is_refused(make_home: MakeHome, given: dict[str, Any]) -> None:
     home = make_home()
-    place = {} if "topic" in given else {"table": sink(home)}
     with pytest.raises(SparkQueueError, match="BAD_VALUE"):
-        home.journal.queue("WORK").into(subscription="s", **place, **given)
+        home.journal.queue("WORK").into(subscription="s", **given)

@@ -10,6 +10,7 @@ _TABLE = ("tests/unit/sinks/test_table.py",)
 _TOPIC = ("tests/unit/sinks/test_topic.py",)
 _PROVING = ("tests/integration/test_proving.py",)
 _SPARK = "tests/integration/test_source_into.py"
+_SPARK_TABLE = "tests/integration/test_source_spark_table.py"
 
 SINKS = (
     Mutant(
@@ -184,7 +185,7 @@ SINKS = (
     ),
     Mutant(
         "a table is appended to whatever else its writers promise",
-        "found = set(protocol.writer_features or ()) - _KEPT_FEATURES", "found = set[str]()",
+        "found = set(table.protocol().writer_features or ()) - _KEPT_FEATURES", "found = set[str]()",
         _TABLE,
     ),
     Mutant(
@@ -229,5 +230,20 @@ SINKS = (
         "        if landing.fate is Fate.FENCED:\n            sink.discard(files)\n            facts",
         "        sink.discard(files)\n        if landing.fate is Fate.FENCED:\n            facts",
         (f"{_SPARK}::test_rows_and_their_acknowledgement_are_one_commit",),
+    ),
+    Mutant(
+        "a MERGE carries no transaction id",
+        "                session.conf.set(key, str(value))\n", "                session.conf.set(key, \"\")\n",
+        (f"{_SPARK_TABLE}::test_batches_are_merged_once_each_wherever_the_consumer_dies[None]",),
+    ),
+    Mutant(
+        "a fence gives values to columns that Delta computes",
+        " if not COLUMN_KEYS.keys() & field.metadata.keys()]", "]",
+        (f"{_SPARK_TABLE}::test_a_consumer_of_a_table_that_only_spark_writes_dies_at_any_point[prepared-identity]",),
+    ),
+    Mutant(
+        "an error of the rows that Spark writes leaves them in doubt",
+        "            if files:\n                raise\n            return str(reason)", "            return str(reason)",
+        (f"{_SPARK_TABLE}::test_an_error_of_the_rows_fences_the_attempt_at_once",),
     ),
 )  # fmt: skip
