@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.sinks.sink import Fate, transaction_id
+from spark_queue.sinks.sink import Fate, Landing, transaction_id
+from spark_queue.sinks.table import SinkTable
 from spark_queue.source import spark_table
 from spark_queue.source.spark_table import SparkTable
-from tests.integration.source_journal import MakeHome, SourceJournal
+from tests.integration.source_journal import MakeHome
 from tests.integration.test_source_into import PER_BATCH, Harm, booked, into, run, sink
 
 #: Tables that only Spark writes: their columns, and what stands behind them.
@@ -33,50 +36,39 @@ def one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_table, "_UNSAFE_SCHEMES", frozenset())
 
 
-def made(home: SourceJournal, feature: str) -> SourceJournal:
-    columns, more = FEATURES[feature]
-    home.spark.sql(f"CREATE TABLE delta.`{sink(home)}` ({columns}) USING delta {more}")
-    return home
-
-
-def rows_of(home: SourceJournal) -> list[tuple[int, str]]:
-    return sorted((row["id"], row["item"]) for row in home.spark.read.format("delta").load(sink(home)).collect())
-
-
-def expected(count: int) -> list[tuple[int, str]]:
-    return [(number, f"item {number}") for number in range(count)]
-
-
 @pytest.mark.usefixtures("one_driver")
 @pytest.mark.parametrize("feature", FEATURES)
-@pytest.mark.parametrize("point", ["prepared", "committed"])
-def test_a_consumer_of_a_table_that_only_spark_writes_dies_at_any_point(
-    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, feature: str, point: str
-) -> None:
-    """R123 to R125: what it left in doubt is fenced by Spark's own commit, or has landed by it."""
-    home = made(make_home(), feature)
-    home.publish(0, 8)
-    Harm(monkeypatch, point, SparkTable)
-    with pytest.raises(StreamingQueryException, match="the consumer died"):
-        run(home, booked, options={"maxBacklog": PER_BATCH}, writer="spark")
-    (doubted,) = home.journal.queue("WORK").attempts_in_doubt()
-    assert (doubted.table, doubted.attempt) == (sink(home), 1)
-    run(home, booked, options={"maxBacklog": PER_BATCH}, writer="spark")
-    assert rows_of(home) == expected(8)
-    assert home.figures() == (0, 0, 8)
-    states = [row["state"] for row in home.journal.view("sink_commits", queue="WORK").to_pylist()]
-    assert states == ["landed", "landed", *(["fenced"] if point == "prepared" else [])]
+def test_a_table_that_only_spark_writes_takes_batches_and_fences(spark: SparkSession, tmp_path: Path, feature: str) -> None:
+    """R124: Spark skips in silence what is below the version that stands there, so the table is read after its commit."""
+    columns, more = FEATURES[feature]
+    path = str(tmp_path / "booked")
+    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta {more}")
+    with pytest.raises(SparkQueueError, match="SINK_FEATURE_UNSUPPORTED"):
+        SinkTable(path, {}).check()
+    table = SparkTable(path, {})
+    transaction = transaction_id("j", "Q", "s")
+    rows = spark.createDataFrame([(1, "one")], "id BIGINT, item STRING")
+    plan = table.plan(rows.schema.jsonValue()["fields"])
+
+    def append(attempt: int) -> Landing:
+        return table.append(plan, table.stage(rows, plan, spark), transaction=transaction, attempt=attempt)
+
+    assert table.fence(transaction=transaction, attempt=1) == Landing(Fate.FENCED, None)
+    assert append(1).fate is Fate.FENCED
+    assert append(2) == Landing(Fate.LANDED, 2)
+    assert table.fence(transaction=transaction, attempt=2).fate is Fate.LANDED
+    assert [(row["id"], row["item"]) for row in spark.read.format("delta").load(path).collect()] == [(1, "one")]
 
 
 @pytest.mark.usefixtures("one_driver")
-@pytest.mark.parametrize("point", [None, "prepared", "committed", "said"])
+@pytest.mark.parametrize("point", ["prepared", "committed"])
 def test_batches_are_merged_once_each_wherever_the_consumer_dies(
-    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str | None
+    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """The MERGE adds to what stands there, so a batch that came twice would show."""
     home = make_home()
     home.spark.sql(f"CREATE TABLE delta.`{sink(home)}` (third BIGINT, total BIGINT) USING delta")
-    home.publish(0, 12)
+    home.publish(0, 8)
 
     def summed(batch: Any, _: int) -> Any:
         return batch.groupBy((F.col("id") % 3).alias("third")).agg(F.sum("id").alias("total"))
@@ -86,28 +78,33 @@ def test_batches_are_merged_once_each_wherever_the_consumer_dies(
         return merging.whenMatchedUpdate(set={"total": "t.total + s.total"}).whenNotMatchedInsertAll()
 
     given: dict[str, Any] = {"options": {"maxBacklog": PER_BATCH}, "writer": "spark", "merge": merge}
-    if point is not None:
-        Harm(monkeypatch, point, SparkTable)
-        with pytest.raises(StreamingQueryException, match="the consumer died"):
-            run(home, summed, **given)
+    Harm(monkeypatch, point, SparkTable)
+    with pytest.raises(StreamingQueryException, match="the consumer died"):
+        run(home, summed, **given)
+    (doubted,) = home.journal.queue("WORK").attempts_in_doubt()
+    assert (doubted.table, doubted.attempt) == (sink(home), 1)
     run(home, summed, **given)
     found = home.spark.read.format("delta").load(sink(home)).collect()
-    assert sorted((row["third"], row["total"]) for row in found) == [(third, sum(range(third, 12, 3))) for third in range(3)]
-    assert home.figures() == (0, 0, 12)
-    assert home.spark.conf.get("spark.databricks.delta.write.txnAppId", None) is None
+    assert sorted((row["third"], row["total"]) for row in found) == [(third, sum(range(third, 8, 3))) for third in range(3)]
+    assert home.figures() == (0, 0, 8)
+    states = [row["state"] for row in home.journal.view("sink_commits", queue="WORK").to_pylist()]
+    assert states == ["landed", "landed", *(["fenced"] if point == "prepared" else [])]
 
 
 @pytest.mark.usefixtures("one_driver")
 def test_an_error_of_the_rows_fences_the_attempt_at_once(make_home: MakeHome) -> None:
     """Spark runs fn's plan as it writes: what that raises reaches the user as it is, and nothing is left in doubt."""
-    home = made(make_home(), "constraint")
+    home = make_home()
+    columns, more = FEATURES["constraint"]
+    home.spark.sql(f"CREATE TABLE delta.`{sink(home)}` ({columns}) USING delta {more}")
     home.publish(0, 4)
     with pytest.raises(StreamingQueryException, match="CHECK constraint positive"):
         run(home, lambda batch, _: batch.selectExpr("id - 2 AS id", "item"), writer="spark")
     assert home.journal.queue("WORK").attempts_in_doubt() == ()
     assert [row["state"] for row in home.journal.view("sink_commits", queue="WORK").to_pylist()] == ["fenced"]
     run(home, booked, writer="spark")
-    assert rows_of(home) == expected(4)
+    found = home.spark.read.format("delta").load(sink(home)).collect()
+    assert sorted((row["id"], row["item"]) for row in found) == [(number, f"item {number}") for number in range(4)]
 
 
 @pytest.mark.usefixtures("one_driver")
@@ -121,22 +118,6 @@ def test_a_new_table_and_new_columns(make_home: MakeHome) -> None:
     run(home, booked, writer="spark", merge_schema=True)
     found = home.spark.read.format("delta").load(sink(home)).collect()
     assert sorted((row["id"], row["item"]) for row in found) == [(0, None), (1, None), (2, "item 2"), (3, "item 3")]
-
-
-@pytest.mark.usefixtures("one_driver")
-def test_a_late_commit_of_sparks_finds_the_fence(make_home: MakeHome) -> None:
-    """R124: Spark skips in silence what is below the version that stands there, and the wrapper looks at what it did."""
-    home = made(make_home(), "row tracking")
-    table = SparkTable(sink(home), {})
-    transaction = transaction_id("j", "Q", "s")
-    rows = home.spark.createDataFrame([(1, "one")], "id BIGINT, item STRING")
-    plan = table.plan(rows.schema.jsonValue()["fields"])
-    assert table.fence(transaction=transaction, attempt=1).fate is Fate.FENCED
-    assert table.append(plan, table.stage(rows, plan, home.spark), transaction=transaction, attempt=1).fate is Fate.FENCED
-    landing = table.append(plan, table.stage(rows, plan, home.spark), transaction=transaction, attempt=2)
-    assert (landing.fate, landing.version) == (Fate.LANDED, 2)
-    assert table.fence(transaction=transaction, attempt=2).fate is Fate.LANDED
-    assert rows_of(home) == [(1, "one")]
 
 
 def test_stores_where_two_drivers_could_both_commit_are_refused(make_home: MakeHome) -> None:

@@ -234,12 +234,12 @@ SINKS = (
     Mutant(
         "a MERGE carries no transaction id",
         "                session.conf.set(key, str(value))\n", "                session.conf.set(key, \"\")\n",
-        (f"{_SPARK_TABLE}::test_batches_are_merged_once_each_wherever_the_consumer_dies[None]",),
+        (f"{_SPARK_TABLE}::test_batches_are_merged_once_each_wherever_the_consumer_dies[committed]",),
     ),
     Mutant(
         "a fence gives values to columns that Delta computes",
         " if not COLUMN_KEYS.keys() & field.metadata.keys()]", "]",
-        (f"{_SPARK_TABLE}::test_a_consumer_of_a_table_that_only_spark_writes_dies_at_any_point[prepared-identity]",),
+        (f"{_SPARK_TABLE}::test_a_table_that_only_spark_writes_takes_batches_and_fences[identity]",),
     ),
     Mutant(
         "an error of the rows that Spark writes leaves them in doubt",
