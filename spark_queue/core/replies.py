@@ -144,8 +144,8 @@ class AttemptTold(msgspec.Struct, frozen=True, kw_only=True):
 class SinkTold(msgspec.Struct, frozen=True, kw_only=True):
     """The facts for a run that appends to a sink."""
 
-    #: Whether what fn gives is to be appended: not where the run's messages have landed already, or where it has none to settle.
-    appends: bool
+    #: Count of the run's messages of which something is to be appended; 0 where they have landed already.
+    messages: int
     #: The attempt of its own subscription that has to be decided before fn runs.
     own: AttemptTold | None = None
     #: Attempts of other subscriptions of the queue whose lease is past due.

@@ -6,17 +6,23 @@ put-if-absent of the very next version of a Delta log, decided upon the version 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
+import pyarrow as pa
 
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import JournalError, SparkQueueError
+
+#: A batch that the driver gathers and writes by itself: its messages at most, and bytes of its files, by what the last one had.
+SMALL_MESSAGES = 20_000
+SMALL_BYTES = 4 * 1024 * 1024
 
 
 class Fate(StrEnum):
@@ -51,6 +57,9 @@ class Sink(ABC):
     #: The type in which tasks tell of what they staged.
     staged_type: ClassVar[type]
 
+    #: Size of the files for each message of the batch that was staged last; before the first it is not known.
+    _bytes_each = math.inf
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -82,12 +91,42 @@ class Sink(ABC):
             Where such rows cannot be appended.
         """
 
-    def stage(self, rows: Any, plan: Any, session: Any) -> list[Any]:  # noqa: ARG002 - for what Spark commits itself.
-        """Write a DataFrame's rows to files that no commit names yet, by a job of Spark's; `session` is that of the batch."""
+    def stage(self, rows: Any, plan: Any, session: Any, *, messages: int) -> list[Any]:  # noqa: ARG002 - for what Spark commits itself.
+        """Write a DataFrame's rows to files that no commit names yet, by a job of Spark's.
+
+        Parameters
+        ----------
+        rows, plan
+            The DataFrame, and what `plan` returned for its columns.
+        session
+            That of the batch.
+        messages
+            How many messages the rows were made of.
+        """
+        texts = self._gathered(rows, plan, messages)
+        if texts is None:
+            texts = self._by_tasks(rows, plan)
+        files: list[Any] = [msgspec.json.decode(text, type=self.staged_type) for text in texts]
+        self._bytes_each = sum(file.size_bytes for file in files) / max(messages, 1)
+        return files
+
+    def _gathered(self, rows: Any, plan: Any, messages: int) -> list[str] | None:
+        """Write a small batch here: tasks that write start a second Python each, which takes longer than to send so few rows.
+
+        The first batch is never small, so whatever this one does to the driver, it is not done again after a restart.
+        """
+        if messages > SMALL_MESSAGES or self._bytes_each * messages > SMALL_BYTES:
+            return None
+        try:
+            batches = rows.toArrow().to_batches()
+        except Exception:  # noqa: BLE001 - fn's own failure comes again, and what is too large for the driver is not for tasks.
+            return None
+        return _texts(plan.stage(tuple(rows.columns), batches))
+
+    def _by_tasks(self, rows: Any, plan: Any) -> list[str]:
         # By number: mapInArrow takes a dot in a column's name for a field.
         numbered = rows.toDF(*(f"c{number}" for number in range(len(rows.columns))))
-        found = numbered.mapInArrow(partial(plan.stage, tuple(rows.columns)), "file string").collect()
-        return [msgspec.json.decode(row.file, type=self.staged_type) for row in found]
+        return [row.file for row in numbered.mapInArrow(partial(plan.stage, tuple(rows.columns)), "file string").collect()]
 
     @abstractmethod
     def id(self) -> str:
@@ -147,3 +186,7 @@ class Sink(ABC):
             reason = str(failure.facts.get("reason", failure))
         facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
         raise JournalError("SINK_UNREADABLE", table=attempt.table, reason=reason, **facts)
+
+
+def _texts(staged: Iterable[pa.RecordBatch]) -> list[str]:
+    return [str(text) for batch in staged for text in batch.column(0).to_pylist()]

@@ -151,13 +151,13 @@ class SinkWrapper(BatchWrapper):
         told = cast(replies.SinkTold, started.sink)
         if started.is_barrier:
             return super()._work(reporter, started, batch, batch_id)
-        if not told.appends:
+        if not told.messages:
             # It landed in an earlier run, or has no messages.
             return ()
         rows, outcomes = self._rows(self._call(self._fn, batch, batch_id), batch)
         fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
         plan = self._sink().plan(fields, partition_by=self._partition_by, merges_schema=self._merge_schema)
-        files = self._sink().stage(rows, plan, batch.sparkSession)
+        files = self._sink().stage(rows, plan, batch.sparkSession, messages=told.messages)
         self._append(reporter, started.run, plan, files, outcomes)
         return ()
 

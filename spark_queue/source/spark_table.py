@@ -58,7 +58,14 @@ class SparkTable(SinkTable):
             raise self._absent()
         return {"mergeSchema": str(merges_schema)}
 
-    def stage(self, rows: DataFrame, plan: dict[str, str], session: SparkSession) -> list[_Commit]:
+    def stage(
+        self,
+        rows: DataFrame,
+        plan: dict[str, str],
+        session: SparkSession,
+        *,
+        messages: int,  # noqa: ARG002 - however many, Spark's tasks write them.
+    ) -> list[_Commit]:
         """Return what commits the rows: Spark writes its files as it commits them."""
         return [partial(self._append_rows, rows, plan) if self._merge is None else partial(self._merge_rows, rows, session)]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.sinks.sink import Fate
+from spark_queue.sinks.sink import SMALL_BYTES, SMALL_MESSAGES, Fate
 from spark_queue.sinks.table import SinkTable
 from spark_queue.source.into import _without
 
@@ -40,11 +40,17 @@ TYPES: list[tuple[str, list[Any], bool]] = [
 ]
 
 
-def append(spark: SparkSession, path: Path, rows: DataFrame, partition_by: list[str] | None = None) -> None:
+def append(
+    spark: SparkSession, path: Path, rows: DataFrame, partition_by: list[str] | None = None, *, gathers: bool = False
+) -> None:
+    """Append by tasks, or from the driver, as a small batch that is not the first."""
     sink = SinkTable(str(path), {})
+    if gathers:
+        sink._bytes_each = 0
     fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
     plan = sink.plan(fields, partition_by=partition_by)
-    landing = sink.append(plan, sink.stage(rows, plan, spark), transaction="t", attempt=sink.transaction_version("t") // 2 + 1)
+    files = sink.stage(rows, plan, spark, messages=1)
+    landing = sink.append(plan, files, transaction="t", attempt=sink.transaction_version("t") // 2 + 1)
     assert landing.fate is Fate.LANDED
 
 
@@ -54,9 +60,10 @@ def test_values_stand_there_as_they_were(spark: SparkSession, tmp_path: Path, ki
     given = [(number, value) for number, value in enumerate([*values, None])]
     rows = spark.createDataFrame(given, schema)
     whole, arrow = rows.orderBy("n").collect(), rows.toArrow().sort_by("n")
-    for partition_by in ([], ["a b.ü"]) if divides else ([],):
-        path = tmp_path / f"table-{len(partition_by)}"
-        append(spark, path, rows, partition_by)
+    ways: list[tuple[list[str], bool]] = [([], False), ([], True), (["a b.ü"], True)]
+    for partition_by, gathers in ways if divides else ways[:2]:
+        path = tmp_path / f"table-{len(partition_by)}-{gathers}"
+        append(spark, path, rows, partition_by, gathers=gathers)
         by_spark = spark.read.format("delta").load(str(path))
         assert str(by_spark.orderBy("n").collect()) == str(whole)
         if divides:
@@ -70,6 +77,32 @@ def test_values_stand_there_as_they_were(spark: SparkSession, tmp_path: Path, ki
             continue
         by_rust = DeltaTable(str(path)).to_pyarrow_table().select(arrow.column_names).sort_by("n")
         assert str(by_rust.cast(arrow.schema).to_pylist()) == str(arrow.to_pylist())
+
+
+def test_small_batches_are_gathered_once_one_has_shown_how_small(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = SinkTable(str(tmp_path / "t"), {})
+    rows = spark.range(10)
+    plan = sink.plan(rows.schema.jsonValue()["fields"])
+    by_tasks, write = [], SinkTable._by_tasks
+
+    def counted(*given: Any) -> list[str]:
+        by_tasks.append(1)
+        return write(*given)
+
+    monkeypatch.setattr(SinkTable, "_by_tasks", counted)
+
+    def stage(messages: int) -> int:
+        """Return for how many batches tasks have written, with this one."""
+        assert sum(file.row_count for file in sink.stage(rows, plan, spark, messages=messages)) == 10
+        return len(by_tasks)
+
+    assert [stage(10), stage(10), stage(SMALL_MESSAGES + 1), stage(10)] == [1, 1, 2, 2]
+    sink._bytes_each = SMALL_BYTES / 10 + 1
+    assert stage(10) == 3, "the last batch was large"
+    monkeypatch.setattr(type(rows), "toArrow", lambda _: 1 / 0)
+    assert stage(10) == 4, "what the driver cannot gather is written by tasks"
 
 
 def test_any_number_of_messages_is_left_out_of_a_batch(spark: SparkSession) -> None:

@@ -51,7 +51,7 @@ def test_a_table_that_only_spark_writes_takes_batches_and_fences(spark: SparkSes
     plan = table.plan(rows.schema.jsonValue()["fields"])
 
     def append(attempt: int) -> Landing:
-        return table.append(plan, table.stage(rows, plan, spark), transaction=transaction, attempt=attempt)
+        return table.append(plan, table.stage(rows, plan, spark, messages=1), transaction=transaction, attempt=attempt)
 
     assert table.fence(transaction=transaction, attempt=1) == Landing(Fate.FENCED, None)
     assert append(1).fate is Fate.FENCED

@@ -10,6 +10,7 @@ _TABLE = ("tests/unit/sinks/test_table.py",)
 _TOPIC = ("tests/unit/sinks/test_topic.py",)
 _PROVING = ("tests/integration/test_proving.py",)
 _SPARK = "tests/integration/test_source_into.py"
+_TYPES = "tests/integration/test_source_into_types.py"
 _SPARK_TABLE = "tests/integration/test_source_spark_table.py"
 
 SINKS = (
@@ -196,7 +197,7 @@ SINKS = (
     Mutant(
         "a text of statistics is cut below what it bounds",
         "return low[:TEXT_LENGTH], _above(high)", "return low[:TEXT_LENGTH], high[:TEXT_LENGTH]",
-        ("tests/integration/test_source_into_types.py::test_values_stand_there_as_they_were[STRING]",),
+        (f"{_TYPES}::test_values_stand_there_as_they_were[STRING]",),
     ),
     Mutant(
         "a fence of a topic takes the number of the attempt that it is of",
@@ -230,6 +231,11 @@ SINKS = (
         "        if landing.fate is Fate.FENCED:\n            sink.discard(files)\n            facts",
         "        sink.discard(files)\n        if landing.fate is Fate.FENCED:\n            facts",
         (f"{_SPARK}::test_rows_and_their_acknowledgement_are_one_commit",),
+    ),
+    Mutant(
+        "a batch is gathered however large the last one was",
+        "messages > SMALL_MESSAGES or self._bytes_each * messages > SMALL_BYTES", "messages > SMALL_MESSAGES",
+        (f"{_TYPES}::test_small_batches_are_gathered_once_one_has_shown_how_small",),
     ),
     Mutant(
         "a MERGE carries no transaction id",

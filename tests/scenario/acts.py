@@ -159,7 +159,7 @@ def _start(world: World, words: Words) -> str:
 
 def _sink_text(told: SinkTold) -> str:
     in_doubt = [each for each in (told.own, *told.others) if each is not None]
-    return "".join([" appends" if told.appends else "", *(f" in doubt {each.subscription} {each.attempt}" for each in in_doubt)])
+    return "".join([" appends" if told.messages else "", *(f" in doubt {each.subscription} {each.attempt}" for each in in_doubt)])
 
 
 def _end(world: World, words: Words) -> str:

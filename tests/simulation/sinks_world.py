@@ -95,7 +95,7 @@ class Appending:
         if self.world.troubled and self.world.random.random() < 0.05:
             yield from self._reply(commands.EndRun, **who, run=started.run, error="fn raised")
             raise QueryFailedError
-        if started.sink.appends:
+        if started.sink.messages:
             outcomes = self._left_out(rows)
             self.said[lease] = {row: Outcome(each.outcome) for each in outcomes for row in to_bitmap(each.ranges)}
             yield from appender.append(started.run, rows, outcomes)

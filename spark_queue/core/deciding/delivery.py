@@ -435,7 +435,7 @@ def _sink_told(work: UnitOfWork, subscription: Subscription, lease: Lease | None
         and work.ledger.subscriptions[each.subscription].principal == subscription.principal
     )
     return SinkTold(
-        appends=lease is not None and bool(lease.rows) and not (lease.is_barrier or lease.has_landed),
+        messages=0 if lease is None or lease.is_barrier or lease.has_landed else len(lease.rows),
         own=next(map(told, in_doubt(work.ledger, subscription.name)), None),
         others=tuple(others),
     )

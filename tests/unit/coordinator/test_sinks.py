@@ -79,7 +79,7 @@ def test_a_run_is_told_what_others_left_in_doubt_once_their_lease_is_past_due(wo
     prepared(world, Planner(world, "east"))
     west = Planner(world, "west")
     west.next(limit=1)
-    assert world.ask(commands.StartRun, sink=True, **west.common).sink == replies.SinkTold(appends=True)
+    assert world.ask(commands.StartRun, sink=True, **west.common).sink == replies.SinkTold(messages=1)
     world.clock.advance(PERIOD_MS)
     (told,) = world.ask(commands.StartRun, sink=True, **west.common).sink.others
     assert (told.subscription, told.attempt, told.table_id) == ("east", 1, "t1")
