@@ -32,7 +32,7 @@ TYPES: list[tuple[str, list[Any], bool]] = [
     ("DATE", [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)], True),
     ("TIMESTAMP", [at("1969-12-31T23:59:59.999999"), at("2024-05-01T12:00:00.000001")], True),
     ("TIMESTAMP_NTZ", [at("1900-01-01T00:00:00"), at("2024-05-01T12:00:00.000001")], True),
-    ("STRING", ["a" * 40 + "z", "a/b=c %20 ü", "x\U0010ffff" * 20, "\U0001f600"], True),
+    ("STRING", ["a" * 40 + "z", "a/b=c %20 ü", "x\U0010ffff" * 20, "\U0001f600" * 40], True),
     ("BINARY", [b"\x00", b"\xff\x00"], False),
     ("ARRAY<INT>", [[1, None], []], False),
     ("MAP<STRING, DOUBLE>", [{"a": 1.0, "b": None}], False),
