@@ -139,21 +139,10 @@ class Queue:
         from spark_queue.source.into import SinkWrapper  # noqa: PLC0415 - as above.
 
         return SinkWrapper(
-            fn,
-            table=table,
-            topic=topic,
-            storage_options=storage_options,
-            partition_by=partition_by,
-            merge_schema=merge_schema,
-            writer=writer,
-            merge=merge,
-            on_barrier=on_barrier,
-            store=self.journal.store,
-            endpoint=self.journal.endpoint,
-            queue=self.name,
-            subscription=subscription,
-            on_error=on_error,
-        )
+            fn, table=table, topic=topic, storage_options=storage_options, partition_by=partition_by, merge_schema=merge_schema,
+            writer=writer, merge=merge, on_barrier=on_barrier, store=self.journal.store, endpoint=self.journal.endpoint,
+            queue=self.name, subscription=subscription, on_error=on_error,
+        )  # fmt: skip
 
     def settle(
         self,

@@ -50,9 +50,9 @@ IMPURE = frozenset(
 
 #: What only some places may import, wherever the statement stands.
 CONFINED: Mapping[str, tuple[str, ...]] = {
-    "delta": ("jobs",),
+    "delta": ("spark_queue.source.spark_table", "jobs"),
     # Jobs read their own sink tables without Spark; the journal is read through the package.
-    "deltalake": ("spark_queue.journal", "spark_queue.sinks", "jobs"),
+    "deltalake": ("spark_queue.journal", "spark_queue.sinks", "spark_queue.source.spark_table", "jobs"),
     "duckdb": ("spark_queue.expression",),
     "grpc": ("spark_queue.coordinator",),
     "jinja2": ("spark_queue.dashboard",),
