@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
-import pyarrow as pa
 
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import JournalError, SparkQueueError
@@ -121,7 +120,7 @@ class Sink(ABC):
             batches = rows.toArrow().to_batches()
         except Exception:  # noqa: BLE001 - fn's own failure comes again, and what is too large for the driver is not for tasks.
             return None
-        return _texts(plan.stage(tuple(rows.columns), batches))
+        return [str(text) for batch in plan.stage(tuple(rows.columns), batches) for text in batch.column(0).to_pylist()]
 
     def _by_tasks(self, rows: Any, plan: Any) -> list[str]:
         # By number: mapInArrow takes a dot in a column's name for a field.
@@ -186,7 +185,3 @@ class Sink(ABC):
             reason = str(failure.facts.get("reason", failure))
         facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
         raise JournalError("SINK_UNREADABLE", table=attempt.table, reason=reason, **facts)
-
-
-def _texts(staged: Iterable[pa.RecordBatch]) -> list[str]:
-    return [str(text) for batch in staged for text in batch.column(0).to_pylist()]

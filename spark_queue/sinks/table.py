@@ -158,9 +158,8 @@ class SinkTable(Sink):
         CallerError
             SINK_SCHEMA_DIFFERS; nothing was changed.
         """
-        table, lacks = self._fitting(columns, partition_by, merges_schema=merges_schema)
+        table, known, lacks = self._fitting(columns, partition_by, merges_schema=merges_schema)
         given = {str(column["name"]).lower() for column in columns}
-        known = {str(each["name"]).lower(): each for each in _fields(table)}
         for name, wanted in known.items():
             if name not in given and (not wanted["nullable"] or "CURRENT_DEFAULT" in wanted.get("metadata", {})):
                 raise self._differs(f"the rows lack column '{wanted['name']}', which cannot be NULL or has a default.", "Add it.")
@@ -173,8 +172,8 @@ class SinkTable(Sink):
 
     def _fitting(
         self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str] | None, *, merges_schema: bool
-    ) -> tuple[DeltaTable, list[Mapping[str, Any]]]:
-        """Return the table, which is created if there is none, and those columns that it lacks; refuse what does not fit."""
+    ) -> tuple[DeltaTable, dict[str, dict[str, Any]], list[Mapping[str, Any]]]:
+        """Return the table, which is created if there is none, its columns, and those that it lacks; refuse what does not fit."""
         names = [str(column["name"]) for column in columns]
         lowered = [name.lower() for name in names]
         twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
@@ -196,7 +195,7 @@ class SinkTable(Sink):
         if partition_by is not None and [each.lower() for each in partition_by] != [each.lower() for each in partitions]:
             found = ", ".join(partitions) or "nothing"
             raise self._differs(f"it is partitioned by {found}, not by {', '.join(partition_by)}.", "Leave partition_by out.")
-        return table, lacks
+        return table, known, lacks
 
     def id(self) -> str:
         """Return the id of Delta's metadata; SINK_FAILED where there was no table."""

@@ -201,6 +201,7 @@ class SinkWrapper(BatchWrapper):
             # Its run is over. The next one finds out.
             raise
         except Exception:
+            # Whatever was raised is raised again, unless the batch has landed all the same.
             landing = sink.fence(transaction=transaction, attempt=attempt)
             if landing.fate is Fate.FENCED:
                 _say(reporter, landing, attempt=attempt)

@@ -84,7 +84,7 @@ class SparkTable(SinkTable):
         """Leave files to Spark, which deletes those of a failed write, and to VACUUM."""
 
     def _require_store(self) -> None:
-        scheme = self.name.partition("://")[0] if "://" in self.name else "file"
+        scheme = "file" if self._store.is_local else self.name.partition("://")[0]
         conf = SparkSession.active().conf
         log_store = conf.get(f"spark.delta.logStore.{scheme}.impl", None) or conf.get("spark.delta.logStore.class", None)
         if scheme in _UNSAFE_SCHEMES and (scheme == "file" or log_store is None or log_store.endswith(_UNSAFE_LOG_STORES)):

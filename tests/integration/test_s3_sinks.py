@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from spark_queue.errors import JournalError
 from spark_queue.sinks.sink import Fate, transaction_id
-from spark_queue.sinks.staging import SinkFile, SinkPlan
 from spark_queue.sinks.table import SinkTable
 from tests.integration.s3_gateway import KINDS, s3_server_of
 from tests.integration.s3_server import BUCKET, UNCONDITIONAL, S3Server, objects, s3_server
+from tests.unit.sinks.test_table import staged
 
 COLUMNS: list[dict[str, Any]] = [{"name": "id", "type": "long"}]
 TABLE = f"s3://{BUCKET}/booked"
@@ -28,11 +26,6 @@ CONSUMERS, BATCHES = 3, 8
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S3Server]:
     with s3_server_of(request.param, tmp_path) as server:
         yield server
-
-
-def staged(plan: SinkPlan, number: int) -> list[SinkFile]:
-    texts: list[Any] = next(plan.stage(["id"], [pa.record_batch({"id": pa.array([number])})])).column(0).to_pylist()
-    return [msgspec.json.decode(text, type=SinkFile) for text in texts]
 
 
 def test_consumers_that_race_for_versions_append_each_batch_once_or_are_fenced(server: S3Server) -> None:
