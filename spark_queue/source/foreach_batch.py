@@ -12,11 +12,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
-from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent, StreamingQueryListener
 
 from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient
@@ -139,86 +137,62 @@ class RunReporter:
             return False
 
 
-class ProofListener(StreamingQueryListener):
-    """Hands on the end offsets of one query's batches, until it ends.
+class ProofListener:
+    """Hands on the end offsets of one query's batches, of which Spark tells after the commit, until the query ends.
+
+    Events are read as the JVM has them: pyspark copies all that is in one, which takes a fifth of a second for each batch.
 
     Parameters
     ----------
     session
-        Where the query was started: events reach no listener of another.
+        That of a batch.
+    query_id
+        The query that runs the batch.
     committed
         Takes an offset whose batch Spark has committed. What it raises is logged only: the planner proves the batch too.
     """
 
-    def __init__(self, session: SparkSession, committed: Callable[[dict[str, Any]], None]) -> None:
-        self._session = session
+    def __init__(self, session: SparkSession, query_id: str, committed: Callable[[dict[str, Any]], None]) -> None:
+        #: Whose events are listened to; None when it has ended.
+        self.query_id: str | None = query_id
         self._committed = committed
-        #: Whose events are listened to; None while none are.
-        self._query_id: UUID | None = None
-        self._java: Any = None
+        # Events reach only listeners of the session that started the query, which the query alone knows: its batches run in a copy
+        # of that one, and which one is active in a Python process changes with every DataFrame that somebody creates.
+        jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+        self._streams = queries.get(jvm.java.util.UUID.fromString(query_id)).sparkSession().streams()
+        self._java = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
+        self._streams.addListener(self._java)
 
-    def listen(self, query_id: UUID) -> None:
-        """Begin to listen to a query, unless it is heard already."""
-        is_heard, self._query_id = self._query_id is not None, query_id
-        if not is_heard:
-            self._session.streams.addListener(self)
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: Any) -> None:
         """Do nothing: a start proves nothing."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Hand the end offsets on: Spark tells of progress after the commit."""
-        self.hear(str(event.progress.id), lambda: [source.endOffset for source in event.progress.sources])
+    def onQueryIdle(self, event: Any) -> None:
+        """Do nothing: what was committed was told before."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Stop listening; the next batch of a restarted query begins again."""
-        self.end(str(event.id))
-
-    def hear(self, query_id: str, end_offsets: Callable[[], Iterable[Any]]) -> None:
+    def onQueryProgress(self, event: Any) -> None:
         """Hand the end offsets of a batch on, if it is one of the query."""
-        if query_id != str(self._query_id):
-            return
-        for offset in map(_to_offset, end_offsets()):
+        progress = event.progress()
+        if progress.id().toString() == self.query_id:
+            self.hear(source.endOffset() for source in progress.sources())
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Listen no longer, if this is the query that has ended; the next batch of a restarted one begins again."""
+        if event.id().toString() == self.query_id:
+            self.query_id = None
+            self._streams.removeListener(self._java)
+
+    def hear(self, end_offsets: Iterable[Any]) -> None:
+        """Hand the end offsets of a batch on."""
+        for offset in map(_to_offset, end_offsets):
             try:
                 self._committed(offset)
             except Exception as reason:  # noqa: BLE001 - whatever it is, the query goes on, and the planner proves the batch.
                 _log.warning("the proof of a batch was not reported: %s", reason)
 
-    def end(self, query_id: str) -> None:
-        """Listen no longer, if this is the query that has ended."""
-        if query_id == str(self._query_id):
-            self._query_id = None
-            self._session.streams.removeListener(self)
-
-    @property
-    def _jlistener(self) -> Any:
-        """The listener as the JVM calls it; where pyspark does not ask for it, its own calls the methods above."""
-        if self._java is None:
-            jvm: Any = self._session._jvm  # noqa: SLF001 - pyspark's own listener asks it for the same class.
-            self._java = jvm.PythonStreamingQueryListenerWrapper(_JavaListener(self))
-        return self._java
-
-
-class _JavaListener:
-    """Events of the JVM as they are: pyspark copies all that is in one, which takes a fifth of a second for each batch."""
-
-    def __init__(self, listener: ProofListener) -> None:
-        self._listener = listener
-
-    def onQueryStarted(self, event: Any) -> None:
-        pass
-
-    def onQueryProgress(self, event: Any) -> None:
-        progress = event.progress()
-        self._listener.hear(progress.id().toString(), lambda: [source.endOffset() for source in progress.sources()])
-
-    def onQueryIdle(self, event: Any) -> None:
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:
-        self._listener.end(event.id().toString())
-
     class Java:
+        """What py4j is to make of it."""
+
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
@@ -287,13 +261,11 @@ class BatchWrapper:
         self._subscription = subscription
         self._cancels = on_error == CANCEL
         self._ack_early = ack_early
-        # A query's events reach only listeners of the session that starts it, and its batches run in a copy of that one.
-        self._session = SparkSession.getActiveSession()
         self._reporter: RunReporter | None = None
         self._listener: ProofListener | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None, "_reporter": None, "_listener": None}
+        return {**self.__dict__, "_reporter": None, "_listener": None}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Run the batch's function on it and report what came of it; a report that fails, fails the batch.
@@ -311,7 +283,7 @@ class BatchWrapper:
         reporter = self._reporter = self._reporter or self._connect()
         started = self._start(reporter)
         run = started.run
-        self._listen(reporter)
+        self._listen(reporter, batch)
         try:
             of_batch = {"destination__subscription__name": self._subscription, "spark_queue__batch": batch_id}
             with tracing.span("process", self._queue, links=_contexts(batch), begun_ms=None, **of_batch):
@@ -368,14 +340,20 @@ class BatchWrapper:
     def _connect(self) -> RunReporter:
         return RunReporter(self._store, endpoint=self._endpoint, queue=self._queue, subscription=self._subscription)
 
-    def _listen(self, reporter: RunReporter) -> None:
+    def _listen(self, reporter: RunReporter, batch: DataFrame) -> None:
         """Hear of commits, where Spark tells (a wrapper that was shipped to a Connect server is told nothing)."""
-        if self._session is None:
+        session = batch.sparkSession
+        if getattr(session, "_jsparkSession", None) is None:
             return
-        query_id = self._session.sparkContext.getLocalProperty(_QUERY_ID)
-        if query_id is not None:
-            self._listener = self._listener or ProofListener(self._session, reporter.prove)
-            self._listener.listen(UUID(query_id))
+        query_id = session.sparkContext.getLocalProperty(_QUERY_ID)
+        if query_id is None or (self._listener is not None and self._listener.query_id == query_id):
+            return
+        try:
+            self._listener = ProofListener(session, query_id, reporter.prove)
+        except Exception as reason:  # noqa: BLE001 - it asks for what Spark's vendors may have changed, and the planner proves, too.
+            _log.warning(
+                "commits of query %s are not heard of, so each batch is proven when Spark asks for more: %s", query_id, reason
+            )
 
 
 def _contexts(batch: DataFrame) -> list[str]:

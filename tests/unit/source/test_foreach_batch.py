@@ -19,7 +19,10 @@ from spark_queue.protocol.connection import Endpoint
 from spark_queue.source import foreach_batch
 from spark_queue.source.foreach_batch import BatchWrapper
 
-QUERY = UUID(int=5)
+QUERY = str(UUID(int=5))
+
+#: A micro-batch of a session that knows no JVM.
+ROWS = SimpleNamespace(columns=["bookmark", "item"], sparkSession=object())
 
 
 class Reporter:
@@ -62,8 +65,8 @@ def test_fn_is_announced_before_it_runs_and_its_end_before_spark_goes_on(*, ack_
         seen.append((batch, batch_id, list(told)))
 
     wrapper, told = wrapped(fn, ack_early=ack_early)
-    wrapper("rows", 3)
-    assert seen == [("rows", 3, ["start"])]
+    wrapper(ROWS, 3)
+    assert seen == [(ROWS, 3, ["start"])]
     assert told == ["start", ("end", "run", (), ack_early)]
 
 
@@ -81,9 +84,9 @@ def test_a_barrier_goes_to_its_own_function_where_there_is_one() -> None:
         wrapper, told = wrapped(fn, **options)
         for batch_id, is_barrier in enumerate([False, True, False]):
             wrapper._reporter.is_barrier = is_barrier
-            wrapper("rows", batch_id)
+            wrapper(ROWS, batch_id)
         assert told == ["start", ("end", "run", (), False)] * 3
-    assert seen == [("fn", "rows", 0), ("on_barrier", "rows", 1), ("fn", "rows", 2), *(("fn", "rows", n) for n in range(3))]
+    assert seen == [("fn", ROWS, 0), ("on_barrier", ROWS, 1), ("fn", ROWS, 2), *(("fn", ROWS, n) for n in range(3))]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +110,9 @@ def test_what_fn_raises_fails_the_query_or_gives_the_batch_back(
     wrapper, told = wrapped(fn, on_error=on_error)
     if is_raised:
         with pytest.raises(type(failure)):
-            wrapper("rows", 0)
+            wrapper(ROWS, 0)
     else:
-        wrapper("rows", 0)
+        wrapper(ROWS, 0)
     start, outcome = told
     assert start == "start"
     assert outcome == said if isinstance(said, tuple) else outcome[0] == said
@@ -126,9 +129,9 @@ def test_fn_that_ends_its_thread_fails_the_batch_by_name(on_error: str, ended: B
     wrapper, told = wrapped(fn, on_error=on_error)
     if on_error == "fail":
         with pytest.raises(CallerError, match=f"BATCH_FUNCTION_ENDED.*'Q' ended by {type(ended).__name__}"):
-            wrapper("rows", 0)
+            wrapper(ROWS, 0)
     else:
-        wrapper("rows", 0)
+        wrapper(ROWS, 0)
     assert (told[1][0], "BATCH_FUNCTION_ENDED" in told[1][2]) == ("fail" if on_error == "fail" else "give_back", True)
 
 
@@ -142,22 +145,20 @@ def test_report_that_fails_fails_the_batch() -> None:
 
     wrapper._reporter.end = refuse
     with pytest.raises(SparkQueueError, match="OUTCOME_INVALID"):
-        wrapper("rows", 0)
+        wrapper(ROWS, 0)
 
 
 def test_fn_may_name_exceptions_in_an_arrow_table() -> None:
     """R39, R43: where a batch was collected once, no second job is needed to say what came of its rows."""
-    rows = SimpleNamespace(columns=["bookmark", "item"])
     table = pa.table({"Bookmark": [4, 5, 9], "item": ["a", "b", "c"], "outcome": ["expire"] * 3, "error": ["late"] * 3})
     wrapper, told = wrapped(lambda batch, batch_id: table)
-    wrapper(rows, 0)
+    wrapper(ROWS, 0)
     said = OutcomeRows(outcome="expire", ranges=((4, 6), (9, 10)), retry_after_ms=None, error="late")
     assert told == ["start", ("end", "run", (said,), False)]
 
 
 def test_fn_may_name_exceptions_in_a_pandas_frame() -> None:
     """R39, R43: what pandas calls missing was not given, whatever it made of the column."""
-    rows = SimpleNamespace(columns=["bookmark", "item"])
     frame = pd.DataFrame({
         "Bookmark": [4.0, 5.0, 9.0],
         "item": [object(), "b", 1],
@@ -166,7 +167,7 @@ def test_fn_may_name_exceptions_in_a_pandas_frame() -> None:
         "error": [float("nan"), None, "late"],
     })  # fmt: skip
     wrapper, told = wrapped(lambda batch, batch_id: frame)
-    wrapper(rows, 0)
+    wrapper(ROWS, 0)
     ((_, _, said, _),) = told[1:]
     assert set(said) == {
         OutcomeRows(outcome="cancel", ranges=((4, 5),), retry_after_ms=1_500),
@@ -180,7 +181,7 @@ def test_fn_may_name_exceptions_in_a_pandas_frame() -> None:
 def test_a_pandas_frame_may_leave_retry_after_out(given: Any, missing: Any) -> None:
     frame = pd.DataFrame({"bookmark": [1, 2], "outcome": ["cancel", "cancel"], "retry_after": [given, missing]})
     wrapper, told = wrapped(lambda batch, batch_id: frame)
-    wrapper(SimpleNamespace(columns=["bookmark"]), 0)
+    wrapper(ROWS, 0)
     assert {said.retry_after_ms for said in told[1][2]} == {1_500, None}
 
 
@@ -188,20 +189,20 @@ def test_a_pandas_frame_of_mixed_values_is_refused_by_name() -> None:
     frame = pd.DataFrame({"bookmark": [1, "x"], "outcome": ["expire", "expire"]})
     wrapper, _ = wrapped(lambda batch, batch_id: frame)
     with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*the pandas DataFrame cannot be read.*bookmark"):
-        wrapper(SimpleNamespace(columns=["bookmark"]), 0)
+        wrapper(ROWS, 0)
 
 
 def test_an_arrow_table_with_a_column_that_means_nothing_is_refused() -> None:
     wrapper, told = wrapped(lambda batch, batch_id: pa.table({"bookmark": [1], "outcome": ["expire"], "eror": ["x"]}))
     with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'eror' means nothing here.*'error'"):
-        wrapper(SimpleNamespace(columns=["bookmark"]), 0)
+        wrapper(ROWS, 0)
     assert [each if isinstance(each, str) else each[0] for each in told] == ["start", "fail"]
 
 
 def test_fn_may_return_nothing_but_a_table() -> None:
     wrapper, told = wrapped(lambda batch, batch_id: [1])
     with pytest.raises(CallerError, match="fn returned list"):
-        wrapper("rows", 0)
+        wrapper(ROWS, 0)
     assert [each if isinstance(each, str) else each[0] for each in told] == ["start", "fail"]
 
 
@@ -210,37 +211,53 @@ def test_unknown_on_error_is_refused() -> None:
         wrapped(nothing, on_error="ignore")
 
 
-def session(query_id: str | None, added: list[Any]) -> Any:
+def batch_of(query_id: str | None) -> Any:
+    """Return a micro-batch in a copy of the session that started its query, or in none."""
     context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": query_id}.get)
-    return SimpleNamespace(sparkContext=context, streams=SimpleNamespace(addListener=added.append))
+    return SimpleNamespace(columns=[], sparkSession=SimpleNamespace(sparkContext=context, _jsparkSession="copy"))
 
 
-def test_commits_of_the_running_query_are_heard_by_one_listener() -> None:
+def test_commits_of_the_running_query_are_heard_by_one_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapper, told = wrapped(nothing)
-    added: list[Any] = []
-    wrapper._session = session(str(QUERY), added)
-    wrapper("rows", 0)
-    wrapper("rows", 1)
-    (listener,) = added
-    progress = SimpleNamespace(id=QUERY, sources=[SimpleNamespace(endOffset='{"lease": 4}')])
-    listener.onQueryProgress(SimpleNamespace(progress=progress))
+    listeners: list[Any] = []
+
+    def listen(session: Any, query_id: str, committed: Any) -> Any:
+        assert session._jsparkSession == "copy"
+        listeners.append(SimpleNamespace(query_id=query_id, committed=committed))
+        return listeners[-1]
+
+    monkeypatch.setattr(foreach_batch, "ProofListener", listen)
+    wrapper(batch_of(QUERY), 0)
+    wrapper(batch_of(QUERY), 1)
+    [listener] = listeners
+    listener.committed({"lease": 4})
     assert told[-1] == ("prove", {"lease": 4})
+    # The query has ended, and is started again.
+    listener.query_id = None
+    wrapper(batch_of(QUERY), 2)
+    assert [each.query_id for each in listeners] == [None, QUERY]
 
 
 def test_outside_of_a_query_nothing_is_listened_to() -> None:
     wrapper, _ = wrapped(nothing)
-    added: list[Any] = []
-    wrapper._session = session(None, added)
-    wrapper("rows", 0)
-    assert (added, wrapper._listener) == ([], None)
+    wrapper(batch_of(None), 0)
+    wrapper(ROWS, 0)
+    assert wrapper._listener is None
+
+
+def test_a_spark_that_does_not_tell_of_its_queries_fails_no_batch(caplog: pytest.LogCaptureFixture) -> None:
+    wrapper, told = wrapped(nothing)
+    wrapper(batch_of(QUERY), 0)
+    assert told == ["start", ("end", "run", (), False)]
+    assert "commits of query" in caplog.text
 
 
 def test_wrapper_that_is_shipped_takes_no_connection_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """To a Connect server; there it connects by itself."""
     wrapper, _ = wrapped(nothing, on_error="cancel", ack_early=True)
-    wrapper._session = object()
+    wrapper._listener = object()
     shipped = pickle.loads(pickle.dumps(wrapper))
-    assert (shipped._session, shipped._reporter, shipped._listener) == (None, None, None)
+    assert (shipped._reporter, shipped._listener) == (None, None)
     made: list[Any] = []
 
     def connect(*place: Any, **about: Any) -> Reporter:
@@ -248,8 +265,8 @@ def test_wrapper_that_is_shipped_takes_no_connection_along(monkeypatch: pytest.M
         return Reporter()
 
     monkeypatch.setattr(foreach_batch, "RunReporter", connect)
-    shipped("rows", 0)
-    shipped("rows", 1)
+    shipped(ROWS, 0)
+    shipped(ROWS, 1)
     assert made == [(("store",), {"endpoint": Endpoint("grpc://far:1"), "queue": "Q", "subscription": "s"})]
     assert shipped._reporter.told == ["start", ("end", "run", (), True)] * 2
 
@@ -259,6 +276,7 @@ class Batch:
 
     def __init__(self, contexts: list[str] | Exception) -> None:
         self.columns = ["item", "traceparent"]
+        self.sparkSession = ROWS.sparkSession
         self._contexts = contexts
         self.dropna = self.distinct = lambda: self
 
