@@ -243,13 +243,16 @@ class CoordinatorClient:
             timeout_s = FOLLOW_S if "," in (self._endpoint.addresses or "") else CALL_S
         request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)
         deadline_s = time.monotonic() + timeout_s
-        reason = "nobody answered."
+        reason = nobody = "nobody answered."
         while (left_s := deadline_s - time.monotonic()) > 0:
             connection = self._connect(deadline_s)
+            attempt_s = _attempt_s(request)
             try:
-                answer = connection.call(request, timeout_s=min(left_s, _attempt_s(request)))
+                answer = connection.call(request, timeout_s=min(left_s, attempt_s))
             except ConnectionLostError as lost:
-                reason = f"{connection.address} did not answer: {lost}."
+                # Silence in an attempt that the call's end cut short tells less than what was heard before.
+                if lost.verdict is not Verdict.SILENT or left_s >= attempt_s or reason is nobody:
+                    reason = f"{connection.address} did not answer: {lost}."
                 self._lose(connection)
             else:
                 reply = answer[0]

@@ -259,6 +259,12 @@ def test_nobody_waits_longer_than_asked_for(host: World) -> None:
     assert last < ATTEMPT_S
 
 
+def test_silence_of_an_attempt_that_is_cut_short_does_not_hide_why_the_others_failed(host: World) -> None:
+    host.hint, host.answers = hinted(), {HERE: [wire.Failed(code="COORDINATOR_RECOVERING", facts={}), 100.0]}
+    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*answered COORDINATOR_RECOVERING"):
+        client().call(request(), timeout_s=ATTEMPT_S / 2)
+
+
 @pytest.mark.parametrize(
     ("asked", "attempt_s"),
     [
