@@ -39,8 +39,8 @@ soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hund
 	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-100000} MODEL_PROGRAMS=$${MODEL_PROGRAMS:-5000} $(RUN) python -m pytest tests/simulation tests/model -n 2 --dist worksteal --timeout 0
 	@FARM_KILLS=$${FARM_KILLS:-200} $(RUN) python -m pytest tests/acceptance/test_kills.py tests/acceptance/test_kills_of_instances.py tests/acceptance/test_kill_points.py
 
-mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice.
-	@$(RUN) python -m tests.mutants
+mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice (SINCE=REV: twenty in what changed).
+	@$(RUN) python -m tests.mutants $(if $(SINCE),--since $(SINCE) --most 20)
 
 nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1

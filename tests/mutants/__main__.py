@@ -1,16 +1,19 @@
 """Plants each bug of the catalogue in a copy of the repository, and runs the tests that must fail there.
 
-``python -m tests.mutants [NAME …]`` exits 1 when a bug survives, and names it.
+``python -m tests.mutants [NAME …]`` exits 1 when a bug survives, and names it. ``--since REV --most N`` takes those in files that
+have changed since a commit; of more than N of them, N whose turn it is with the last commit.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -32,10 +35,38 @@ _TIMEOUT_S = 600
 _MEMORY_BYTES = 8 * 1024**3
 
 
-def main(names: list[str]) -> int:
-    """Run the named mutants, or all; returns how many survive."""
+def main(words: Sequence[str]) -> int:
+    """Run the mutants that the words of the command choose, or all; returns how many survive."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--since", metavar="REV")
+    parser.add_argument("--most", type=int, default=len(MUTANTS), metavar="N")
+    asked = parser.parse_args(words)
+    chosen = [mutant for mutant in MUTANTS if not asked.names or mutant.name in asked.names]
+    if asked.since:
+        changed = set(_git("diff", "--name-only", asked.since).splitlines())
+        chosen = of_changed(chosen, changed, root=ROOT, most=asked.most, turn=int(_git("rev-parse", "HEAD")[:6], 16))
+    return _run(chosen)
+
+
+def of_changed(mutants: Sequence[Mutant], changed: Collection[str], *, root: Path, most: int, turn: int) -> list[Mutant]:
+    """Return those whose bug or tests stand in changed files, named from `root`; of more than `most`, those whose turn it is."""
+    planted = [
+        mutant
+        for mutant in mutants
+        if any(path.relative_to(root).as_posix() in changed for path, _ in mutant.places(root))
+        or any(test.split("::")[0] in changed for test in mutant.tests)
+    ]
+    at = turn % max(1, len(planted))
+    return (planted[at:] + planted[:at])[:most]
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+
+
+def _run(chosen: Sequence[Mutant]) -> int:
     console = Console()
-    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
     survivors = []
     with tempfile.TemporaryDirectory(prefix="spark_queue-mutants-") as place:
         copy = _copy(Path(place))

@@ -171,7 +171,12 @@ KEEPING = (
     ),
     Mutant(
         "commits of any query prove the batch",
-        "        if query_id != str(self._query_id):\n            return\n", "",
+        "        if progress.id().toString() == self.query_id:\n", "        if progress:\n",
+        ("tests/unit/source/test_proof_listener.py",),
+    ),
+    Mutant(
+        "commits are listened to where nobody tells of them",
+        "queries.get(jvm.java.util.UUID.fromString(query_id)).sparkSession().streams()", "session._jsparkSession.streams()",
         ("tests/unit/source/test_proof_listener.py",),
     ),
     Mutant(

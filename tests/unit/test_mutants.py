@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.mutants.__main__ import of_changed
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.source_tree import ROOT
@@ -19,3 +22,19 @@ def test_a_mutant_can_be_planted(mutant: Mutant) -> None:
 
 def test_there_are_at_least_thirty_and_no_two_are_called_the_same() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 30
+
+
+def test_a_push_plants_bugs_where_something_changed_and_takes_turns_where_they_are_many(tmp_path: Path) -> None:
+    (tmp_path / "spark_queue").mkdir()
+    for name in "abc":
+        (tmp_path / "spark_queue" / f"{name}.py").write_text(f"{name} = 1")
+    mutants = [Mutant(name, f"{name} = 1", f"{name} = 2", (f"tests/test_{name}.py::test",)) for name in "abc"]
+
+    def names(*changed: str, most: int = 3, turn: int = 0) -> str:
+        return "".join(mutant.name for mutant in of_changed(mutants, changed, root=tmp_path, most=most, turn=turn))
+
+    assert names() == names("README.md") == ""
+    assert names("spark_queue/b.py") == "b"
+    assert names("tests/test_c.py", "spark_queue/a.py") == "ac"
+    everything = [f"spark_queue/{name}.py" for name in "abc"]
+    assert [names(*everything, most=2, turn=turn) for turn in (3, 4, 5)] == ["ab", "bc", "ca"]
