@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError, UnknownConfigurationKeyError
@@ -129,6 +129,13 @@ class LocalSink(io.FileIO):
     def __init__(self, path: str) -> None:
         super().__init__(path, "xb")
         self._path = path
+
+    def write(self, data: Any) -> int:
+        """Write all bytes, or raise: a disk that is nearly full takes some of the last ones, and pyarrow does not look (tried)."""
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[cast(int, super().write(left)) :]
+        return len(data)
 
     def abandon(self) -> None:
         """Close and remove it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pickle
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,20 @@ def test_write_that_fails_says_what_it_failed_with(disk: Disk, monkeypatch: pyte
     with pytest.raises(JournalError, match=r"STORE_FAILED.*No space left"):
         stage_file(disk.plan(), orders(range(100_000)).to_batches(), now_ms=0)
     assert list(Path(disk.store.messages_uri("order")).glob("*.parquet")) == []
+
+
+def test_a_disk_that_takes_a_part_of_the_last_bytes_is_full(disk: Disk) -> None:
+    """pyarrow does not look how much of what it writes was taken, and would leave a file whose last bytes are missing."""
+    whole = stage_file(disk.plan(), orders([1]).to_batches(), now_ms=0)
+    assert whole is not None
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (whole.size_bytes - 1, before[1]))
+        with pytest.raises(JournalError, match=r"STORE_FAILED.*File too large"):
+            stage_file(disk.plan(), orders([1]).to_batches(), now_ms=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [file.name for file in Path(disk.store.messages_uri("order")).glob("*.parquet")] == [whole.path]
 
 
 def test_staging_loads_neither_delta_nor_the_core() -> None:
