@@ -159,7 +159,7 @@ class ProofListener:
         # Events reach only listeners of the session that started the query, which the query alone knows: its batches run in a copy
         # of that one, and which one is active in a Python process changes with every DataFrame that somebody creates.
         jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - as said above.
         self._streams = queries.get(jvm.java.util.UUID.fromString(query_id)).sparkSession().streams()
         self._java = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
         self._streams.addListener(self._java)
@@ -191,7 +191,7 @@ class ProofListener:
                 _log.warning("the proof of a batch was not reported: %s", reason)
 
     class Java:
-        """What py4j is to make of it."""
+        """Py4J's notice of the interface that this is."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
