@@ -57,8 +57,8 @@ class FailingQuery:
         self._fails = fails
         self._reports = reports
         self._cancels = cancels
-        self._down_ms = down_ms
-        self._batch_ms = batch_ms
+        self.down_ms = down_ms
+        self.batch_ms = batch_ms
         self._planned = 0
         self._committed = 0
         self.runs = 0
@@ -70,7 +70,7 @@ class FailingQuery:
             if self._planned == self._committed:
                 granted = self._world.decide(commands.Next(**who, call=call, finished=self._committed, limit=100_000))
                 if granted is None:
-                    self._pass(self._batch_ms)
+                    self._pass(self.batch_ms)
                     return True
                 self._planned = granted.lease
             rows = self._world.decide(commands.Rows(**who, call=call + 1, lease=self._planned)).rows
@@ -78,7 +78,7 @@ class FailingQuery:
             if self._fails(rows) and not self._fail():
                 return False
             self._committed = self._planned
-            self._pass(self._batch_ms)
+            self._pass(self.batch_ms)
         raise AssertionError("it goes on for ever")
 
     def _fail(self) -> bool:
@@ -87,7 +87,7 @@ class FailingQuery:
         if self._reports:
             self._world.decide(commands.EndRun(queue="Q", subscription="s", run=run, error="boom", cancel=self._cancels))
         if not self._cancels:
-            self._pass(self._down_ms)
+            self._pass(self.down_ms)
         return self._cancels
 
     def _pass(self, duration_ms: int) -> None:
