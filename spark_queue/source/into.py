@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
+from pyspark.sql.utils import is_remote
 
 from spark_queue.client.changes import check_writes
 from spark_queue.core import commands, replies
@@ -74,6 +75,7 @@ class SinkWrapper(BatchWrapper):
             _refuse({"merge": merge}, f'nothing without writer="{SPARK}"')
         if merge is not None:
             _refuse(of_append, "nothing beside merge")
+            _refuse({"merge": merge if is_remote() else None}, "nothing with Spark Connect")
         super().__init__(fn or _as_it_is, on_barrier=on_barrier or _as_it_is, **given)
         self._where = (table, dict(self._store.storage_options if storage_options is None else storage_options))
         self._topic = topic

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_queue import Journal, configure_spark
+from spark_queue.errors import SparkQueueError
 from tests.source_tree import ROOT
 
 QUEUE = "WORK"
@@ -67,6 +68,17 @@ def append(path: str, table: str) -> None:
     """Consume everything into a table."""
     wrapped = Journal(path).queue(QUEUE).into(table, lambda batch, _: batch.select("id", "item"), subscription="s")
     _run(path, wrapped, maxBacklog=20)
+
+
+def merge(path: str, table: str) -> str:
+    """Give what a client hears that wants batches to be merged."""
+    try:
+        Journal(path).queue(QUEUE).into(
+            table, subscription="s", writer="spark", merge=lambda target, rows: target.merge(rows, "true")
+        )
+    except SparkQueueError as refusal:
+        return str(refusal)
+    return ""
 
 
 def fail(path: str) -> str:

@@ -69,6 +69,9 @@ def test_batches_are_appended_to_a_table_by_the_commits_that_acknowledge_them(
         assert journal.queue(client.QUEUE).attempts_in_doubt() == ()
     # No listener runs in the server: the proof of a stream's last batch comes as it asks for the next one.
     assert journal.queue(client.QUEUE).status().acknowledged == 60
+    refusal = session(client.merge, journal.path, str(tmp_path / "booked"))
+    assert "BAD_VALUE" in refusal
+    assert "nothing with Spark Connect" in refusal
 
 
 def test_what_fn_raises_reaches_the_client_and_the_batch_runs_again(session: Story, journal: Journal, tmp_path: Path) -> None:
