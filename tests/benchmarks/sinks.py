@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -91,10 +92,11 @@ def growth(bench: Bench) -> Iterator[Figure]:
     try:
         with session(bench.place) as spark:
             _batch_ms(spark, journal, "RUN_0", str(bench.place / "warm"), bench.place / "warm-checkpoint")
+            for commits in times_ms:
+                _fill(str(bench.place / f"filled-{commits}"), commits)
             for run in range(bench.runs):
                 for number, commits in enumerate(times_ms):
-                    table = str(bench.place / f"sink-{run}-{commits}")
-                    _fill(table, commits)
+                    table = str(shutil.copytree(bench.place / f"filled-{commits}", bench.place / f"sink-{run}-{commits}"))
                     place = bench.place / f"checkpoint-{run}-{commits}"
                     times_ms[commits].append(_batch_ms(spark, journal, f"RUN_{2 * run + number + 1}", table, place))
     finally:
