@@ -243,7 +243,7 @@ class CoordinatorClient:
             timeout_s = FOLLOW_S if "," in (self._endpoint.addresses or "") else CALL_S
         request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)
         deadline_s = time.monotonic() + timeout_s
-        reason = nobody = "nobody answered."
+        reason = ""
         while (left_s := deadline_s - time.monotonic()) > 0:
             connection = self._connect(deadline_s)
             attempt_s = _attempt_s(request)
@@ -251,7 +251,7 @@ class CoordinatorClient:
                 answer = connection.call(request, timeout_s=min(left_s, attempt_s))
             except ConnectionLostError as lost:
                 # Silence in an attempt that the call's end cut short tells less than what was heard before.
-                if lost.verdict is not Verdict.SILENT or left_s >= attempt_s or reason is nobody:
+                if lost.verdict is not Verdict.SILENT or left_s >= attempt_s or not reason:
                     reason = f"{connection.address} did not answer: {lost}."
                 self._lose(connection)
             else:
@@ -264,7 +264,7 @@ class CoordinatorClient:
                     self._lose(connection)
             pause_s = random.uniform(*_PAUSE_S)  # noqa: S311  # Spreads callers; nothing secret depends on it.
             time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
-        raise self._unavailable(reason)
+        raise self._unavailable(reason or "nobody answered.")
 
     def _connect(self, deadline_s: float) -> Connection:
         """Return the open connection, or find the coordinator; one thread searches while the others wait for it."""

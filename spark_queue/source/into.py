@@ -73,9 +73,10 @@ class SinkWrapper(BatchWrapper):
             _refuse({**of_table, "merge": merge}, "nothing beside a topic")
         if writer != SPARK:
             _refuse({"merge": merge}, f'nothing without writer="{SPARK}"')
+        if is_remote():
+            _refuse({"merge": merge}, "nothing with Spark Connect")
         if merge is not None:
             _refuse(of_append, "nothing beside merge")
-            _refuse({"merge": merge if is_remote() else None}, "nothing with Spark Connect")
         super().__init__(fn or _as_it_is, on_barrier=on_barrier or _as_it_is, **given)
         self._where = (table, dict(self._store.storage_options if storage_options is None else storage_options))
         self._topic = topic

@@ -51,12 +51,13 @@ def main(words: Sequence[str]) -> int:
 
 def of_changed(mutants: Sequence[Mutant], changed: Collection[str], *, root: Path, most: int, turn: int) -> list[Mutant]:
     """Return those whose bug or tests stand in changed files, named from `root`; of more than `most`, those whose turn it is."""
-    planted = [
-        mutant
-        for mutant in mutants
-        if any(path.relative_to(root).as_posix() in changed for path, _ in mutant.places(root))
-        or any(test.split("::")[0] in changed for test in mutant.tests)
-    ]
+
+    def is_concerned(mutant: Mutant) -> bool:
+        # Tests may be named by their folder.
+        places = [*(path for path, _ in mutant.places(root)), *(root / test.split("::")[0] for test in mutant.tests)]
+        return any((root / name).is_relative_to(place) for name in changed for place in places)
+
+    planted = [mutant for mutant in mutants if is_concerned(mutant)]
     at = turn % max(1, len(planted))
     return (planted[at:] + planted[:at])[:most]
 

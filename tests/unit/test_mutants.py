@@ -36,5 +36,8 @@ def test_a_push_plants_bugs_where_something_changed_and_takes_turns_where_they_a
     assert names() == names("README.md") == ""
     assert names("spark_queue/b.py") == "b"
     assert names("tests/test_c.py", "spark_queue/a.py") == "ac"
+    of_folder = [Mutant("d", "a = 1", "a = 2", ("tests/folder",))]
+    assert of_changed(of_folder, ["tests/folder/test_d.py"], root=tmp_path, most=3, turn=0) == of_folder
+    assert of_changed(of_folder, ["tests/folder_of_others.py"], root=tmp_path, most=3, turn=0) == []
     everything = [f"spark_queue/{name}.py" for name in "abc"]
     assert [names(*everything, most=2, turn=turn) for turn in (3, 4, 5)] == ["ab", "bc", "ca"]
