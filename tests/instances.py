@@ -107,7 +107,8 @@ class Instance:
         foresight = Foresight(peer.world.committed)
         for record in records:
             found = fold.fold(record)
-            news += [found] if found is not None and found.queue in definition.queues else []
+            is_passed_on = found is not None and found.is_decision and not self.world.state.definitions.is_replicated(found.queue)
+            news += [found] if found is not None and (found.queue in definition.queues or is_passed_on) else []
             if record.kind == Kind.ENTERED:
                 names += self._copy(peer, fold, foresight.place(from_record(record)))
         if dies:
@@ -116,7 +117,10 @@ class Instance:
             return
         if records:
             last = records[-1].record
-            pulled = Pulled(peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", names=names, news=news)
+            without = [name for name in definition.queues if name not in fold.definitions.queues]
+            pulled = Pulled(
+                peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", names=names, news=news, without=without
+            )
             from_here = fold.pulled.get(self.world.journal_id)
             reach = self.world.engine.liveness
             reach.pulled_here = {**reach.pulled_here, peer.name: -1 if from_here is None else from_here.record}

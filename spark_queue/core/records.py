@@ -64,6 +64,7 @@ class Kind(StrEnum):
     BARRIER_RELEASED = "barrier_released"
     BARRIER_RECEIVED = "barrier_received"
     EXPRESSION_FAILED = "expression_failed"
+    DECIDED = "decided"
     PULLED = "pulled"
     NAMED = "named"
     REPLICATED = "replicated"
@@ -83,8 +84,8 @@ class Kind(StrEnum):
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
 REPLICATION_KINDS = frozenset({
-    Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE, Kind.PROXIED_TRANSFER,
-    Kind.PEER_CHANGED, Kind.RESTORED,
+    Kind.DECIDED, Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE,
+    Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED, Kind.RESTORED,
 })  # fmt: skip
 
 #: Kinds that software without sinks must refuse: it would let leases lapse whose messages stand in a sink (DESIGN 19).

@@ -120,6 +120,8 @@ class PeerFold:
                 self.stretch_count += known.origins.stretch_count - before
             case Kind.MOVED | Kind.RETIRED:
                 self.message_types[str(record.message_type)].fold(record)
+            case Kind.DECIDED:
+                return self._decision(record)
             case _ if record.queue in self.definitions.queues:
                 return self._news(record)
         return None
@@ -127,7 +129,7 @@ class PeerFold:
     def _take_growth(self, record: Record, told: Sequence[OriginRows]) -> None:
         """Note the journals that a record names; refuse one that would make more be kept of the log than anybody's journal has."""
         detail, journals, types = record.detail, {origin for _, _, origin, _ in told}, set[str]()
-        owners = {detail["owner"]} if detail.get("owner") else set[str]()
+        owners = {detail["owner"]} - {self.instance} if detail.get("owner") else set[str]()
         match record.kind:
             case Kind.PULLED:
                 journals = {detail["journal"]}
@@ -145,6 +147,13 @@ class PeerFold:
                 raise refused(self.instance, record, f"with it its log names {count} {what}, and {most} are the most.")
         self.journals |= journals
         self.owners |= owners
+
+    def _decision(self, record: Record) -> News:
+        known = self.message_types[str(record.message_type)]
+        return News(
+            queue=str(record.queue), message_type=str(record.message_type), value=None, is_decision=True, detail=record.detail,
+            rows=dict(known.origins.of(_clipped(record, known), own=self.journal_id)),
+        )  # fmt: skip
 
     def _news(self, record: Record) -> News | None:
         value = self._value(record)

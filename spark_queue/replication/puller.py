@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
@@ -150,6 +150,7 @@ class Puller:
         """Return how far the peer is pulled, and what else the own log is to say of it from now on."""
         return Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=record, digest=digest, origin=self._fold.origin,
+            without=[name for name in self._definition.queues if name not in self._fold.definitions.queues],
             disagreements=self._fit.changed, gaps_after=self._gaps_after if self._tells_gaps else None,
         )  # fmt: skip
 
@@ -168,8 +169,8 @@ class Puller:
                 refusal = reason
                 break
             # A request that is no longer open asks for somebody who may wait no more.
-            is_over = found is not None and found.value is None and record.at_ms < self._newest_ms - OPEN_MS
-            if found is not None and found.queue in self._definition.queues and not is_over:
+            is_request = found is not None and found.value is None and not found.is_decision
+            if found is not None and self._is_wanted(found) and not (is_request and record.at_ms < self._newest_ms - OPEN_MS):
                 read.news.append((len(read.records), found))
             if record.kind == Kind.ENTERED:
                 read.entered.append((len(read.records), from_record(record)))
@@ -186,6 +187,10 @@ class Puller:
             self._give(read)
         if refusal is not None:
             raise refusal
+
+    def _is_wanted(self, news: News) -> bool:
+        """Return whether news are of a queue that is pulled; what messages are is passed on of queues that are none here, too."""
+        return news.queue in self._definition.queues or (news.is_decision and not self._definitions.is_replicated(news.queue))
 
     def _give(self, read: Chunk) -> None:
         """Hand over what records say: their messages first, so that no later record is taken before them."""

@@ -117,6 +117,13 @@ class EnteredForm(msgspec.Struct):
     clashes: list[tuple[Number, Number, _Publisher, Number]] = []
 
 
+class DecidedForm(msgspec.Struct):
+    """What messages are for a queue, as their origin says once."""
+
+    owner: Name | msgspec.UnsetType = msgspec.UNSET
+    barrier: bool = False
+
+
 class NamedForm(msgspec.Struct):
     """Further names of messages that entered before."""
 
@@ -194,6 +201,7 @@ FORMS: Mapping[str, type[msgspec.Struct]] = {
     Kind.JOURNAL_CREATED: CreatedForm,
     Kind.DEFINITIONS_APPLIED: AppliedForm,
     Kind.ENTERED: EnteredForm,
+    Kind.DECIDED: DecidedForm,
     Kind.NAMED: NamedForm,
     Kind.MOVED: MovedForm,
     Kind.PULLED: PulledForm,

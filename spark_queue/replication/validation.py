@@ -37,6 +37,7 @@ from spark_queue.replication.record_forms import (
     AbsentForm,
     AppliedForm,
     CreatedForm,
+    DecidedForm,
     EnteredForm,
     MovedForm,
     NamedForm,
@@ -118,7 +119,7 @@ def _fault(record: Record, known: PeerFold) -> str | None:
             return _definitions_fault(detail)
         case PulledForm():
             return _instances_fault({detail.journal: detail.peer}, known)
-        case EnteredForm() | MovedForm() | NamedForm():
+        case EnteredForm() | MovedForm() | NamedForm() | DecidedForm():
             return _files_fault(record, known)
         case RestoredForm():
             return _instances_fault({detail.origin_uuid: known.instance}, known)
@@ -170,6 +171,9 @@ def _files_fault(record: Record, known: PeerFold) -> str | None:
         return "its journal has no such message type."
     if record.kind == Kind.ENTERED:
         return _instances_fault(record.detail.get("instances", {}), known) or _entered_fault(record, message_type, known)
+    if record.kind == Kind.DECIDED:
+        is_named = record.queue is not None and valid_name(record.queue)
+        return _ranges_fault(record.ranges) if is_named else f"{record.queue!r:.100} is no name of a queue."
     if record.kind == Kind.NAMED:
         names, instances = record.detail["names"], record.detail["instances"]
         until = message_type.entered_until

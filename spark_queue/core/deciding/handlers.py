@@ -14,7 +14,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Apply
 from spark_queue.core.deciding import delivery, manual_settlement, sinks
-from spark_queue.core.deciding.instances import replicating, transfers
+from spark_queue.core.deciding.instances import membership, replicating, transfers
 from spark_queue.core.deciding.instances.replicating import end_letters_elsewhere
 from spark_queue.core.deciding.isolation import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
@@ -36,8 +36,9 @@ def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     recovery_points = starts(state, wanted, resets)
     check(state, wanted, resets)
     barriers = past_barriers(state, wanted, recovery_points)
+    told = {"told": True} if membership.tells(wanted) else {}
     detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
-    return detail | ({"request": command.request} if command.request else {})
+    return detail | told | ({"request": command.request} if command.request else {})
 
 
 def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
@@ -131,7 +132,8 @@ def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str,
     for name, start in starts.items():
         queue = wanted.queues[name]
         known = state.message_types.get(queue.message_type)
-        if queue.barrier is None or queue.underlying_topic is None or known is None:
+        # What is a barrier of a replicated queue is told with what is in it (R129).
+        if queue.barrier is None or queue.underlying_topic is None or known is None or wanted.is_replicated(name):
             continue
         segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
         try:

@@ -318,6 +318,14 @@ class Definitions:
         """Return whether the messages of a queue are owned by one of several instances."""
         return queue in self._replicated
 
+    def first_owner(self, queue: QueueDefinition, origin: str) -> str:
+        """Return who owns messages of a replicated queue first that were published to `origin` (R102, R115).
+
+        One that nobody hears of here could never get them: then it is the origin.
+        """
+        is_near = queue.initial_owner in self.peers or queue.initial_owner == self.journal.instance
+        return queue.initial_owner if queue.initial_owner is not None and is_near else origin
+
     def principal_with(self, token_hash: str) -> PrincipalDefinition | None:
         """Return the principal of a token, by its hash; None for a token that nobody has."""
         return next((each for each in self.principals.values() if token_hash in each.token_hash), None)

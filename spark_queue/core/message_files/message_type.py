@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from spark_queue.core.message_files.origins import OriginNames, Origins, SequenceRange, overlap
+from spark_queue.core.message_files.origins import Membership, OriginNames, Origins, SequenceRange, overlap
 from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, from_record, merged_files
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.errors import JournalError
@@ -40,6 +40,8 @@ class MessageTypeState:
         self.retired_rows = 0
         #: Where its messages were first published, and what of other instances is here.
         self.origins = Origins()
+        #: What is said of them for replicated queues, also for those that this instance does not have.
+        self.told: dict[str, Membership] = {}
         #: The highest sequence of each named publisher that is known to be here.
         self.publishers: dict[str, int] = {}
 

@@ -233,6 +233,29 @@ class Origins:
         return [(start - first, end - start, origin, start) for origin, start, end in self.own_parts(low, high, own=own)]
 
 
+@dataclass(slots=True)
+class Membership:
+    """What was said, once, of messages of a type for one replicated queue: by their origin, wherever they are now (R129)."""
+
+    #: Everything of which something was said.
+    known: BitMap64 = field(default_factory=BitMap64)
+    #: What is in the queue, by who owns it first, and what is a barrier there.
+    members: dict[str, BitMap64] = field(default_factory=dict)
+    barriers: BitMap64 = field(default_factory=BitMap64)
+
+    def add(self, rows: BitMap64, *, owner: str | None, is_barrier: bool) -> None:
+        """Take what is said of some messages; without an owner and no barriers they are not in the queue."""
+        self.known |= rows
+        if is_barrier:
+            self.barriers |= rows
+        elif owner is not None:
+            self.members[owner] = self.members.get(owner, BitMap64()) | rows
+
+    def outside(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that were said not to be in the queue."""
+        return (rows & self.known) - BitMap64.union(self.barriers, *self.members.values())
+
+
 @dataclass(frozen=True, slots=True)
 class OriginNames:
     """Where messages were first published by the names of the instances, as sinks and people see it.

@@ -55,6 +55,8 @@ class Segment:
     retired: bool = False
     #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75).
     barriers: Mapping[str, Ranges] = field(default_factory=dict)
+    #: Whether records of their own say which of its messages are in replicated queues (R129); before, each instance found out.
+    is_told: bool = False
     #: Which of its rows were pulled, and from where; and the names of those instances by UUID.
     origins: tuple[OriginRows, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +89,8 @@ def to_record(segment: Segment) -> Record:
         detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
     if segment.barriers:
         detail["barriers"] = dict(segment.barriers)
+    if segment.is_told:
+        detail["told"] = True
     if segment.origins:
         detail |= {"origin": [list(each) for each in segment.origins], "instances": dict(segment.instances)}
     if segment.groups:
@@ -120,6 +124,7 @@ def from_record(record: Record) -> Segment:
         expires_max_ms=expires[2],
         due_at_ms=record.due_at_ms,
         barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
+        is_told=detail.get("told", False),
         origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
         instances=detail.get("instances", {}),
         groups=detail.get("groups", {}),

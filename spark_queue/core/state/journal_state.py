@@ -8,7 +8,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, Disagreement, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
@@ -20,6 +20,7 @@ from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.folds import journal
 from spark_queue.core.state.lease import DoneRequests
 from spark_queue.core.state.ledger import QueueLedger, fill
+from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import PeerChanges, Watermark
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError
 
@@ -134,6 +135,8 @@ class JournalState:
                 journal.applied(self, record)
             case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
+            case Kind.DECIDED:
+                journal.decided(self, record)
             case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
                 journal.fold(self, record)
             case Kind.SET_ASIDE:
@@ -191,20 +194,25 @@ class JournalState:
         self.instances.update(record.detail.get("instances", {}))
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
-            ledgers = self.queues_of(segment.message_type)
+            ledgers = [each for each in self.queues_of(segment.message_type) if each.ownership is None or not segment.is_told]
             of_each = {each.definition.name: segment.barriers.get(each.definition.name, ()) for each in ledgers}
             self.enter(segment, ledgers, barriers=of_each)
             journal.clashed(self, ledgers, segment)
 
-    def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
+    def find_barriers(
+        self, segment: Segment, requests: Iterable[TraitRequest] | None = None, *, is_told: bool = False
+    ) -> dict[str, Ranges]:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
 
         Parameters
         ----------
         requests : Iterable of TraitRequest
             What is asked; unless given, what the queues that stand ask of it as it enters, and may have prepared.
+        is_told : bool
+            Whether those of replicated queues are left out, of which other records tell (R129).
         """
-        standing = self.trait_requests(self.queues_of(segment.message_type)) if requests is None else requests
+        ledgers = [each for each in self.queues_of(segment.message_type) if each.ownership is None or not is_told]
+        standing = self.trait_requests(ledgers) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items() if each.barriers}
@@ -246,6 +254,52 @@ class JournalState:
                 journal.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
                 if segment.due_at_ms is not None:
                     wanted[name].delay(told.rows, segment.due_at_ms)
+
+    def enter_decided(self, ledger: QueueLedger, rows: BitMap64, *, owner: str | None) -> None:
+        """Let messages into a queue that is replicated, as was decided where they were published (R129).
+
+        No filter is asked whether they belong here; what is already in the queue stays as it is.
+
+        Parameters
+        ----------
+        owner : str or None
+            Who owns them first; None for barriers.
+        """
+        known = self.message_types[ledger.definition.message_type]
+        new = rows - ledger.entered
+        new -= below(new, ledger.start)
+        for segment in map(self.foresight.place, known.overlapping(new.min(), new.max() + 1) if new else ()):
+            here = new & to_bitmap([(segment.first, segment.until)])
+            if segment.retired or not here:
+                continue
+            for found in self._traits_of(segment, [ledger.trait_request(barriers=False)]).values():
+                # Its own filter may leave out what the origin says to be in.
+                all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)
+                traits = all_of_it.among(here)
+                ledger.enter(replace(traits, barriers=traits.rows if owner is None else BitMap64()))
+                if owner is not None:
+                    ledger.give(traits.rows, term=0, owner=owner)
+                if segment.due_at_ms is not None:
+                    ledger.delay(traits.rows, segment.due_at_ms)
+                journal.clashed(self, [ledger], segment)
+
+    def find_members(self, ledger: QueueLedger, rows: BitMap64) -> tuple[BitMap64, BitMap64]:
+        """Return which of `rows`, published here, are in a replicated queue by its definition, and which are barriers there.
+
+        What is in it already stays, as long as it is not over.
+        """
+        before = rows & ledger.entered
+        standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]
+        members, barriers = standing - ledger.barriers, standing & ledger.barriers
+        new = rows - before
+        new -= below(new, ledger.start)
+        known = self.message_types[ledger.definition.message_type]
+        for segment in map(self.foresight.place, known.overlapping(new.min(), new.max() + 1) if new else ()):
+            if not segment.retired:
+                for found in self._traits_of(segment, [ledger.trait_request()]).values():
+                    members |= (found.rows & new) - found.barriers
+                    barriers |= found.barriers & new
+        return members, barriers
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
         """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

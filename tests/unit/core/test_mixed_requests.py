@@ -54,6 +54,7 @@ def with_filter(queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {**queues, "WORK": {**queues["WORK"], "filter": "kind = 'a'"}}
 
 
+@pytest.mark.usefixtures("logs_of_before")
 def test_what_never_was_in_the_owners_queue_ends_in_no_later_life_than_it_is_in(clock: FakeClock) -> None:
     """R105: a request also names a message that was redriven; what another has claimed and redriven stays."""
     frankfurt, virginia, tokyo = three(clock)
@@ -73,6 +74,7 @@ def test_what_never_was_in_the_owners_queue_ends_in_no_later_life_than_it_is_in(
     assert [each.value("WORK", 0) for each in (virginia, tokyo)] == [MessageValue(1, Stage.PRESENT, 0, "tokyo")] * 2
 
 
+@pytest.mark.usefixtures("logs_of_before")
 def test_what_is_in_a_later_life_is_asked_for_alone_once_all_was_asked_for_in_vain(clock: FakeClock) -> None:
     """R105: so it is called gone, too, though its owner keeps what stands in an earlier life."""
     queues = {name: {**queue, "ownership": "group_local", "initial_owner": "frankfurt"} for name, queue in QUEUES.items()}

@@ -243,13 +243,13 @@ def test_a_dead_letter_queue_with_letters_of_others_keeps_its_source(pair: tuple
 
 def test_what_was_said_of_an_earlier_queue_of_the_name_is_no_news(clock: FakeClock) -> None:
     """Its bookmarks were those of messages of another type."""
-    frankfurt, virginia = Instance("frankfurt", ["virginia"], clock), Instance("virginia", [], clock)
+    frankfurt, virginia = Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
     types = {"json": {"topics": ["T"]}, "other": {"topics": ["O"], "columns": "id BIGINT"}}
     for each in (frankfurt, virginia):
         each._definitions["message_types"] = types
         each.define(QUEUES)
     virginia.define({})
-    virginia.define({"WORK": {"underlying_topic": "O"}})
+    virginia.define({"WORK": {"underlying_topic": "O"}}, pulled=[])
     virginia.world.publish("other", [PublishedMessage(topic="O")])
     virginia.world.commit()
     said = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),))

@@ -70,6 +70,7 @@ def test_a_request_for_more_than_any_record_may_name_is_answered_in_part(clock: 
     assert 0 < len(absent["uuid-of-virginia"]) <= ABSENT_MOST
 
 
+@pytest.mark.usefixtures("logs_of_before")
 def test_what_one_record_cannot_say_is_said_at_the_next_request(
     pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_what_one_record_cannot_say_is_said_at_the_next_request(
     assert virginia.rows("remote") == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.usefixtures("logs_of_before")
 def test_a_message_is_told_by_all_its_names_or_not_yet(
     pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,6 +241,7 @@ def test_a_paused_owner_grants_nothing_and_passes_on_what_others_own(clock: Fake
     assert tokyo.ids(taken) == {("uuid-of-frankfurt", 0)}
 
 
+@pytest.mark.usefixtures("logs_of_before")
 def test_what_never_came_into_the_owners_queue_is_gone_for_who_asks(clock: FakeClock) -> None:
     """R105: also where an instance stands between, and whatever life it is in there."""
     frankfurt, virginia, tokyo = chain(clock)

@@ -99,6 +99,7 @@ def test_who_is_read_again_was_not_restored(pair: tuple[Site, Site]) -> None:
     assert here.in_state(State.AVAILABLE) == ["a"]
 
 
+@pytest.mark.usefixtures("logs_of_before")
 def test_what_was_gone_before_an_instance_joined_is_no_gap_when_it_reads_again(tmp_path: Path, clock: FakeClock) -> None:
     there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
     consumed(there, "a", "b")
@@ -132,6 +133,7 @@ def test_what_is_let_go_while_a_peer_is_to_be_read_again_is_told(tmp_path: Path,
         here.pull("virginia")
 
 
+@pytest.mark.usefixtures("logs_of_before")
 def test_what_was_gone_before_its_topic_was_pulled_is_no_gap(tmp_path: Path, clock: FakeClock) -> None:
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
     there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})

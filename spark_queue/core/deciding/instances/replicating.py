@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, SkipLost
 from spark_queue.core.deciding.instances.liveness import Liveness
+from spark_queue.core.deciding.instances.membership import decide
 from spark_queue.core.deciding.instances.transfers import (
     Asked,
     OtherNames,
@@ -26,6 +27,7 @@ from spark_queue.core.deciding.instances.transfers import (
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.definition import Disagreement
+from spark_queue.core.message_files.origins import Membership
 from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange, Record, Removal
 from spark_queue.core.replies import Done, Drained, Forgotten
 from spark_queue.core.state.journal_state import JournalState
@@ -43,8 +45,10 @@ class News:
     message_type: str
     #: The messages, by the UUID of their origin, as bookmarks there.
     rows: Mapping[str, BitMap64]
-    #: Their value from now on; None for a transfer request.
+    #: Their value from now on; None for a transfer request, and for a decision.
     value: MessageValue | None
+    #: Whether it says what the messages are, once, as their origin decided: in the queue or not (R129).
+    is_decision: bool = False
     #: Why they ended, or what moved them.
     reason: str | None = None
     #: Counts, and of a dead letter its source and error; of a request who asks whom.
@@ -68,6 +72,8 @@ class Pulled:
     #: Further names of messages that are here already; the news may tell them by these.
     names: Sequence[OtherNames] = ()
     news: Sequence[News] = ()
+    #: Queues pulled from there that it does not have: nobody there says what its messages are for them.
+    without: Sequence[str] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
     #: The last record of which that is no gap, where it has changed; None where it has not. See `Watermark`.
@@ -87,6 +93,9 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     for names in pulled.names:
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
+        if news.is_decision:
+            _take_decision(state, news, peer=pulled.peer, emit=emit)
+            continue
         ledger = state.queues.get(news.queue)
         # News of an earlier queue of this name may be about messages of another type.
         if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
@@ -107,6 +116,7 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         if changed:
             detail = {**news.detail, "peer": pulled.peer, **news.value.told()}
             emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail=detail)
+    _decide_for(state, pulled, emit)
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
     missed = sorted(filter(state.definitions.is_replicated, state.troubles))
     further = {"lost": pulled.lost, "origin_uuid": pulled.origin, "missed": missed}
@@ -116,6 +126,44 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     if pulled.disagreements is not None:
         detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
     emit(Kind.PULLED, detail=detail)
+
+
+def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) -> None:
+    """Record what a peer says of messages that are here, and who owns them first: the greater of two, where two origins say it."""
+    if news.message_type not in state.message_types:
+        return
+    here = _here(state, news.message_type, news.rows)
+    told = state.message_types[news.message_type].told.get(news.queue, Membership())
+    owner, is_barrier = news.detail.get("owner"), news.detail.get("barrier", False)
+    new = here - told.known
+    if owner is not None or is_barrier:
+        # To whom it was published, too, may say that it is in the queue.
+        new |= told.outside(here)
+    if new:
+        detail = dict(news.detail)
+        emit(Kind.DECIDED, queue=news.queue, message_type=news.message_type, ranges=to_ranges(new), detail=detail)
+    ledger = state.queues.get(news.queue)
+    if owner is None or ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
+        return
+    value = MessageValue(owner=owner)
+    changed = ledger.ownership.lesser(ledger.rows, (here & ledger.entered) - ledger.barriers, value)
+    if changed:
+        detail = {"peer": peer, **value.told()}
+        emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)
+
+
+def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
+    """Decide as the first owner of a queue about messages of a peer that does not have it: nobody else will."""
+    for name in pulled.without:
+        ledger = state.queues.get(name)
+        if ledger is None or ledger.ownership is None or ledger.definition.initial_owner != state.definitions.journal.instance:
+            continue
+        known = state.message_types[ledger.definition.message_type]
+        own = (rows for origin, rows in known.origins.pulled.items() if state.instances.get(origin) == pulled.peer)
+        undecided = BitMap64.union(BitMap64(), *own) - known.told.get(name, Membership()).known
+        if undecided:
+            with state.guard(name):
+                decide(state, ledger, undecided, emit)
 
 
 def hear_again(state: JournalState, emit: Emit) -> bool:

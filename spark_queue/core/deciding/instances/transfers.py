@@ -19,7 +19,7 @@ from spark_queue.core.deciding.barrier import before_held
 from spark_queue.core.deciding.fairness import room_of
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.message_files.origins import OriginRows, Origins
+from spark_queue.core.message_files.origins import Membership, OriginRows, Origins
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Emit, Kind, Removal
 from spark_queue.core.replies import Done
 from spark_queue.core.state.journal_state import JournalState
@@ -251,7 +251,9 @@ def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instan
     """Take over like news that messages belong to an instance at first, where it published them, too."""
     if ledger.ownership is None:
         return
-    rows = (rows & ledger.entered) - ledger.barriers
+    known = state.message_types[ledger.definition.message_type]
+    # Of what was decided, its other origin says who owns it first.
+    rows = (rows & ledger.entered) - ledger.barriers - known.told.get(ledger.definition.name, Membership()).known
     source = state.definitions.source_of(ledger.definition.name)
     if source in state.queues:
         # A letter starts with whoever dead-lettered it.

@@ -16,6 +16,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import WITHHOLDING, Definitions, Disagreement, QueueDefinition
 from spark_queue.core.definitions.keys import LOCAL
 from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.origins import Membership
 from spark_queue.core.message_files.segment import EntryTraits, Segment
 from spark_queue.core.records import Kind, PeerChange, Ranges, Record
 from spark_queue.core.state.alarm import Alarm
@@ -55,7 +56,12 @@ def applied(state: JournalState, record: Record) -> None:
         state.lease_numbers[name], state.attempts[name] = dropped.next_lease, dropped.attempts
     replicate(state)
     pull_from_the_start(state, before)
-    _enter_past(state, fresh, record.detail.get("barriers", {}))
+    is_told = record.detail.get("told", False)
+    _enter_past(state, [each for each in fresh if each.ownership is None or not is_told], record.detail.get("barriers", {}))
+    for ledger in fresh if is_told else ():
+        if ledger.ownership is not None:
+            with state.guard(ledger.definition.name):
+                _enter_told(state, ledger)
 
 
 def _alter(state: JournalState, ledger: QueueLedger, queue: QueueDefinition) -> None:
@@ -111,6 +117,26 @@ def _enter_past(state: JournalState, ledgers: Collection[QueueLedger], barriers:
             here = to_bitmap([(segment.first, segment.until)])
             of_it = {queue: tuple(to_ranges(rows & here)) for queue, rows in found.items()}
             state.enter(segment, [each for each in mine if each.definition.name not in state.troubles], barriers=of_it)
+
+
+def _enter_told(state: JournalState, ledger: QueueLedger) -> None:
+    """Let into a replicated queue that begins what was said of messages before; of those of this instance records follow."""
+    told = state.message_types[ledger.definition.message_type].told.get(ledger.definition.name, Membership())
+    for owner, rows in [*told.members.items(), (None, told.barriers)]:
+        state.enter_decided(ledger, rows, owner=owner)
+
+
+def decided(state: JournalState, record: Record) -> None:
+    """Note what is said of messages for a replicated queue, once, and let them in (R129)."""
+    known, queue = state.message_types[str(record.message_type)], str(record.queue)
+    rows, owner, is_barrier = to_bitmap(record.ranges), record.detail.get("owner"), record.detail.get("barrier", False)
+    known.told.setdefault(queue, Membership()).add(rows, owner=owner, is_barrier=is_barrier)
+    ledger = state.queues.get(queue)
+    if ledger is None or ledger.ownership is None or ledger.definition.message_type != record.message_type:
+        return
+    if owner is not None or is_barrier:
+        with state.guard(queue):
+            state.enter_decided(ledger, rows, owner=owner)
 
 
 def fold(state: JournalState, record: Record) -> None:
@@ -169,14 +195,19 @@ def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap6
     """Let messages of a replicated queue belong to whom they belong to at first (R102)."""
     if ledger.ownership is None:
         return
+    known = state.message_types[ledger.definition.message_type]
+    for owner, told in known.told.get(ledger.definition.name, Membership()).members.items():
+        part = rows & told
+        ledger.give(part, term=0, owner=owner)
+        rows = rows - part
     if ledger.definition.initial_owner is not None:
         ledger.give(rows, term=0, owner=ledger.definition.initial_owner)
         return
-    for origin, from_there in state.message_types[ledger.definition.message_type].origins.pulled.items():
+    for origin, from_there in known.origins.pulled.items():
         part = rows & from_there
         if part:
             ledger.give(part, term=0, owner=state.instances[origin])
-    for origin, named in state.message_types[ledger.definition.message_type].origins.named(rows):
+    for origin, named in known.origins.named(rows):
         # It was published to several, and the greater value is true.
         owner = state.instances[origin]
         lesser = (part for _, known, part in ledger.ownership.by_owner(named) if known < owner)

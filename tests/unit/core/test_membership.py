@@ -1,0 +1,220 @@
+"""What a message is, its origin says once: definitions change site by site, and each message ends everywhere alike (R129)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.records import Kind
+from spark_queue.core.state.lifecycle import State
+from spark_queue.verification.instances import digest
+from tests.fake_clock import FakeClock
+from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.scenario.traits import PublishedMessage
+
+F, V, T = "frankfurt", "virginia", "tokyo"
+
+
+def altered(**keys: Any) -> dict[str, dict[str, Any]]:
+    """Return the queues with other keys of the one with messages; a dead-letter queue has the same owner."""
+    shared = keys.keys() & {"ownership", "initial_owner", "group_local_domain"}
+    return {"WORK": {**QUEUES["WORK"], **keys}, "FAILED": {**QUEUES["FAILED"], **{key: keys[key] for key in shared}}}
+
+
+def owned_by(name: str) -> dict[str, dict[str, Any]]:
+    return altered(ownership="group_local", initial_owner=name, group_local_domain="eu")
+
+
+def publish(instance: Instance, *kinds: str) -> None:
+    """Publish messages of some kinds, which filters ask for, in one file."""
+    instance.world.publish("json", [PublishedMessage(topic="T", attributes={"kind": kind}) for kind in kinds])
+    instance.world.commit()
+
+
+def found(instance: Instance, state: State) -> set[tuple[str, int]]:
+    """Return the messages in a state, by their origin."""
+    return instance.ids(instance.world.state.queues["WORK"].rows[state])
+
+
+def published(instance: Instance, *rows: int) -> set[tuple[str, int]]:
+    """Return messages by the names that they have since they were published at an instance."""
+    return {(instance.world.journal_id, row) for row in rows}
+
+
+def consume(*instances: Instance) -> None:
+    """Let everybody take all that is theirs, and finish it."""
+    for each in instances:
+        consumer = Consumer(each)
+        while consumer.take():
+            continue
+    exchange(*instances)
+
+
+def check_ended(*instances: Instance) -> None:
+    """Check that every instance has the same messages, all of them over, and that its log says so."""
+    for each in instances:
+        rows = each.world.state.queues["WORK"].rows
+        assert {state: len(members) for state, members in rows.items() if members and state is not State.REMOVED} == {}
+        assert found(each, State.REMOVED) == found(instances[0], State.REMOVED)
+        assert digest(each.world.folded()) == digest(each.world.state)
+
+
+@pytest.mark.parametrize("told_first", [F, V])
+def test_the_first_owner_changes_site_by_site(clock: FakeClock, told_first: str) -> None:
+    """R102, R115: what is published meanwhile belongs to whom the site named where it was published, at both."""
+    frankfurt, virginia = (Instance(name, [other], clock, queues=owned_by(F)) for name, other in ((F, V), (V, F)))
+    first, second = (frankfurt, virginia) if told_first == F else (virginia, frankfurt)
+    first.define(owned_by(V))
+    for each in (first, second):
+        each.publish(1)
+    exchange(first, second)
+    second.define(owned_by(V))
+    exchange(first, second)
+    assert found(virginia, State.AVAILABLE) == found(frankfurt, State.REMOTE) == published(first, 0)
+    assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(second, 0)
+    consume(first, second)
+    check_ended(first, second)
+
+
+def test_a_first_owner_of_whom_nobody_hears_here_is_the_origin(clock: FakeClock) -> None:
+    frankfurt, virginia = (Instance(name, [other], clock, queues=owned_by(T)) for name, other in ((F, V), (V, F)))
+    frankfurt.publish(1)
+    exchange(frankfurt, virginia)
+    assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(frankfurt, 0)
+
+
+def test_a_filter_says_what_enters_from_its_own_site(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    virginia.define(altered(filter="kind = 'a'"))
+    for each in pair:
+        publish(each, "a", "b")
+    exchange(*pair)
+    everything = published(frankfurt, 0, 1) | published(virginia, 0)
+    assert all(found(each, State.AVAILABLE) | found(each, State.REMOTE) == everything for each in pair)
+    consume(*pair)
+    check_ended(*pair)
+
+
+def test_a_filter_that_is_altered_in_a_chain_strands_nothing(clock: FakeClock) -> None:
+    """What the middle would not take of its own it passes on, with all that becomes of it."""
+    chain = frankfurt, virginia, tokyo = [Instance(F, [V], clock), Instance(V, [F, T], clock), Instance(T, [V], clock)]
+    virginia.define(altered(filter="kind = 'a'"))
+    publish(frankfurt, "a", "b")
+    exchange(*chain)
+    assert found(tokyo, State.REMOTE) == found(virginia, State.REMOTE) == published(frankfurt, 0, 1)
+    virginia.define(QUEUES)
+    exchange(*chain)
+    consume(*chain)
+    check_ended(*chain)
+
+
+@pytest.mark.parametrize("at", [F, V])
+def test_a_barrier_that_is_defined_site_by_site_is_one_everywhere_or_nowhere(pair: tuple[Instance, Instance], at: str) -> None:
+    """R67: so nobody waits for one that the other site does not know."""
+    altered_there = next(each for each in pair if each.name == at)
+    altered_there.define(altered(barrier="kind = 'b'"))
+    for each in pair:
+        publish(each, "a", "b")
+    exchange(*pair)
+    for each in pair:
+        assert found(each, State.HELD) == published(altered_there, 1)
+    consume(*pair)
+    for each in pair:
+        assert each.rows("held") == each.rows("available") == each.rows("remote") == []
+
+
+def test_a_queue_that_begins_here_has_what_its_origin_said(clock: FakeClock) -> None:
+    """A site without the queue keeps what is said, and passes it on; one that has it later takes it over as it stands."""
+    chain = frankfurt, virginia, tokyo = [Instance(F, [V], clock), Instance(V, [F, T], clock), Instance(T, [V], clock)]
+    virginia.define({}, pulled=[])
+    frankfurt.define(altered(filter="kind = 'a'"))
+    publish(frankfurt, "a", "b")
+    exchange(*chain)
+    assert found(tokyo, State.REMOTE) == published(frankfurt, 0)
+    virginia.define(QUEUES)
+    exchange(*chain)
+    assert found(virginia, State.REMOTE) == published(frankfurt, 0)
+    consume(*chain)
+    check_ended(*chain)
+
+
+def test_of_messages_of_before_its_queue_an_origin_says_the_same(clock: FakeClock) -> None:
+    pair = frankfurt, virginia = [Instance(F, [V], clock), Instance(V, [F], clock)]
+    frankfurt.define({}, pulled=[])
+    publish(frankfurt, "a", "b")
+    exchange(*pair)
+    assert found(virginia, State.REMOTE) == set(), "nobody has said what they are"
+    frankfurt.define(altered(filter="kind = 'b'"))
+    exchange(*pair)
+    assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(frankfurt, 1)
+    consume(*pair)
+    check_ended(*pair)
+
+
+def test_a_queue_that_is_replicated_from_now_on_says_what_stands_in_it(clock: FakeClock) -> None:
+    """What was over by then never comes elsewhere."""
+    pair = frankfurt, virginia = [Instance(F, [V], clock, pulled=[]), Instance(V, [F], clock)]
+    frankfurt.publish(2)
+    consumer = Consumer(frankfurt)
+    assert consumer.take(limit=1) == [0]
+    consumer.take(limit=1)
+    frankfurt.define(QUEUES)
+    exchange(*pair)
+    assert found(virginia, State.REMOTE) == published(frankfurt, 1)
+    consume(*pair)
+    assert found(virginia, State.REMOVED) == published(frankfurt, 1)
+
+
+def test_the_first_owner_decides_for_an_origin_that_does_not_have_the_queue(clock: FakeClock) -> None:
+    of_all = frankfurt, virginia, tokyo = [
+        Instance(name, [other for other in (F, V, T) if other != name], clock, queues=owned_by(F)) for name in (F, V, T)
+    ]
+    virginia.define({}, pulled=[])
+    virginia.publish(1)
+    exchange(*of_all)
+    assert found(frankfurt, State.AVAILABLE) == found(tokyo, State.REMOTE) == published(virginia, 0)
+
+
+def test_what_is_said_twice_is_recorded_once(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(2)
+    exchange(*pair)
+    before = virginia.count(Kind.DECIDED)
+    virginia.read_again(F)
+    virginia.pull(frankfurt)
+    assert virginia.count(Kind.DECIDED) == before == 1
+
+
+def test_a_queue_that_was_set_aside_says_later_what_came_meanwhile(pair: tuple[Instance, Instance]) -> None:
+    """R122."""
+    frankfurt, virginia = pair
+    frankfurt.world.engine.set_aside("WORK", "a bug", now_ms=frankfurt.world.now_ms)
+    frankfurt.publish(1)
+    exchange(*pair)
+    assert virginia.rows("remote") == []
+    frankfurt.decide(commands.Revive(queue="WORK"))
+    frankfurt.crash()
+    exchange(*pair)
+    assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(frankfurt, 0)
+
+
+@pytest.mark.parametrize("order", [(F, V), (V, F)])
+def test_a_message_that_was_published_to_two_belongs_to_the_greater_first_owner(clock: FakeClock, order: Iterable[str]) -> None:
+    """Also where both say that somebody else is the first, and where one says that it is not in the queue."""
+    of_all = {name: Instance(name, [other for other in (F, V, T) if other != name], clock) for name in (F, V, T)}
+    of_all[F].define(altered(filter="body = 'b'"))
+    of_all[V].define(owned_by(T))
+    for name in order:
+        of_all[name].publish_as("app", [1], body="a")
+        of_all[name].publish_as("app", [2], body="b")
+    exchange(*of_all.values())
+    first, second = published(of_all[F], 0, 1), published(of_all[V], 0, 1)
+    for each in of_all.values():
+        rows = each.world.state.queues["WORK"].entered
+        assert rows == to_bitmap([(0, 2)])
+        assert {each.value("WORK", row).owner for row in rows} == {T}, (first, second)
+    consume(*of_all.values())
