@@ -222,8 +222,10 @@ class Instance:
         return found.min() if found else None
 
     def value(self, queue: str, row: int) -> MessageValue:
-        """Return what this instance says of a message."""
+        """Return what this instance says of a message; it has no owner before its origin has said that it is in the queue."""
         ledger, ownership, rows = self.world.state.queues[queue], self.ownership(queue), BitMap64([row])
+        if row not in ledger.entered:
+            return MessageValue()
         ((life, _),) = ownership.by_life(rows)
         if row in ledger.rows[State.REMOVED]:
             return MessageValue(life, Stage.GONE)

@@ -123,7 +123,7 @@ class PeerCheck:
     read: list[str]
     #: Why those of others could not be, by instance.
     unread: dict[str, str]
-    #: Whether no rule is broken, and every peer of this journal was read.
+    #: Whether no rule is broken but R113.6, which may be, and every peer of this journal was read.
     fits: bool
 
 
@@ -248,7 +248,7 @@ def check_peers(store: Store) -> PeerCheck:
     broken = validation.find(known)
     return PeerCheck(
         rules={str(rule): TEXTS[rule] for rule in Rule}, broken=broken, read=list(known), unread=unread,
-        fits=not broken and not own.peers.keys() & unread.keys(),
+        fits=all(each.rule == Rule.SAME_MEMBERS for each in broken) and not own.peers.keys() & unread.keys(),
     )  # fmt: skip
 
 

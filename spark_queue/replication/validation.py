@@ -251,8 +251,9 @@ def _request_fault(detail: RequestForm, known: PeerFold) -> str | None:
     return None
 
 
-#: What must be the same of a queue, besides its columns: keys of definition files.
-_SAME = ("message_type", "underlying_topic", "filter", "barrier", "semantics", "ownership", "initial_owner", "dead_letter_queue")
+#: What must be the same of a queue, besides its columns, and what may differ: keys of definition files.
+_SAME = ("message_type", "underlying_topic", "semantics", "dead_letter_queue")
+_MAY_DIFFER = ("filter", "barrier", "ownership", "initial_owner")
 
 #: Longest reason, in characters: filters may be long, and a peer's text is its own.
 _REASON_MAX = 500
@@ -291,7 +292,7 @@ def find(known: Mapping[str, Definitions]) -> list[BrokenRule]:
 
 
 def of_peer(own: Definitions, peer: PeerDefinition, known: Mapping[str, Definitions]) -> list[Disagreement]:
-    """Return what the coordinator of an instance tells of one of its peers.
+    """Return what the coordinator of an instance tells of one of its peers: what is to be put right.
 
     Parameters
     ----------
@@ -302,7 +303,8 @@ def of_peer(own: Definitions, peer: PeerDefinition, known: Mapping[str, Definiti
     paths = unheard({**known, instance: own})
     told = [each for each in paths if each.instance == peer.name or (each.instance, each.peer) == (instance, peer.name)]
     unheard_of = (Disagreement(each.rule, each.queue, each.reason) for each in told)
-    return sorted([*between(instance, own, peer, known[peer.name]), *unheard_of])
+    broken = [each for each in between(instance, own, peer, known[peer.name]) if each.rule != Rule.SAME_MEMBERS]
+    return sorted([*broken, *unheard_of])
 
 
 def between(instance: str, own: Definitions, peer: PeerDefinition, theirs: Definitions) -> Iterator[Disagreement]:
@@ -325,10 +327,11 @@ def _differences(queue: QueueDefinition, other: QueueDefinition, own: Definition
     if queue.ownership == other.ownership == GROUP_LOCAL and mine != there:
         reason = f"here it is of domain '{mine}', and there of '{there}': set group_local_domain, or [journal] group."
         yield _disagreement(Rule.SAME_QUEUES, queue.name, reason)
-    for key in _SAME:
-        here, elsewhere = getattr(queue, key), getattr(other, key)
-        if here != elsewhere:
-            yield _disagreement(Rule.SAME_DEFINITION, queue.name, f"{key} is {here!r} here, and {elsewhere!r} there.")
+    for rule, keys in ((Rule.SAME_DEFINITION, _SAME), (Rule.SAME_MEMBERS, _MAY_DIFFER)):
+        for key in keys:
+            here, elsewhere = getattr(queue, key), getattr(other, key)
+            if here != elsewhere:
+                yield _disagreement(rule, queue.name, f"{key} is {here!r} here, and {elsewhere!r} there.")
     if _columns(queue.columns) != _columns(other.columns):
         reason = f"its columns are '{queue.columns}' here, and '{other.columns}' there."
         yield _disagreement(Rule.SAME_DEFINITION, queue.name, reason)

@@ -131,6 +131,12 @@ def _replicated(record: Record) -> str:
     return f"instance '{peer}' told: {told}{life}"
 
 
+def _decided(record: Record) -> str:
+    owner = record.detail.get("owner")
+    what = "is a barrier of it" if record.detail.get("barrier") else "is not in it"
+    return f"queue '{record.queue}': its origin said that it {what if owner is None else f'is in it, and first of {owner!r}'}"
+
+
 def _transferred(record: Record) -> str:
     owner, term = record.detail["owner"], record.detail["term"]
     if record.reason == CLAIMED:
@@ -162,6 +168,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.DEFERRED: lambda record: f"acknowledged before it was active; that counts until {to_text(record.due_at_ms)}",
     Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.detail['subscriptions'])}",
     Kind.BARRIER_RECEIVED: _received,
+    Kind.DECIDED: _decided,
     Kind.NAMED: _named,
     Kind.REPLICATED: _replicated,
     Kind.TRANSFERRED: _transferred,

@@ -11,7 +11,8 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification import invariants
 from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance, exchange
+from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.scenario.traits import PublishedMessage
 from tests.simulation.application import Application, number_of
 from tests.simulation.seeds import over_seeds
 
@@ -34,8 +35,12 @@ class World:
     In a chain the first and the last know each other by the one between, and each stops and begins again to replicate.
     """
 
-    def __init__(self, seed: int, *, claims: bool = False, chain: bool = False, fails_over: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, claims: bool = False, chain: bool = False, fails_over: bool = False, alters: bool = False
+    ) -> None:
         self.random = random.Random(seed)
+        #: Whether somebody gives one instance other definitions now and then.
+        self.alters = alters
         self.steps = STEPS if seed % 6 else LONG_STEPS
         self.claims = claims
         self.chain = chain
@@ -65,12 +70,12 @@ class World:
         """Let something happen somewhere."""
         instance = self.random.choice(self.instances)
         weights = {"publish": 3, "take": 8, "pull": 10, "time": 4, "expire": 2, "redrive": 2, "crash": 1, "cut": 2 * self.claims}
-        weights["switch"] = 2 * self.chain
+        weights |= {"switch": 2 * self.chain, "define": 3 * self.alters}
         if self.application is not None:
             weights |= {"application": 8, "pull": 4, "merge": 1, "dies": 1, "level": 1}
         match self.random.choices([*weights], [*weights.values()])[0]:
             case "publish":
-                instance.publish(self.random.randint(1, 4))
+                self._publish(instance)
             case "take":
                 self._take(instance)
             case "pull":
@@ -88,12 +93,31 @@ class World:
                 self._redrive(instance)
             case "crash":
                 instance.crash()
-            case "switch":
-                is_on = instance.world.state.definitions.is_replicated("WORK")
-                instance.pull_queues([] if is_on else ["WORK", "FAILED"])
+            case "switch" | "define" as how:
+                self._define(instance, switches=how == "switch")
             case other:
                 self._step_of_application(other, instance)
         self.check(instance)
+
+    def _publish(self, instance: Instance) -> None:
+        if self.alters:
+            kinds = self.random.choices("ab", k=self.random.randint(1, 4))
+            instance.world.publish("json", [PublishedMessage(topic="T", attributes={"kind": kind}) for kind in kinds])
+            instance.world.commit()
+        else:
+            instance.publish(self.random.randint(1, 4))
+
+    def _define(self, instance: Instance, *, switches: bool) -> None:
+        """Let an instance replicate or not, or say otherwise which messages are in the queue from there, and whose first (R129)."""
+        is_on = instance.world.state.definitions.is_replicated("WORK")
+        if switches:
+            instance.pull_queues([] if is_on else ["WORK", "FAILED"])
+            return
+        owned = {"ownership": "group_local", "initial_owner": self.random.choice(self.instances).name, "group_local_domain": "eu"}
+        shared = self.random.choice([{}, owned])
+        work = self.random.choice([{}, {"filter": "kind = 'a'"}, {"filter": "kind = 'b'"}])
+        queues = {"WORK": {**QUEUES["WORK"], **work, **shared}, "FAILED": {**QUEUES["FAILED"], **shared}}
+        instance.define(queues, pulled=None if is_on else [])
 
     def _step_of_application(self, what: str, instance: Instance) -> None:
         """Let something happen that matters where a publisher fails over."""
@@ -223,6 +247,14 @@ def test_instances_come_to_say_the_same(seed: int) -> None:
 @over_seeds(every=7)
 def test_a_chain_comes_to_say_the_same(seed: int) -> None:
     world = World(seed, chain=True)
+    world.live()
+    agree(world)
+
+
+@over_seeds(every=7)
+def test_definitions_may_change_site_by_site(seed: int) -> None:
+    """R129: at any moment, also where news go by way of others, and while others claim."""
+    world = World(seed, alters=True, chain=seed % 2 == 0, claims=seed % 3 == 0)
     world.live()
     agree(world)
 

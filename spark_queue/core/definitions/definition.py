@@ -56,15 +56,17 @@ class Rule(StrEnum):
     SAME_DEFINITION = "R113.3"
     TOPICS = "R113.4"
     PATHS = "R113.5"
+    SAME_MEMBERS = "R113.6"
 
 
 #: Each rule in a sentence.
 TEXTS = {
     Rule.BOTH_WAYS: "A queue that is pulled from a peer is pulled by that peer, too.",
     Rule.SAME_QUEUES: "A queue here is a queue there; a group_local one of the same domain (R116).",
-    Rule.SAME_DEFINITION: "It has the same topic, filter, barrier, columns, semantics, ownership, initial owner, dead letters.",
+    Rule.SAME_DEFINITION: "It has the same topic, columns, semantics and dead-letter queue.",
     Rule.TOPICS: "Its topics are pulled with it. `sparkq apply` refuses definitions that break this.",
     Rule.PATHS: "What any instance publishes and settles reaches every other one, through whichever peers (R106).",
+    Rule.SAME_MEMBERS: "It has the same filter, barrier and owners. They may differ: each says what enters from there (R129).",
 }
 
 #: Where one of these is broken, news about the queue would mean something else here, so they wait.

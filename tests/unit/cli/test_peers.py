@@ -52,12 +52,12 @@ def test_a_check_reads_the_peers_of_peers_and_tells_what_they_break(sparkq: Term
     """R113: also between two that this journal does not pull from."""
     here = site(tmp_path, "frankfurt", "virginia")
     site(tmp_path, "virginia", "frankfurt", "tokyo")
-    site(tmp_path, "tokyo", "virginia", filter="value = 'x'")
+    site(tmp_path, "tokyo", "virginia", semantics="at-most-once")
     said = sparkq("peers", "check", here.path, "--json")
     assert said.code == 3
     assert said.json["read"] == ["frankfurt", "virginia", "tokyo"]
     assert [(each["rule"], each["instance"], each["peer"]) for each in said.json["broken"]] == [("R113.3", "virginia", "tokyo")]
-    assert "filter is None here" in sparkq("peers", "check", here.path).out
+    assert "semantics is 'at-least-once' here" in sparkq("peers", "check", here.path).out
 
 
 def test_a_peer_that_cannot_be_read_is_told_and_nothing_fits(sparkq: Terminal, tmp_path: Path) -> None:

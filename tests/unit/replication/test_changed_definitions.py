@@ -15,9 +15,6 @@ from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
 from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
 
-#: With this, the queue is another one than with the definition of the other site.
-OTHER = "item IS NOT NULL"
-
 
 @pytest.fixture
 def clock() -> FakeClock:
@@ -29,12 +26,13 @@ def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
     return Site(tmp_path, "frankfurt", ["virginia"], clock), Site(tmp_path, "virginia", ["frankfurt"], clock)
 
 
-def define(site: Site, *, filter_sql: str | None) -> None:
-    """Define the queue of a site anew, with a filter or without one."""
+def define(site: Site, *, is_other: bool) -> None:
+    """Define the queue of a site anew: as another one than the other site has, by a pattern of topics, or as the same."""
     stored = site.definitions.stored
     queues: dict[str, dict[str, Any]] = {name: dict(queue) for name, queue in stored["queues"].items()}
-    queues["WORK"] |= {} if filter_sql is None else {"filter": filter_sql}
-    site.decide(commands.Apply(definitions={**stored, "queues": queues}))
+    queues["WORK"] |= {"underlying_topic": "^LINES$" if is_other else "LINES", "default_publish_target": "LINES"}
+    peers = {name: {**peer, "topics": ["LINES", "^LINES$"]} for name, peer in stored["peers"].items()}
+    site.decide(commands.Apply(definitions={**stored, "queues": queues, "peers": peers}))
     # A coordinator begins to pull anew, too.
     site._pullers.clear()
 
@@ -53,7 +51,7 @@ def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -
     here, there = pair
     there.publish("a")
     exchange(*pair)
-    define(there, filter_sql=OTHER)
+    define(there, is_other=True)
     assert there.consume(1) == ["a"]
     there.publish("z")
     file = Path(there.store.path, "messages", "line", there.known.segments[-1].path)
@@ -62,7 +60,7 @@ def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
         here.pull("virginia")
     assert here.in_state(State.REMOTE) == ["a"], "the acknowledgement of another queue waits"
-    define(there, filter_sql=None)
+    define(there, is_other=False)
     file.write_bytes(data)
     exchange(*pair)
     assert here.in_state(State.REMOTE) == ["z"]
@@ -73,11 +71,11 @@ def test_a_queue_that_fits_for_a_moment_is_read_again_all_the_same(
 ) -> None:
     """What entered meanwhile was passed over, whatever is defined when the step ends."""
     here, there = pair
-    define(there, filter_sql=OTHER)
+    define(there, is_other=True)
     exchange(*pair)
-    define(there, filter_sql=None)
+    define(there, is_other=False)
     there.publish("a")
-    define(there, filter_sql=OTHER)
+    define(there, is_other=True)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
     monkeypatch.setattr(peer_log, "_PART_RECORDS", 1)
     here.pull("virginia")
@@ -90,9 +88,9 @@ def test_who_is_read_again_was_not_restored(pair: tuple[Site, Site]) -> None:
     """A watermark before the first record says nothing of what the log has."""
     here, there = pair
     here.publish("a")
-    define(here, filter_sql=OTHER)
+    define(here, is_other=True)
     exchange(*pair)
-    define(here, filter_sql=None)
+    define(here, is_other=False)
     there.pull("frankfurt")
     assert there.state.pulled["frankfurt"].record == -1
     here.pull("virginia")
@@ -107,10 +105,10 @@ def test_what_was_gone_before_an_instance_joined_is_no_gap_when_it_reads_again(t
     there.tick()
     assert retired(there) == 2
     there.publish("c")
-    define(there, filter_sql=OTHER)
+    define(there, is_other=True)
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
     here.pull("virginia")
-    define(there, filter_sql=None)
+    define(there, is_other=False)
     here.pull("virginia")
     assert here.state.pulled["virginia"].record == -1
     here.pull("virginia")
@@ -121,9 +119,9 @@ def test_what_is_let_go_while_a_peer_is_to_be_read_again_is_told(tmp_path: Path,
     """Only what it had let go when it was pulled before is no gap."""
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
     there = Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
-    define(there, filter_sql=OTHER)
+    define(there, is_other=True)
     exchange(here, there)
-    define(there, filter_sql=None)
+    define(there, is_other=False)
     here.pull("virginia")
     consumed(there, "a")
     clock.advance(8 * DAY_MS)

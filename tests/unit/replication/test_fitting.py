@@ -55,7 +55,7 @@ def log(tmp_path: Path, here: Site, monkeypatch: pytest.MonkeyPatch) -> Log:
 
 def test_news_about_a_queue_that_does_not_fit_wait_and_all_else_goes_on(here: Site, log: Log) -> None:
     loop = Loop(here)
-    log.define(filter="value = 'x'")
+    log.define(semantics="at-most-once")
     log.settle()
     loop.puller("virginia").step()
     (pull,) = loop.taken
@@ -77,7 +77,7 @@ def test_of_a_queue_that_is_not_shared_with_the_peer_nothing_is_heard(here: Site
 @pytest.mark.parametrize("new_reign", [False, True])
 def test_a_queue_that_fits_again_is_read_from_the_first_record(here: Site, log: Log, *, new_reign: bool) -> None:
     loop = Loop(here)
-    log.define(filter="value = 'x'")
+    log.define(semantics="at-most-once")
     log.settle()
     puller = loop.puller("virginia")
     puller.step()
@@ -110,7 +110,7 @@ def test_what_breaks_a_rule_is_told_once_and_news_of_a_queue_that_means_the_same
 def test_what_a_new_definition_of_here_breaks_is_told_though_the_peer_says_nothing(here: Site, log: Log) -> None:
     loop = Loop(here)
     loop.puller("virginia").step()
-    queues = {"WORK": {"underlying_topic": "T", "filter": "value = 'x'"}}
+    queues = {"WORK": {"underlying_topic": "T", "semantics": "at-most-once"}}
     here.definitions = parsing.parse({**here.definitions.stored, "queues": queues})
     puller = loop.puller("virginia")
     puller.step()

@@ -52,8 +52,7 @@ def test_a_queue_is_pulled_in_both_directions() -> None:
 @pytest.mark.parametrize(
     "work",
     [
-        {"underlying_topic": "U"}, {"filter": "number > 1"}, {"barrier": "number = 1"}, {"semantics": "at-most-once"},
-        {"dead_letter_queue": None}, OWNED,
+        {"underlying_topic": "U"}, {"semantics": "at-most-once"}, {"dead_letter_queue": None},
     ],
 )  # fmt: skip
 def test_a_queue_has_one_definition_on_all_instances(work: dict[str, Any]) -> None:
@@ -68,12 +67,20 @@ def test_a_queue_has_one_definition_on_all_instances(work: dict[str, Any]) -> No
     assert {rule for rule, _ in found} == {"R113.3"}
 
 
-def test_columns_and_initial_owners_are_the_same() -> None:
-    """R113: each with the same initial owner."""
+def test_columns_are_the_same() -> None:
     assert broken(defined("a", ["b"]), defined("b", ["a"], columns="text STRING")) == [("R113.3", "WORK"), ("R113.3", "FAILED")]
-    owned_by_b = OWNED | {"initial_owner": "b"}
-    here, there = defined("a", ["b"], work=OWNED, group="eu"), defined("b", ["a"], work=owned_by_b, group="eu")
-    assert broken(here, there) == [("R113.3", "WORK")]
+
+
+@pytest.mark.parametrize("work", [{"filter": "number > 1"}, {"barrier": "number = 1"}, OWNED, OWNED | {"initial_owner": "b"}])
+def test_what_an_origin_says_may_differ_and_is_told_to_who_asks_alone(work: dict[str, Any]) -> None:
+    """R129: a coordinator has no alarm for it."""
+    here, there = (
+        defined("a", ["b"], work=OWNED if "initial_owner" in work else {}, group="eu"),
+        defined("b", ["a"], work=work, group="eu"),
+    )
+    differs = work != OWNED
+    assert broken(here, there) == ([("R113.6", "WORK")] if differs else [])
+    assert validation.of_peer(here, here.peers["b"], {"b": there}) == []
 
 
 def test_a_queue_here_is_a_queue_there() -> None:
