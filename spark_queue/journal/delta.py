@@ -226,7 +226,6 @@ def _settled(store: Store, key: str, look: Callable[[], _Found], look_at: Callab
 def swap(
     table: DeltaTable, files: Sequence[NewFile], *,
     schema: pa.Schema, mark: Mark, transactions: Sequence[tuple[str, int]], at_ms: int,
-    partition_by: Sequence[str] = (), hooks: PostCommitHookProperties = HOOKS,
 ) -> None:  # fmt: skip
     """Commit as the version after the handle's, or fail; the handle stays where it is.
 
@@ -242,8 +241,6 @@ def swap(
         Delta transaction ids and their versions.
     at_ms : int
         Time of the transactions, in milliseconds since 1970 UTC.
-    partition_by, hooks : Sequence[str], PostCommitHookProperties
-        Of a table that is not a journal's: its partition columns, and what follows its commits.
     """
     properties = CommitProperties(
         custom_metadata=mark.commit_info(len(files) + len(transactions)),
@@ -252,8 +249,8 @@ def swap(
     )
     actions: list[AddAction | RemoveAction] = [file.action() for file in files]
     table.create_write_transaction(
-        actions, "append", Schema.from_arrow(schema), list(partition_by),
-        commit_properties=properties, post_commithook_properties=hooks,
+        actions, "append", Schema.from_arrow(schema), [],
+        commit_properties=properties, post_commithook_properties=HOOKS,
     )  # fmt: skip
 
 

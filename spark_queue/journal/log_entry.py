@@ -46,6 +46,8 @@ class LogEntry:
     removes: Sequence[Mapping[str, Any]] = ()
     #: Delta transaction ids and versions.
     transactions: Mapping[str, int] = field(default_factory=dict)
+    #: Whether it says what the table is: its columns and properties, or its protocol.
+    changes_table: bool = False
 
     @property
     def mark(self) -> Mapping[str, Any]:
@@ -90,6 +92,8 @@ class _Action(msgspec.Struct):
     add: dict[str, Any] | None = None
     remove: dict[str, Any] | None = None
     txn: _Transaction | None = None
+    metaData: dict[str, Any] | None = None  # noqa: N815 - Delta's name
+    protocol: dict[str, Any] | None = None
 
 
 def parse_entry(version: int, data: bytes) -> LogEntry:
@@ -101,6 +105,7 @@ def parse_entry(version: int, data: bytes) -> LogEntry:
         adds=[action.add for action in actions if action.add is not None],
         removes=[action.remove for action in actions if action.remove is not None],
         transactions={action.txn.appId: action.txn.version for action in actions if action.txn is not None},
+        changes_table=any(action.metaData is not None or action.protocol is not None for action in actions),
     )
     # A file that was cut at the end of a line still reads as JSON, so our commits count their actions.
     announced = entry.mark.get("actions")

@@ -10,12 +10,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 
+from spark_queue.clock import SystemClock
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal import delta
 from spark_queue.journal.layout import Store
+from spark_queue.journal.log_entry import create_entry
 from spark_queue.sinks import table as module
 from spark_queue.sinks.sink import Fate, Landing, transaction_id
 from spark_queue.sinks.staging import SinkFile, SinkPlan
@@ -77,15 +78,15 @@ def test_a_batch_without_rows_is_a_commit_all_the_same(path: str) -> None:
 
 def swapping(monkeypatch: pytest.MonkeyPatch, first: Callable[[Callable[[], None]], None]) -> None:
     """Let the first commit go another way."""
-    swap, left = delta.swap, [first]
+    left = [first]
 
     def once(*given: Any, **more: Any) -> None:
         def go() -> None:
-            swap(*given, **more)
+            create_entry(*given, **more)
 
         left.pop()(go) if left else go()
 
-    monkeypatch.setattr(delta, "swap", once)
+    monkeypatch.setattr("spark_queue.sinks.table.create_entry", once)
 
 
 def test_a_commit_whose_reply_is_lost_is_found_by_reading(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,7 @@ def test_a_commit_whose_reply_is_lost_is_found_by_reading(path: str, monkeypatch
 
     def lost(go: Callable[[], None]) -> None:
         go()
-        raise DeltaError("the connection was reset")
+        raise JournalError("STORE_FAILED", path=path, doing="creating an entry", reason="the connection was reset", next_step="")
 
     swapping(monkeypatch, lost)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1) == Landing(Fate.LANDED, 1)
@@ -109,9 +110,7 @@ def test_a_race_that_is_lost_is_decided_anew(path: str, monkeypatch: pytest.Monk
     def fenced_meanwhile(go: Callable[[], None]) -> None:
         monkeypatch.undo()
         SinkTable(path, {}).fence(transaction=TXN, attempt=1)
-        with pytest.raises(CommitFailedError):
-            go()
-        raise CommitFailedError("a version is there")
+        go()
 
     swapping(monkeypatch, fenced_meanwhile)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.FENCED
@@ -119,17 +118,17 @@ def test_a_race_that_is_lost_is_decided_anew(path: str, monkeypatch: pytest.Monk
 
 
 def test_a_store_that_refuses_each_commit_is_no_lost_race(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """delta-rs says `CommitFailedError` of both; only a race moves the table's head."""
+    """Only a race moves the table's head."""
     sink = SinkTable(path, {})
     plan = sink.plan(COLUMNS)
     tried: list[int] = []
 
-    def refuse(table: DeltaTable, *_: Any, **__: Any) -> None:
-        tried.append(table.version())
-        raise CommitFailedError("unsupported writer features")
+    def refuse(_store: Store, _key: str, version: int, *_: Any, **__: Any) -> None:
+        tried.append(version)
+        raise JournalError("STORE_FAILED", path=path, doing="creating an entry", reason="the disk is full", next_step="")
 
-    monkeypatch.setattr(delta, "swap", refuse)
-    with pytest.raises(JournalError, match="SINK_FAILED.*unsupported writer features"):
+    monkeypatch.setattr("spark_queue.sinks.table.create_entry", refuse)
+    with pytest.raises(JournalError, match="SINK_FAILED.*the disk is full"):
         sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
     assert len(tried) < 10
 
@@ -137,15 +136,15 @@ def test_a_store_that_refuses_each_commit_is_no_lost_race(path: str, monkeypatch
 def test_races_that_are_lost_are_no_failures(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = SinkTable(path, {})
     plan = sink.plan(COLUMNS)
-    swap, faster = delta.swap, list(range(-12, 0))
+    faster = list(range(-12, 0))
 
     def late(*given: Any, **more: Any) -> None:
         if faster:
             rows: Any = pa.table({"id": pa.array([faster.pop()]), "day": pa.nulls(1, pa.date32())})
             write_deltalake(path, rows, mode="append")
-        swap(*given, **more)
+        create_entry(*given, **more)
 
-    monkeypatch.setattr(delta, "swap", late)
+    monkeypatch.setattr("spark_queue.sinks.table.create_entry", late)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
     assert ids(path) == [*range(-12, 0), 1]
 
@@ -183,15 +182,14 @@ def test_a_put_that_lands_late_finds_its_version_taken(path: str, monkeypatch: p
 
     def put_off(go: Callable[[], None]) -> None:
         late.append(go)
-        raise OSError("timed out")
+        raise JournalError("STORE_FAILED", path=path, doing="creating an entry", reason="timed out", next_step="")
 
     swapping(monkeypatch, put_off)
     monkeypatch.setattr(module, "_FAILURES", 1)
     with pytest.raises(JournalError, match="SINK_FAILED.*timed out"):
         sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
     assert SinkTable(path, {}).fence(transaction=TXN, attempt=1).fate is Fate.FENCED
-    with pytest.raises(CommitFailedError):
-        late[0]()
+    late[0]()
     assert ids(path) == []
 
 
@@ -203,6 +201,61 @@ def test_a_table_that_changed_after_the_staging_is_not_appended_to(path: str) ->
     with pytest.raises(CallerError, match="SINK_CHANGED"):
         sink.append(plan, files, transaction=TXN, attempt=1)
     assert sink.transaction_version(TXN) == -1
+
+
+def test_no_log_is_listed_for_a_batch_nor_for_who_looks_on(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing takes the longer, the more commits there are."""
+    sink, other = SinkTable(path, {}), SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    other.check()
+    for method in ("update_incremental", "create_write_transaction"):
+        monkeypatch.setattr(DeltaTable, method, lambda *_, **__: pytest.fail("delta-rs lists the log"))
+    monkeypatch.setattr(Store, "list", lambda *_, **__: pytest.fail("the log is listed"))
+    for attempt in range(1, 6):
+        assert sink.append(plan, staged(plan, attempt), transaction=TXN, attempt=attempt) == Landing(Fate.LANDED, attempt)
+        assert other.transaction_version(TXN) == 2 * attempt
+
+
+def test_who_has_slept_lists_the_log_before_anything_is_believed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries behind the head that it knew may have been cleaned away: its own one would stand where nobody looks."""
+    sink, other = SinkTable(path, {}), SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    for attempt in (1, 2, 3):
+        other.append(plan, staged(plan, attempt), transaction=TXN, attempt=attempt)
+    DeltaTable(path).create_checkpoint()
+    for version in (1, 2):
+        Path(path, "_delta_log", f"{version:020d}.json").unlink()
+    wall_ms = SystemClock().wall_ms() + module._LISTED_MS + 1
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: wall_ms)
+    assert sink.append(plan, staged(plan, 4), transaction=TXN, attempt=4) == Landing(Fate.LANDED, 4)
+    assert ids(path) == [1, 2, 3, 4]
+
+
+def test_another_table_in_its_place_is_looked_at_anew(path: str, tmp_path: Path) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    known = sink.id()
+    Path(path).rename(tmp_path / "before")
+    other = SinkTable(path, {})
+    other.append(other.plan(COLUMNS), [], transaction=TXN, attempt=4)
+    assert (sink.transaction_version(TXN), sink.id() == other.id() != known) == (8, True)
+
+
+def test_a_checkpoint_that_fails_is_no_failed_commit(
+    path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = SinkTable(path, {})
+    sink.plan(COLUMNS)
+    DeltaTable(path).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    plan = sink.plan(COLUMNS)
+
+    def fail(_: DeltaTable) -> None:
+        raise DeltaError("the disk is full")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1) == Landing(Fate.LANDED, 2)
+    assert "got no checkpoint at version 2: " in caplog.text
 
 
 def test_commits_of_others_and_checkpoints_do_not_disturb(path: str) -> None:
