@@ -145,6 +145,7 @@ RULES: Mapping[int, str] = {
     126: "what has landed is settled as prepared, whatever ends the lease, and read again until the proof",
     127: "what is fenced stands nowhere: its lease is an ordinary one, and its run is over",
     128: "a publish may say that its messages are delivered later",
+    129: "what a message is, its origin says once",
 }
 
 _NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")

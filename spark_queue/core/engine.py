@@ -144,7 +144,8 @@ def _needed(state: JournalState, message_type: str) -> BitMap64:
             # What left the queue, and is to be read by whoever was given it, or was given it before it landed in a sink.
             unproven = (each for each in ledger.leases.values() if not each.proven)
             read = (each.rows for each in unproven if ledger.definition.at_most_once or each.has_landed)
-            needed = BitMap64.union(needed, *read)
+            # Whoever says so later finds what is in the queue.
+            needed = BitMap64.union(needed, state.undecided(ledger), *read)
     return needed
 
 

@@ -12,6 +12,9 @@ _TESTS = (
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
+#: What is said of messages where they were published (R129).
+_SAID = ("tests/unit/core/test_membership.py",)
+
 INSTANCES = (
     Mutant(
         "two peers have one journal",
@@ -191,7 +194,8 @@ INSTANCES = (
     ),
     Mutant(
         "what was said of an earlier queue of the name is believed",
-        " or ledger.definition.message_type != news.message_type:", ":",
+        "ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:\n            continue",
+        "ledger is None or ledger.ownership is None:\n            continue",
         ("tests/unit/core/test_replication.py",),
     ),
     Mutant(
@@ -275,5 +279,62 @@ INSTANCES = (
         "more deliveries are taken over from a peer than a queue that limits none counts",
         "COUNTED_MOST = 1_000", "COUNTED_MOST = 5_000",
         ("tests/unit/core/test_request_bounds.py",),
+    ),
+    Mutant(
+        "each instance finds out by itself what is in a replicated queue",
+        "    return definitions.journal.instance is not None\n", "    return False\n",
+        _SAID,
+    ),
+    Mutant(
+        "the filter of here is asked of messages of elsewhere",
+        "all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)",
+        "all_of_it = found",
+        _SAID,
+    ),
+    Mutant(
+        "a first owner of whom nobody hears has messages all the same",
+        "if queue.initial_owner is not None and is_near else origin", "if queue.initial_owner is not None else origin",
+        _SAID,
+    ),
+    Mutant(
+        "what an origin says is passed on of the queues of here alone",
+        "or (news.is_decision and not self._definitions.is_replicated(news.queue))", "",
+        ("tests/unit/replication/test_passthrough.py",),
+    ),
+    Mutant(
+        "what was said is recorded each time that it is heard",
+        "    new = here - told.known\n    if owner", "    new = here\n    if owner",
+        _SAID,
+    ),
+    Mutant(
+        "a message that one of two origins leaves out stays out",
+        "        new |= told.outside(here)\n", "        pass\n",
+        _SAID,
+    ),
+    Mutant(
+        "of two first owners the one that was heard of first stays",
+        "lesser(ledger.rows, (here & ledger.entered) - ledger.barriers, value)", "lesser(ledger.rows, BitMap64(), value)",
+        _SAID,
+    ),
+    Mutant(
+        "of messages of before its queue an origin says nothing",
+        "| signed)\n        membership.decide_all_published(self.state, self._emit(now_ms))\n", "| signed)\n",
+        _SAID,
+    ),
+    Mutant(
+        "what is over is said to be in the queue",
+        "        standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]\n        members",
+        "        standing = before\n        members",
+        _SAID,
+    ),
+    Mutant(
+        "nobody decides for an origin without the queue",
+        "    _decide_for(state, pulled, emit)\n", "",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that begins forgets what was said before",
+        "    for owner, rows in [*told.members.items(), (None, told.barriers)]:\n", "    for owner, rows in ():\n",
+        _SAID,
     ),
 )  # fmt: skip

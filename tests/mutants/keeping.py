@@ -103,7 +103,7 @@ KEEPING = (
     ),
     Mutant(
         "what is too old as it enters is given to whoever asks first",
-        " for each in segments), now_ms=now_ms)\n        self.expire(now_ms=now_ms)", " for each in segments), now_ms=now_ms)",
+        "self._emit(now_ms))\n        self.expire(now_ms=now_ms)", "self._emit(now_ms))",
         ("tests/model",),
     ),
     Mutant(

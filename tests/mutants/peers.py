@@ -183,7 +183,7 @@ PEERS = (
     ),
     Mutant(
         "an old request is answered",
-        "and not is_over:", "and True:",
+        "and not (is_request and record.at_ms < self._newest_ms - OPEN_MS):", ":",
         ("tests/unit/replication",),
     ),
     Mutant(
@@ -213,8 +213,8 @@ PEERS = (
     ),
     Mutant(
         "an archive hears of outcomes",
-        "found is not None and found.queue in self._definition.queues and not is_over:",
-        "found is not None and not is_over:",
+        "found is not None and self._is_wanted(found) and",
+        "found is not None and",
         ("tests/unit/replication/test_fitting.py",),
     ),
     Mutant(

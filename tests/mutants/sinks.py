@@ -252,4 +252,24 @@ SINKS = (
         "            if files:\n                raise\n            return str(reason)", "            return str(reason)",
         (f"{_SPARK_TABLE}::test_an_error_of_the_rows_fences_the_attempt_at_once",),
     ),
+    Mutant(
+        "who has slept believes in the head that it knew",
+        "if abs(SystemClock().wall_ms() - self._listed_at_ms) > _LISTED_MS or", "if",
+        _TABLE,
+    ),
+    Mutant(
+        "what was committed behind a handle is not looked for",
+        "            self._transactions |= entry.transactions\n", "",
+        _TABLE,
+    ),
+    Mutant(
+        "a table whose columns changed is read on as it was",
+        "            if entry.changes_table:\n                return False\n", "",
+        _TABLE,
+    ),
+    Mutant(
+        "another table in its place is taken for the one that was known",
+        "            self._table = self._table if known is None else None\n            return False\n", "            pass\n",
+        _TABLE,
+    ),
 )  # fmt: skip

@@ -44,6 +44,8 @@ class Said:
     leased: set[int] = field(default_factory=set)
     #: Whether messages may be claimed here.
     claims: bool = False
+    #: To whom what is redriven goes by the definitions of here; None for this instance.
+    initial_owner: str | None = None
 
     def by_id(self) -> dict[int, list[Value]]:
         """Return what is said of each message, as often as it is here."""
@@ -115,6 +117,8 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
     ids = list(messages.values())
     if record.kind == Kind.ENTERED:
         _enter(world, found, here, record, messages)
+    if record.kind == Kind.DEFINITIONS_APPLIED and QUEUE in record.detail["definitions"]["queues"]:
+        here.initial_owner = record.detail["definitions"]["queues"][QUEUE].get("initial_owner")
     if record.queue != QUEUE:
         return
     if record.kind == Kind.PROXIED_TRANSFER:
@@ -127,13 +131,13 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
     if record.kind in (Kind.RETURNED, Kind.RESUMED, Kind.REDRIVEN):
         found.again.update(ids)
     for row in messages:
-        value = _value(world, here, record, here.values[row])
+        value = _value(here, record, here.values[row])
         if value is not None:
             _judge_change(found, here, record, row, value)
 
 
 def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, messages: Mapping[int, int]) -> None:
-    """Let messages begin with the instance that they were published to; which one, of several, only the log tells."""
+    """Note to which instance messages were published; which one, of several, only the log tells."""
     first, stretches = record.ranges[0][0], record.detail.get("origin", ())
     origins = {first + at: origin for row, rows, origin, _ in stretches for at in range(row, row + rows)}
     several = {each for batch in world.application.batches for each in batch}
@@ -143,7 +147,8 @@ def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, 
             found.wrong.append(f"{here.name} in record {record.record}: {each} was not published to {at}")
         found.published[each].add(at)
         here.ids[row] = each
-        here.values[row] = Value(owner=world.settings.get("initial_owner", at))
+        # Its owner is told by a record of its own (R129).
+        here.values[row] = Value()
 
 
 def _judge_grant(found: Judgement, here: Said, record: Record, messages: Mapping[int, int]) -> None:
@@ -182,7 +187,7 @@ def _judge_change(found: Judgement, here: Said, record: Record, row: int, value:
         here.leased.discard(each)
 
 
-def _value(world: InstancesWorld, here: Said, record: Record, before: Value) -> Value | None:
+def _value(here: Said, record: Record, before: Value) -> Value | None:
     """Return what a record says that a message is from then on; None where it says nothing of that (DESIGN 17.4)."""
     detail = record.detail
     if record.kind == Kind.REMOVED:
@@ -190,7 +195,9 @@ def _value(world: InstancesWorld, here: Said, record: Record, before: Value) -> 
     if record.kind == Kind.REDRIVEN:
         if detail.get("stage") == GONE:
             return Value(before.life, GONE)
-        return Value(before.life + 1, PRESENT, 0, world.settings.get("initial_owner", here.name))
+        return Value(before.life + 1, PRESENT, 0, here.initial_owner or here.name)
+    if record.kind == Kind.DECIDED:
+        return before._replace(owner=record.detail["owner"])
     if record.kind in (Kind.TRANSFERRED, Kind.REPLICATED):
         return Value(detail.get("life", 0), detail.get("stage", PRESENT), detail.get("term", 0), detail.get("owner", ""))
     return None

@@ -60,13 +60,16 @@ class InstancesWorld:
         Whether an application publishes under one name to whatever instance it reaches.
     restores : bool
         Whether a backup of instance `a` is taken and put back.
+    alters : bool
+        Whether somebody gives single instances other definitions.
     """
 
     def __init__(
         self, seed: int, *, topology: str, settings: dict[str, Any], claims: bool, fails_over: bool = False, restores: bool = False,
+        alters: bool = False,
     ) -> None:  # fmt: skip
         self.random = random.Random(seed)
-        self.claims = claims
+        self.claims, self.alters = claims, alters
         self.topology = topology
         self.settings = settings
         self.troubled = True
@@ -150,6 +153,8 @@ class InstancesWorld:
             self.random.choice(list(self.failing_over.values())).step()
         elif draw < 0.5 and self.restores:
             self._rewind()
+        elif draw < 0.53 and self.alters and instance.queues:
+            instance.alter()
         else:
             instance.step()
 

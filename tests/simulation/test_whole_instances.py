@@ -57,7 +57,7 @@ QUEUES: tuple[dict[str, Any], ...] = (
 )
 
 
-def run(seed: int, *, claims: bool) -> InstancesWorld:
+def run(seed: int, *, claims: bool, alters: bool = False) -> InstancesWorld:
     """Run a world to its end and drain it.
 
     By which numbers a seed is divided sees to it that everything meets everything.
@@ -73,6 +73,7 @@ def run(seed: int, *, claims: bool) -> InstancesWorld:
         fails_over=seed % 7 in (2, 5),
         # A restored journal does not know whom it gave a message at most once, or to whom a barrier.
         restores=seed % 5 in (1, 3) and not kind.keys() & {"semantics", "barrier"},
+        alters=alters,
     )
     for _ in range(500 if seed % 10 == 0 else 200):
         world.step()
@@ -98,6 +99,13 @@ def test_what_was_claimed_ends_once_everywhere(seed: int) -> None:
     """R107 to R111: what is delivered twice was claimed; in the end all say the same, also where a store never returns."""
     with simulated_delta(random.Random(seed).getrandbits):
         check_world(run(seed, claims=True))
+
+
+@over_seeds(every=125)
+def test_definitions_change_at_one_instance_after_the_other(seed: int) -> None:
+    """R129: at any moment, and for good; whose a message is first, its origin has said."""
+    with simulated_delta(random.Random(seed).getrandbits):
+        check_world(run(seed, claims=seed % 3 == 0, alters=True))
 
 
 def check_world(world: InstancesWorld) -> Judgement:

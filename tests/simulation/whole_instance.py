@@ -203,6 +203,18 @@ class WholeInstance(DiskWorld):
         for queue in self.queues:
             self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on))
 
+    def alter(self) -> None:
+        """Let somebody say at this instance alone whose messages are first that are published here (R129)."""
+        owner = self.random.choice(self.around.sharing).name
+        owned = {"ownership": "group_local", "initial_owner": owner, "group_local_domain": "sites"}
+        chosen = self.random.choice(({}, owned))
+        queues = {
+            name: {**{key: value for key, value in queue.items() if key not in owned}, **chosen}
+            for name, queue in self.definitions["queues"].items()
+        }
+        self.definitions = {**self.definitions, "queues": queues}
+        self.send(self.request(commands.Apply, definitions=self.definitions))
+
     def say_restored(self) -> None:
         """Let somebody say that the journal was restored, where a coordinator asks for that."""
         if any(node.loop._engine.liveness.restored for node in self.nodes if node.alive and node.loop is not None):

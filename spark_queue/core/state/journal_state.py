@@ -12,6 +12,7 @@ from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, Disagreement, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.origins import Membership
 from spark_queue.core.message_files.segment import EntryTraits, Foresight, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
 from spark_queue.core.state import folds
@@ -300,6 +301,21 @@ class JournalState:
                     members |= (found.rows & new) - found.barriers
                     barriers |= found.barriers & new
         return members, barriers
+
+    def undecided(self, ledger: QueueLedger) -> BitMap64:
+        """Return what came from elsewhere, may be for a replicated queue, and of which nobody has said whether it is (R129)."""
+        queue, known = ledger.definition, self.message_types[ledger.definition.message_type]
+        told = known.told.get(queue.name, Membership()).known
+        first, until = known.entered_until if known.told_from is None else max(ledger.start, known.told_from), known.entered_until
+        if ledger.ownership is None or queue.underlying_topic is None or told.range_cardinality(first, until) >= until - first:
+            return BitMap64()
+        rows = to_bitmap([(first, until)]) - told - ledger.entered
+        concerned = (
+            (segment.first, segment.until)
+            for segment in known.overlapping(first, until)
+            if not segment.retired and (segment.topic_min != segment.topic_max or queue.takes(segment.topic_min))
+        )
+        return rows & to_bitmap(list(concerned))
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
         """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

@@ -217,6 +217,14 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
         found["messages that fail alone"] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
     if ledger.clash is not None and not ledger.clashing.issubset(ledger.rows[State.REMOVED]):
         found["numbers that a publisher used twice"] = ledger.clash
+    undecided = state.undecided(ledger)
+    if undecided:
+        since_ms = state.message_types[ledger.definition.message_type].segment_of(undecided.min()).entered_at_ms
+        text = (
+            f"{len(undecided):,} message(s) of other instances are in nobody's queue, first bookmark {undecided.min()}: where they "
+            "were published the queue is not, or is set aside"
+        )
+        found["messages of which nobody says what they are"] = Alarm(error=text, since_ms=since_ms)
     return found | _of_sinks(ledger) | _of_peers(state, ledger.definition.name)
 
 

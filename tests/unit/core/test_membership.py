@@ -11,6 +11,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import alarms
 from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
@@ -148,11 +149,34 @@ def test_of_messages_of_before_its_queue_an_origin_says_the_same(clock: FakeCloc
     publish(frankfurt, "a", "b")
     exchange(*pair)
     assert found(virginia, State.REMOTE) == set(), "nobody has said what they are"
+    told = alarms(virginia.world.state, virginia.world.state.queues["WORK"])["messages of which nobody says what they are"]
+    assert told.error.startswith("2 message(s) of other instances are in nobody's queue, first bookmark 0")
     frankfurt.define(altered(filter="kind = 'b'"))
     exchange(*pair)
     assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(frankfurt, 1)
+    assert alarms(virginia.world.state, virginia.world.state.queues["WORK"]) == {}
     consume(*pair)
     check_ended(*pair)
+
+
+def test_retention_keeps_what_nobody_has_said_to_be_in_no_queue(clock: FakeClock) -> None:
+    """Who says so later finds it; of another topic nobody waits for anything."""
+    journal = {"retention": "60s"}
+    pair = frankfurt, virginia = [Instance(F, [V], clock, journal=journal), Instance(V, [F], clock, journal=journal)]
+    frankfurt.define({}, pulled=[])
+    frankfurt.publish(1)
+    exchange(*pair)
+    clock.advance(10 * 60_000)
+    virginia.tick()
+    assert virginia.world.state.message_types["json"].retired_rows == 0
+    frankfurt.define(QUEUES)
+    exchange(*pair)
+    consume(*pair)
+    check_ended(*pair)
+    clock.advance(10 * 60_000)
+    virginia.world.engine.liveness.pulled_here = {F: virginia.world.state.next_record}
+    virginia.tick()
+    assert virginia.world.state.message_types["json"].retired_rows == 1
 
 
 def test_a_queue_that_is_replicated_from_now_on_says_what_stands_in_it(clock: FakeClock) -> None:

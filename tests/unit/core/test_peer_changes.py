@@ -110,6 +110,14 @@ def test_what_may_be_delivered_once_only_stays_with_who_is_gone(clock: FakeClock
     assert frankfurt.decide(commands.ForgetPeer(peer="virginia")).claimed == 2
 
 
+def test_a_first_owner_is_not_forgotten(clock: FakeClock) -> None:
+    """R129: what is published would be given to it still."""
+    queues = {name: {**queue, "ownership": "group_local", "initial_owner": "virginia"} for name, queue in QUEUES.items()}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    with pytest.raises(ConfigError, match=r"DEFINITION_IN_USE.*initial_owner of queue 'WORK'"):
+        frankfurt.decide(commands.ForgetPeer(peer="virginia"))
+
+
 @pytest.mark.parametrize("command", [commands.DrainTo, commands.ForgetPeer, commands.ResetPeer, commands.SkipLost])
 def test_only_a_peer_is_changed(pair: tuple[Instance, Instance], command: type[commands.PeerCommand]) -> None:
     with pytest.raises(ConfigError, match=r"UNKNOWN_PEER.*virginia"):

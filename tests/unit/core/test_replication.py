@@ -248,6 +248,8 @@ def test_what_was_said_of_an_earlier_queue_of_the_name_is_no_news(clock: FakeClo
     for each in (frankfurt, virginia):
         each._definitions["message_types"] = types
         each.define(QUEUES)
+    virginia.publish(1)
+    exchange(frankfurt, virginia)
     virginia.define({})
     virginia.define({"WORK": {"underlying_topic": "O"}}, pulled=[])
     virginia.world.publish("other", [PublishedMessage(topic="O")])
@@ -256,6 +258,5 @@ def test_what_was_said_of_an_earlier_queue_of_the_name_is_no_news(clock: FakeClo
     virginia.decide(commands.Settle(queue="WORK", outcomes=(said,)))
     virginia.define({})
     virginia.define(QUEUES)
-    virginia.publish(1)
     exchange(frankfurt, virginia)
     assert virginia.rows("available") == frankfurt.rows("remote") == [0]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.core.state.lifecycle import State
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
 from tests.unit.replication.test_changed_definitions import define_pulled
@@ -31,3 +32,19 @@ def test_messages_come_through_a_peer_by_the_name_of_their_instance_or_of_its_gr
         each.begin()
     exchange(frankfurt)
     assert sorted(frankfurt.values().values()) == (["a", "b"] if comes else ["b"])
+
+
+def test_who_stands_between_passes_on_what_messages_are_for_a_queue_that_it_does_not_share(tmp_path: Path) -> None:
+    """R129: the ends of the chain know of each other by it alone."""
+    clock = FakeClock()
+    tokyo, osaka, virginia = chain = [
+        Site(tmp_path, name, peers, clock)
+        for name, peers in (("tokyo", ["osaka"]), ("osaka", ["tokyo", "virginia"]), ("virginia", ["osaka"]))
+    ]
+    for peer in ("tokyo", "virginia"):
+        define_pulled(osaka, peer, queues=[])
+    for each in (tokyo, virginia):
+        define_pulled(each, "osaka", passthrough=["^.*"])
+    tokyo.publish("a")
+    exchange(*chain)
+    assert virginia.in_state(State.REMOTE) == ["a"]

@@ -266,6 +266,10 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
     """Claim what a peer owned that is gone for good, but for what may be delivered at most once; nothing waits for it any more."""
     peer = command.peer
     work.check_peer(peer)
+    owned_first = [queue.name for queue in work.state.definitions.queues.values() if queue.initial_owner == peer]
+    if owned_first:
+        reason, next_step = f"it is the initial_owner of queue '{owned_first[0]}'.", "Name another one there first: `sparkq apply`."
+        raise ConfigError("DEFINITION_IN_USE", what="Instance", name=peer, reason=reason, next_step=next_step)
     heard_ms, after_ms = work.liveness.heard_ms(peer, now_ms=work.now_ms), work.state.definitions.replication.unreachable_after_ms
     if heard_ms is not None and heard_ms < after_ms:
         raise JournalError("PEER_LIVES", peer=peer, heard_s=heard_ms // 1_000, after_s=after_ms // 1_000)
