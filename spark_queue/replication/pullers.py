@@ -5,6 +5,7 @@ How far this journal is behind a peer: what of the peer's log is still to be tak
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -199,7 +200,6 @@ class _PullThread(threading.Thread):
         #: Takes a beacon of the peer, and returns what of it is not believed.
         self._take_beacon = hear
         self._doubt: JournalError | None = None
-        self._heard_at_s = 0.0
         self._interval_s = definition.pull_interval_ms / 1_000
         self._peer = definition.name
         self._told_to_end = threading.Event()
@@ -233,13 +233,13 @@ class _PullThread(threading.Thread):
 
     def run(self) -> None:
         """Pull, wait, and pull again."""
+        threading.Thread(target=self._listen, name=f"beacon-of-{self._peer}", daemon=True).start()
         puller, store, failures = None, None, 0
         while not self.is_told_to_end():
             try:
                 if puller is None or store is None:
                     store = self._find()
                     puller = self._make(store)
-                self._hear(store)
                 puller.step()
                 self.is_read, self.pulled_here = True, puller.pulled_here()
                 # What is wrong with one message type, or with a beacon, keeps nothing else from being pulled.
@@ -261,13 +261,17 @@ class _PullThread(threading.Thread):
                 puller, self.report.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
 
-    def _hear(self, store: Store) -> None:
-        """Look at the peer's beacon now and then."""
-        if time.monotonic() < self._heard_at_s + RENEWAL_S:
-            return
-        self._heard_at_s, beacon = time.monotonic(), read_beacon(store)
-        if beacon is None or beacon.instance != self._peer:
-            return
+    def _listen(self) -> None:
+        """Look at the peer's beacon now and then, whatever pulling does: a long copy, or a pause, is no silence of the peer."""
+        while not self.is_told_to_end():
+            # A store that cannot be found keeps it from being pulled, too, which says why.
+            with contextlib.suppress(SparkQueueError, OSError):
+                beacon = read_beacon(self._find())
+                if beacon is not None and beacon.instance == self._peer:
+                    self._hear(beacon)
+            self._told_to_end.wait(RENEWAL_S)
+
+    def _hear(self, beacon: Beacon) -> None:
         reason = self._take_beacon(beacon)
         doubt = None if reason is None else JournalError("BEACON_DOUBTED", peer=self._peer, reason=reason)
         if doubt is not None and str(doubt) != str(self._doubt):

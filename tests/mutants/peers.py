@@ -218,6 +218,11 @@ PEERS = (
         ("tests/unit/replication/test_fitting.py",),
     ),
     Mutant(
+        "a peer is heard of as often as it is pulled",
+        '        threading.Thread(target=self._listen, name=f"beacon-of-{self._peer}", daemon=True).start()\n', "",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
         "a file of a peer may have any number of publishers",
         "if taking.publishers_bytes > PUBLISHERS_BYTES:", "if False:",
         (f"{_JOURNALS}::test_a_file_of_ever_more_publishers_is_refused",),

@@ -223,6 +223,40 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
         running.keep(parsing.parse({}), frozenset())
 
 
+def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R108: what it has leased is claimed where it counts as lost; after a failure the next pull may be half a minute away."""
+    copying, over = threading.Event(), threading.Event()
+
+    class Copying:
+        trouble = None
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            copying.set()
+            return over.wait(60)
+
+    monkeypatch.setattr(puller, "Puller", Copying)
+    monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
+    for name in ("frankfurt", "virginia"):
+        (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
+    there, number = Store(str(tmp_path / "virginia")), 0
+    running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    try:
+        assert copying.wait(60)
+        deadline_s = time.monotonic() + 60
+        while running.numbers().get("virginia", 0) < 3 and time.monotonic() < deadline_s:
+            number += 1
+            there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=number)))
+            time.sleep(0.02)
+        assert running.numbers()["virginia"] >= 3
+    finally:
+        over.set()
+        running.keep(parsing.parse({}), frozenset())
+
+
 def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +276,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
             return -1
 
     monkeypatch.setattr(puller, "Puller", Idle)
-    monkeypatch.setattr(pullers, "RENEWAL_S", 0.0)
+    monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
     for name in ("frankfurt", "virginia"):
         (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
     there = Store(str(tmp_path / "virginia"))
