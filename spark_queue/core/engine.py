@@ -283,7 +283,7 @@ class Engine:
         self.state.raises_faults = True
         for queue, fault in list(self.state.faults.items()):
             self.set_aside(queue, fault, now_ms=now_ms)
-        membership.decide_all_published(self.state, self._emit(now_ms))
+        membership.decide_all_published(self.state, self._emit(now_ms), begins=False)
         self._of_each(self.state.queues, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, manual_settlement.end_settled)
         self._agenda.note(self.state.queues)
@@ -385,7 +385,7 @@ class Engine:
         """Replace the whole set of definitions."""
         signed = {"by": caller.signature()} if caller is not None else {}
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=handlers.apply(self.state, command) | signed)
-        membership.decide_all_published(self.state, self._emit(now_ms))
+        membership.decide_all_published(self.state, self._emit(now_ms), begins=True)
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)

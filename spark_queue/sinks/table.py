@@ -40,7 +40,7 @@ RETENTION_DAYS = 7
 _RETENTION_KEY = "delta.setTransactionRetentionDuration"
 _UNITS_S = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day": _DAY_S, "week": 7 * _DAY_S}
 
-#: Delta's features that an append by delta-rs keeps, or which are looked for where they are used (`_used_features`).
+#: Delta's features that our append keeps, or which are looked for where they are used (`_used_features`).
 _KEPT_FEATURES = frozenset(
     "appendOnly changeDataFeed deletionVectors timestampNtz v2Checkpoint "
     "checkConstraints columnMapping generatedColumns invariants".split()
@@ -309,7 +309,10 @@ class SinkTable(Sink):
 
         Not by delta-rs, which lists the log several times for it, and takes a second for the first commit of a process (measured).
         """
-        version = self._head + 1
+        version, unknown = self._head + 1, sorted(_unknown_features(table))
+        if unknown:
+            # Also of a fence, which has no rows: what a commit must say there is not known here.
+            raise self._unsupported(", ".join(unknown))
         try:
             create_entry(
                 self._store, self._key, version, files, mark=Mark(writer="sink"), epoch=None, at_ms=SystemClock().wall_ms(),
@@ -424,18 +427,25 @@ def _schema(columns: Sequence[Mapping[str, Any]]) -> Schema:
     return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
 
 
-def _used_features(table: DeltaTable) -> set[str]:
-    """Return what a table has that an append by delta-rs would not keep."""
-    properties = table.metadata().configuration
+def _unknown_features(table: DeltaTable) -> set[str]:
+    """Return what a table has that asks of each commit something that ours does not say."""
     found = set(table.protocol().writer_features or ()) - _KEPT_FEATURES
+    if table.metadata().configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true":
+        found.add("in-commit timestamps")
+    return found
+
+
+def _used_features(table: DeltaTable) -> set[str]:
+    """Return what a table has that an append would not keep."""
+    properties = table.metadata().configuration
+    found = _unknown_features(table)
     found |= {
         f"the constraint {key.removeprefix('delta.constraints.')}" for key in properties if key.startswith("delta.constraints.")
     }
     if properties.get("delta.columnMapping.mode", "none").lower() != "none":
         found.add("column mapping")
-    for key, what in (("delta.enableRowTracking", "row tracking"), ("delta.enableInCommitTimestamps", "in-commit timestamps")):
-        if properties.get(key, "false").lower() == "true":
-            found.add(what)
+    if properties.get("delta.enableRowTracking", "false").lower() == "true":
+        found.add("row tracking")
     return found | {COLUMN_KEYS[key] for column in _fields(table) for key in column.get("metadata", {}) if key in COLUMN_KEYS}
 
 

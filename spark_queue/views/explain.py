@@ -306,7 +306,7 @@ class _Life:
         now = self._segment()
         if record.kind == Kind.MOVED and segment is not None and now is not None and segment.path != now.path:
             self._note(record, record.kind, f"its row moved to row {_row(now, self._bookmark)} of {now.path}, a merged file")
-        if record.kind in (Kind.ENTERED, Kind.DEFINITIONS_APPLIED):
+        if record.kind in (Kind.ENTERED, Kind.DECIDED, Kind.DEFINITIONS_APPLIED):
             for name in [name for name in self._queues if name in after]:
                 self._note_queue(record, name, before.get(name), after[name])
 

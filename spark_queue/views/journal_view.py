@@ -385,6 +385,9 @@ def fold_until(
                 ended.add(str(record.message_type))
             elif record.message_type not in ended:
                 fold(state, replace(record, at_ms=at_ms))
+        elif record.kind == Kind.DECIDED and looks_ahead and record.ranges[-1][1] <= message_type.entered_until:
+            # Behind what it speaks of, which was published by then.
+            fold(state, record)
     state.foresee(())
 
 

@@ -52,7 +52,7 @@ def test_a_coordinator_tells_how_its_peer_is_pulled_and_what_does_not_fit(sites:
     assert (told.reachable, told.rows_copied, told.remote, told.trouble) == (True, 3, 3, None)
     assert frankfurt.check_peers().fits
     stored = dict(virginia.definitions().stored)
-    other = {**stored, "queues": {"WORK": stored["queues"]["WORK"] | {"filter": "value <> 'x'"}}}
+    other = {**stored, "queues": {"WORK": stored["queues"]["WORK"] | {"semantics": "at-most-once"}}}
     virginia.apply(other)
     wait_until(lambda: "break R113.3" in str(frankfurt.queue("WORK").status().alarm))
     virginia.queue("WORK").purge()
@@ -61,6 +61,31 @@ def test_a_coordinator_tells_how_its_peer_is_pulled_and_what_does_not_fit(sites:
     virginia.apply(stored)
     wait_until(lambda: states(sites["frankfurt"]) == {})
     assert frankfurt.queue("WORK").status().alarm is None
+
+
+def test_owners_and_filters_are_altered_at_one_site_after_the_other(sites: dict[str, World]) -> None:
+    """R129: docs/operations/instances.md, "Alter a shared queue"; meanwhile each message is delivered at one site, and once."""
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    first, numbers = "get_json_object(value, '$.n')", [next(each._numbers) for each in sites.values()]
+    owned = {"ownership": "group_local", "initial_owner": "virginia", "group_local_domain": "eu"}
+    owned["filter"] = f"{first} <> '{numbers[0] + 1}' AND {first} <> '{numbers[1] + 1}'"
+    journals = [Journal(each.store.path) for each in sites.values()]
+    stored = [dict(each.definitions().stored) for each in journals]
+    altered = [{**each, "queues": {"WORK": each["queues"]["WORK"] | owned}} for each in stored]
+    journals[0].apply(altered[0])
+    for each in (frankfurt, virginia):
+        each.publish(2)
+    # All are virginia's, which frankfurt says of its own; of those of virginia frankfurt's filter would leave one out.
+    wait_until(lambda: states(virginia) == {"available": 3})
+    wait_until(lambda: states(frankfurt) == {"remote": 3})
+    check = journals[1].check_peers()
+    assert ({each.rule for each in check.broken}, check.fits) == ({"R113.6"}, True)
+    planner = Planner(virginia)
+    wait_until(lambda: planner.next(wait_ms=1_000).messages == 3)
+    planner.next()
+    wait_until(lambda: states(frankfurt) == {})
+    journals[1].apply(altered[1])
+    wait_until(lambda: {each.rule for each in journals[0].check_peers().broken} == set())
 
 
 def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:

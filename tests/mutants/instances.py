@@ -317,8 +317,19 @@ INSTANCES = (
         _SAID,
     ),
     Mutant(
+        "what came while its queue was set aside is never decided about",
+        "        membership.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "",
+        _SAID,
+    ),
+    Mutant(
+        "another instance says what was published here",
+        "(known.origins.here(origin, there) for origin, there in news.rows.items()))\n    told",
+        "[_here(state, news.message_type, news.rows)])\n    told",
+        _SAID,
+    ),
+    Mutant(
         "of messages of before its queue an origin says nothing",
-        "| signed)\n        membership.decide_all_published(self.state, self._emit(now_ms))\n", "| signed)\n",
+        "        membership.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "",
         _SAID,
     ),
     Mutant(

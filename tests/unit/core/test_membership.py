@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
@@ -220,6 +222,12 @@ def test_a_queue_that_was_set_aside_says_later_what_came_meanwhile(pair: tuple[I
     frankfurt.publish(1)
     exchange(*pair)
     assert virginia.rows("remote") == []
+    # Whoever says it in its place is not believed.
+    rows = {frankfurt.world.journal_id: BitMap64([0])}
+    said = News(queue="WORK", message_type="json", rows=rows, value=None, is_decision=True, detail={"owner": V})
+    pulled = Pulled(peer=V, journal=virginia.world.journal_id, record=99, digest="", news=[said])
+    frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
+    frankfurt.world.commit()
     frankfurt.decide(commands.Revive(queue="WORK"))
     frankfurt.crash()
     exchange(*pair)

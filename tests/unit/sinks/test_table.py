@@ -371,6 +371,16 @@ def test_features_that_nobody_here_knows_are_refused_by_name(path: str, feature:
         SinkTable(path, {}).check()
 
 
+def test_a_fence_is_refused_where_nobody_here_knows_what_a_commit_must_say(path: str) -> None:
+    """One without a time of its own would make the table unreadable; a constraint asks nothing of what has no rows."""
+    made(path, {"delta.enableInCommitTimestamps": "true"})
+    with pytest.raises(ConfigError, match="SINK_FEATURE_UNSUPPORTED.*in-commit timestamps"):
+        SinkTable(path, {}).fence(transaction=TXN, attempt=1)
+    assert DeltaTable(path).version() == 0
+    made(f"{path}-checked", {"delta.constraints.positive": "id > 0"})
+    assert SinkTable(f"{path}-checked", {}).fence(transaction=TXN, attempt=1).fate is Fate.FENCED
+
+
 @pytest.mark.parametrize("where", ["{}/booked", "{}", "{}/messages/order"])
 def test_a_table_in_the_journal_is_refused(tmp_path: Path, where: str) -> None:
     sink = SinkTable(where.format(tmp_path / "journal"), {})

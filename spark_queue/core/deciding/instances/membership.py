@@ -20,10 +20,18 @@ def tells(definitions: Definitions) -> bool:
     return definitions.journal.instance is not None
 
 
-def decide_all_published(state: JournalState, emit: Emit) -> None:
-    """Record what nobody has said yet of what was published here: of before a queue was there, or while it was set aside."""
+def decide_all_published(state: JournalState, emit: Emit, *, begins: bool) -> None:
+    """Record what nobody has said yet of what was published here.
+
+    Parameters
+    ----------
+    begins : bool
+        Whether queues may begin, which asks what was published before; otherwise one may have been set aside meanwhile.
+    """
     for name, known in state.message_types.items() if tells(state.definitions) else ():
-        decide_published(state, name, to_bitmap([(0, known.entered_until)]) if known.entered_until else BitMap64(), emit)
+        first = 0 if begins else known.entered_until if known.told_from is None else known.told_from
+        if first < known.entered_until:
+            decide_published(state, name, to_bitmap([(first, known.entered_until)]), emit)
 
 
 def decide_published(state: JournalState, message_type: str, rows: BitMap64, emit: Emit) -> None:
@@ -49,4 +57,3 @@ def decide(state: JournalState, ledger: QueueLedger, rows: BitMap64, emit: Emit)
         # Where a file is missing the queue is set aside by now, and nothing is said.
         if part and queue.name in state.queues:
             emit(Kind.DECIDED, queue=queue.name, message_type=queue.message_type, ranges=to_ranges(part), detail=detail)
-

@@ -132,8 +132,10 @@ def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) ->
     """Record what a peer says of messages that are here, and who owns them first: the greater of two, where two origins say it."""
     if news.message_type not in state.message_types:
         return
-    here = _here(state, news.message_type, news.rows)
-    told = state.message_types[news.message_type].told.get(news.queue, Membership())
+    known = state.message_types[news.message_type]
+    # Of what was published here alone nobody else says what it is.
+    here = BitMap64.union(BitMap64(), *(known.origins.here(origin, there) for origin, there in news.rows.items()))
+    told = known.told.get(news.queue, Membership())
     owner, is_barrier = news.detail.get("owner"), news.detail.get("barrier", False)
     new = here - told.known
     if owner is not None or is_barrier:
