@@ -1,4 +1,4 @@
-"""`beacon.json`: that the coordinator of an instance lives. A hint, never authority (DESIGN 17.1, 17.6)."""
+"""`beacon.json`: that the coordinator of an instance lives. A hint, never authority (DESIGN 17.6)."""
 
 from __future__ import annotations
 

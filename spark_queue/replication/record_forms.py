@@ -118,7 +118,7 @@ class EnteredForm(msgspec.Struct):
 
 
 class DecidedForm(msgspec.Struct):
-    """What messages are for a queue, as their origin says once."""
+    """An origin's word on messages for a queue, once."""
 
     owner: Name | msgspec.UnsetType = msgspec.UNSET
     barrier: bool = False

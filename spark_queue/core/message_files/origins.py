@@ -1,6 +1,6 @@
 """Where the messages of a message type were first published: origin and origin bookmark, by which every instance knows a row.
 
-Local bookmarks stay local (DESIGN 17.1). Rows that were pulled stand in stretches: adjacent here, and adjacent there. A message
+Local bookmarks stay local (DESIGN 17). Rows that were pulled stand in stretches: adjacent here, and adjacent there. A message
 that its publisher gave to several instances is one row with several names (DESIGN 17.3).
 
 Sequences of named publishers: what tells that a message came here already by another instance (DESIGN 17.3).
@@ -235,7 +235,7 @@ class Origins:
 
 @dataclass(slots=True)
 class Membership:
-    """What was said, once, of messages of a type for one replicated queue: by their origin, wherever they are now (R129)."""
+    """The word of origins, once, on messages of a type for one replicated queue, wherever they are now (R129)."""
 
     #: Everything of which something was said.
     known: BitMap64 = field(default_factory=BitMap64)

@@ -1,4 +1,4 @@
-"""The threads beside the loop: who lives, and who is pulled (DESIGN 17.1, 17.3, 17.6)."""
+"""The threads beside the loop: who lives, and who is pulled (17.3, 17.6)."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
 
 def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R108: what it has leased is claimed where it counts as lost; after a failure the next pull may be half a minute away."""
-    copying, over = threading.Event(), threading.Event()
+    copying, over, pause = threading.Event(), threading.Event(), threading.Event()
 
     class Copying:
         trouble = None
@@ -250,7 +250,7 @@ def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_p
         while running.numbers().get("virginia", 0) < 3 and time.monotonic() < deadline_s:
             number += 1
             there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=number)))
-            time.sleep(0.02)
+            pause.wait(0.02)
         assert running.numbers()["virginia"] >= 3
     finally:
         over.set()

@@ -1,4 +1,4 @@
-"""What a message is, its origin says, once: in which replicated queues it is, as a barrier or not, and whose it is first (R129).
+"""An origin's word on its messages, once: in which replicated queues each is, as a barrier or not, and whose it is first (R129).
 
 Everybody who pulls it takes that over as it stands, so definitions may change site by site.
 """
