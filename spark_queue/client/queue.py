@@ -122,7 +122,7 @@ class Queue:
             How the table's store is reached, as `deltalake` takes them; without them as the journal's, where it is one store's.
         writer
             ``direct``: Spark's tasks write files, and one commit names them. ``spark``: Spark's own Delta writes, for
-            tables with features that delta-rs does not keep, and on stores where several drivers may commit by Spark.
+            tables with features that this does not keep, and on stores where several drivers may commit by Spark.
         merge
             With writer ``spark``: gets the `delta.tables.DeltaTable` and the rows, and returns the MERGE, not yet executed.
 

@@ -322,10 +322,9 @@ class Engine:
         is_told = membership.tells(self.state.definitions)
         told = (replace(each, barriers=self.state.find_barriers(each, is_told=is_told), is_told=is_told) for each in segments)
         self.note(map(to_record, told), now_ms=now_ms)
-        if is_told:
-            for message_type in {each.message_type for each in segments}:
-                rows = to_bitmap([(each.first, each.until) for each in segments if each.message_type == message_type])
-                membership.decide_published(self.state, message_type, rows, self._emit(now_ms))
+        if is_told and segments:
+            rows = to_bitmap([(segments[0].first, segments[-1].until)])
+            membership.decide_published(self.state, segments[0].message_type, rows, self._emit(now_ms))
         self.expire(now_ms=now_ms)
 
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:

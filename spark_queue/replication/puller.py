@@ -169,8 +169,7 @@ class Puller:
                 refusal = reason
                 break
             # A request that is no longer open asks for somebody who may wait no more.
-            is_request = found is not None and found.value is None and not found.is_decision
-            if found is not None and self._is_wanted(found) and not (is_request and record.at_ms < self._newest_ms - OPEN_MS):
+            if found is not None and self._is_wanted(found) and not (found.is_request and record.at_ms < self._newest_ms - OPEN_MS):
                 read.news.append((len(read.records), found))
             if record.kind == Kind.ENTERED:
                 read.entered.append((len(read.records), from_record(record)))

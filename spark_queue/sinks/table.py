@@ -314,10 +314,13 @@ class SinkTable(Sink):
             # Also of a fence, which has no rows: what a commit must say there is not known here.
             raise self._unsupported(", ".join(unknown))
         try:
-            create_entry(
+            is_own = create_entry(
                 self._store, self._key, version, files, mark=Mark(writer="sink"), epoch=None, at_ms=SystemClock().wall_ms(),
                 transactions=dict([txn]),
             )  # fmt: skip
+            if not is_own:
+                # Whoever was faster writes the checkpoint: two of one version at a time may spoil each other.
+                return "Another commit was faster."
             self._store.sync([log_key(self._key, version)])
             self._checkpoint(table, version)
         except SparkQueueError as reason:

@@ -1,4 +1,4 @@
-"""A Delta table that Spark itself writes, by append or by MERGE, for what an append by delta-rs would not keep (DESIGN 19)."""
+"""A Delta table that Spark itself writes, by append or by MERGE, for what our append would not keep (DESIGN 19)."""
 
 from __future__ import annotations
 

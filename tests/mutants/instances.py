@@ -313,7 +313,7 @@ INSTANCES = (
     ),
     Mutant(
         "of two first owners the one that was heard of first stays",
-        "lesser(ledger.rows, (here & ledger.entered) - ledger.barriers, value)", "lesser(ledger.rows, BitMap64(), value)",
+        "take_first_owner(ledger, (here & ledger.entered) - ledger.barriers, owner,", "take_first_owner(ledger, BitMap64(), owner,",
         _SAID,
     ),
     Mutant(

@@ -183,7 +183,7 @@ PEERS = (
     ),
     Mutant(
         "an old request is answered",
-        "and not (is_request and record.at_ms < self._newest_ms - OPEN_MS):", ":",
+        "and not (found.is_request and record.at_ms < self._newest_ms - OPEN_MS):", ":",
         ("tests/unit/replication",),
     ),
     Mutant(

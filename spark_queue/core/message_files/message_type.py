@@ -87,6 +87,10 @@ class MessageTypeState:
             self.publishers[publisher] = max(last, self.publishers.get(publisher, last))
         self.version, self.token = segment.version, segment.token
 
+    def membership(self, queue: str) -> Membership:
+        """Return what is said of its messages for a replicated queue; nothing as long as nobody has said anything."""
+        return self.told.get(queue, Membership())
+
     def segment_of(self, bookmark: int) -> Segment:
         """Return the segment that holds an entered bookmark."""
         return self.segments[bisect_right(self.segments, bookmark, key=lambda segment: segment.first) - 1]

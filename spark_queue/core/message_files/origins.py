@@ -192,10 +192,13 @@ class Origins:
     def published_here(self, origin: str, rows: BitMap64, *, own: str, until: int) -> BitMap64:
         """Return those of the rows of an origin that were published here; what has entered ends before bookmark `until`."""
         ranges = [(low, high) for each, low, high in self.own_parts(0, until, own=own) if each == origin]
-        found = rows & to_bitmap(ranges)
-        for pulled in self.pulled.values() if found else ():
-            found = found - pulled
-        return found
+        return self.not_pulled(rows & to_bitmap(ranges))
+
+    def not_pulled(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` of here that were published here."""
+        for pulled in self.pulled.values() if rows else ():
+            rows = rows - pulled
+        return rows
 
     def of(self, rows: BitMap64, *, own: str) -> Iterator[tuple[str, BitMap64]]:
         """Yield all names of `rows` of here by origin, as bookmarks there; `own` is the first origin of what was published here."""

@@ -12,7 +12,6 @@ from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, Disagreement, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.origins import Membership
 from spark_queue.core.message_files.segment import EntryTraits, Foresight, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
 from spark_queue.core.state import folds
@@ -195,7 +194,7 @@ class JournalState:
         self.instances.update(record.detail.get("instances", {}))
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
-            ledgers = [each for each in self.queues_of(segment.message_type) if each.ownership is None or not segment.is_told]
+            ledgers = self.queues_of(segment.message_type, is_told=segment.is_told)
             of_each = {each.definition.name: segment.barriers.get(each.definition.name, ()) for each in ledgers}
             self.enter(segment, ledgers, barriers=of_each)
             journal.clashed(self, ledgers, segment)
@@ -212,16 +211,16 @@ class JournalState:
         is_told : bool
             Whether those of replicated queues are left out, of which other records tell (R129).
         """
-        ledgers = [each for each in self.queues_of(segment.message_type) if each.ownership is None or not is_told]
-        standing = self.trait_requests(ledgers) if requests is None else requests
+        standing = self.trait_requests(self.queues_of(segment.message_type, is_told=is_told)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items() if each.barriers}
 
-    def queues_of(self, message_type: str) -> list[QueueLedger]:
-        """Return the queues that messages of a type enter from its log."""
+    def queues_of(self, message_type: str, *, is_told: bool = False) -> list[QueueLedger]:
+        """Return the queues that messages of a type enter from its log, without those whose messages are told apart (R129)."""
         names = self.definitions.queues_of.get(message_type, ())
-        return [self.queues[name] for name in names if name in self.queues and self.queues[name].definition.underlying_topic]
+        ledgers = (self.queues[name] for name in names if name in self.queues)
+        return [each for each in ledgers if each.definition.underlying_topic and (each.ownership is None or not is_told)]
 
     def trait_requests(self, ledgers: Iterable[QueueLedger], *, told: Container[str] = ()) -> list[TraitRequest]:
         """Return what queues must know of messages before they enter; `told` are those whose barriers a record tells."""
@@ -266,13 +265,7 @@ class JournalState:
         owner : str or None
             Who owns them first; None for barriers.
         """
-        known = self.message_types[ledger.definition.message_type]
-        new = rows - ledger.entered
-        new -= below(new, ledger.start)
-        for segment in map(self.foresight.place, known.overlapping(new.min(), new.max() + 1) if new else ()):
-            here = new & to_bitmap([(segment.first, segment.until)])
-            if segment.retired or not here:
-                continue
+        for segment, here in self._standing(ledger, rows - ledger.entered):
             for found in self._traits_of(segment, [ledger.trait_request(barriers=False)]).values():
                 # Its own filter may leave out what the origin says to be in.
                 all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)
@@ -292,20 +285,25 @@ class JournalState:
         before = rows & ledger.entered
         standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]
         members, barriers = standing - ledger.barriers, standing & ledger.barriers
-        new = rows - before
-        new -= below(new, ledger.start)
-        known = self.message_types[ledger.definition.message_type]
-        for segment in map(self.foresight.place, known.overlapping(new.min(), new.max() + 1) if new else ()):
-            if not segment.retired:
-                for found in self._traits_of(segment, [ledger.trait_request()]).values():
-                    members |= (found.rows & new) - found.barriers
-                    barriers |= found.barriers & new
+        for segment, here in self._standing(ledger, rows - before):
+            for found in self._traits_of(segment, [ledger.trait_request()]).values():
+                members |= (found.rows & here) - found.barriers
+                barriers |= found.barriers & here
         return members, barriers
+
+    def _standing(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[tuple[Segment, BitMap64]]:
+        """Yield the segments that hold some of `rows` from where a queue starts, as they stand, with those rows."""
+        rows = rows - below(rows, ledger.start)
+        known = self.message_types[ledger.definition.message_type]
+        for segment in map(self.foresight.place, known.overlapping(rows.min(), rows.max() + 1) if rows else ()):
+            here = rows & to_bitmap([(segment.first, segment.until)])
+            if here and not segment.retired:
+                yield segment, here
 
     def undecided(self, ledger: QueueLedger) -> BitMap64:
         """Return what came from elsewhere, may be for a replicated queue, and of which nobody has said whether it is (R129)."""
         queue, known = ledger.definition, self.message_types[ledger.definition.message_type]
-        told = known.told.get(queue.name, Membership()).known
+        told = known.membership(queue.name).known
         first, until = known.entered_until if known.told_from is None else max(ledger.start, known.told_from), known.entered_until
         if ledger.ownership is None or queue.underlying_topic is None or told.range_cardinality(first, until) >= until - first:
             return BitMap64()
@@ -328,9 +326,8 @@ class JournalState:
 
     def traits_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryTraits]:
         """Yield the traits of all messages of the files that hold `rows`, as if a queue took whatever is published."""
-        for segment in map(self.foresight.place, self.message_types[ledger.definition.message_type].segments):
-            if not segment.retired and rows.range_cardinality(segment.first, segment.until):
-                yield from self._traits_of_any(segment, ledger)
+        for segment, _ in self._standing(ledger, rows):
+            yield from self._traits_of_any(segment, ledger)
 
     def _traits_of_any(self, segment: Segment, ledger: QueueLedger) -> Iterable[EntryTraits]:
         takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")

@@ -19,7 +19,7 @@ def requests_heard(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[News]:
     heard, hand_over = list[News](), site.hand_over
 
     def noted(pull: ApplyPulled) -> bool:
-        heard.extend(news for news in pull.pulled.news if news.value is None and not news.is_decision)
+        heard.extend(news for news in pull.pulled.news if news.is_request)
         return hand_over(pull)
 
     monkeypatch.setattr(site, "hand_over", noted)

@@ -223,6 +223,14 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
         running.keep(parsing.parse({}), frozenset())
 
 
+def listen_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
+    """Make the folders of two journals, of which nothing is pulled but by `kind`, and beacons are looked at all the time."""
+    monkeypatch.setattr(puller, "Puller", kind)
+    monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
+    for name in ("frankfurt", "virginia"):
+        (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
+
+
 def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """R108: what it has leased is claimed where it counts as lost; after a failure the next pull may be half a minute away."""
     copying, over, pause = threading.Event(), threading.Event(), threading.Event()
@@ -237,10 +245,7 @@ def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_p
             copying.set()
             return over.wait(60)
 
-    monkeypatch.setattr(puller, "Puller", Copying)
-    monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
-    for name in ("frankfurt", "virginia"):
-        (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
+    listen_often(tmp_path, monkeypatch, Copying)
     there, number = Store(str(tmp_path / "virginia")), 0
     running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
     running.keep(definitions(tmp_path / "virginia"), frozenset())
@@ -275,10 +280,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
         def pulled_here(self) -> int:
             return -1
 
-    monkeypatch.setattr(puller, "Puller", Idle)
-    monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
-    for name in ("frankfurt", "virginia"):
-        (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
+    listen_often(tmp_path, monkeypatch, Idle)
     there = Store(str(tmp_path / "virginia"))
     there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=5, seen={"frankfurt": 2**50, "tokyo": 9})))
     running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())

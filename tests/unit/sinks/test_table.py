@@ -80,11 +80,14 @@ def swapping(monkeypatch: pytest.MonkeyPatch, first: Callable[[Callable[[], None
     """Let the first commit go another way."""
     left = [first]
 
-    def once(*given: Any, **more: Any) -> None:
+    def once(*given: Any, **more: Any) -> bool:
+        created: list[bool] = []
+
         def go() -> None:
-            create_entry(*given, **more)
+            created.append(create_entry(*given, **more))
 
         left.pop()(go) if left else go()
+        return any(created)
 
     monkeypatch.setattr("spark_queue.sinks.table.create_entry", once)
 
@@ -138,11 +141,11 @@ def test_races_that_are_lost_are_no_failures(path: str, monkeypatch: pytest.Monk
     plan = sink.plan(COLUMNS)
     faster = list(range(-12, 0))
 
-    def late(*given: Any, **more: Any) -> None:
+    def late(*given: Any, **more: Any) -> bool:
         if faster:
             rows: Any = pa.table({"id": pa.array([faster.pop()]), "day": pa.nulls(1, pa.date32())})
             write_deltalake(path, rows, mode="append")
-        create_entry(*given, **more)
+        return create_entry(*given, **more)
 
     monkeypatch.setattr("spark_queue.sinks.table.create_entry", late)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
@@ -256,6 +259,23 @@ def test_a_checkpoint_that_fails_is_no_failed_commit(
     monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1) == Landing(Fate.LANDED, 2)
     assert "got no checkpoint at version 2: " in caplog.text
+
+
+def test_who_loses_the_race_for_a_version_leaves_its_checkpoint_to_the_other(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, other = SinkTable(path, {}), SinkTable(path, {})
+    sink.plan(COLUMNS)
+    DeltaTable(path).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    plan, written = sink.plan(COLUMNS), list[int]()
+
+    def overtaken(go: Callable[[], None]) -> None:
+        monkeypatch.undo()
+        other.append(other.plan(COLUMNS), [], transaction=transaction_id("j", "Q", "t"), attempt=1)
+        monkeypatch.setattr(DeltaTable, "create_checkpoint", lambda table: written.append(table.version()))
+        go()
+
+    swapping(monkeypatch, overtaken)
+    assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1) == Landing(Fate.LANDED, 3)
+    assert written == []
 
 
 def test_commits_of_others_and_checkpoints_do_not_disturb(path: str) -> None:

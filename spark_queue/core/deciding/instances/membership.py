@@ -9,7 +9,6 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.message_files.origins import Membership
 from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -40,9 +39,7 @@ def decide_published(state: JournalState, message_type: str, rows: BitMap64, emi
     for ledger in state.queues_of(message_type):
         if ledger.ownership is None:
             continue
-        undecided = rows - known.told.get(ledger.definition.name, Membership()).known
-        for pulled in known.origins.pulled.values():
-            undecided -= pulled
+        undecided = known.origins.not_pulled(rows - known.membership(ledger.definition.name).known)
         if undecided:
             with state.guard(ledger.definition.name):
                 decide(state, ledger, undecided, emit)

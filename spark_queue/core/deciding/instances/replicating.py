@@ -20,6 +20,7 @@ from spark_queue.core.deciding.instances.transfers import (
     OtherNames,
     answer,
     note_ends,
+    take_first_owner,
     take_known_names,
     take_names,
     transfer,
@@ -27,7 +28,6 @@ from spark_queue.core.deciding.instances.transfers import (
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.definition import Disagreement
-from spark_queue.core.message_files.origins import Membership
 from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange, Record, Removal
 from spark_queue.core.replies import Done, Drained, Forgotten
 from spark_queue.core.state.journal_state import JournalState
@@ -55,6 +55,11 @@ class News:
     detail: Mapping[str, Any] = field(default_factory=dict)
     #: Of a request: those of `rows` that are names of a message which has several.
     of_several: Mapping[str, BitMap64] = field(default_factory=dict)
+
+    @property
+    def is_request(self) -> bool:
+        """Whether somebody asks for the messages."""
+        return self.value is None and not self.is_decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,23 +140,18 @@ def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) ->
     known = state.message_types[news.message_type]
     # Of what was published here alone nobody else says what it is.
     here = BitMap64.union(BitMap64(), *(known.origins.here(origin, there) for origin, there in news.rows.items()))
-    told = known.told.get(news.queue, Membership())
+    told = known.membership(news.queue)
     owner, is_barrier = news.detail.get("owner"), news.detail.get("barrier", False)
     new = here - told.known
     if owner is not None or is_barrier:
         # To whom it was published, too, may say that it is in the queue.
         new |= told.outside(here)
     if new:
-        detail = dict(news.detail)
-        emit(Kind.DECIDED, queue=news.queue, message_type=news.message_type, ranges=to_ranges(new), detail=detail)
+        emit(Kind.DECIDED, queue=news.queue, message_type=news.message_type, ranges=to_ranges(new), detail=news.detail)
     ledger = state.queues.get(news.queue)
     if owner is None or ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
         return
-    value = MessageValue(owner=owner)
-    changed = ledger.ownership.lesser(ledger.rows, (here & ledger.entered) - ledger.barriers, value)
-    if changed:
-        detail = {"peer": peer, **value.told()}
-        emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)
+    take_first_owner(ledger, (here & ledger.entered) - ledger.barriers, owner, peer=peer, emit=emit)
 
 
 def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
@@ -162,7 +162,7 @@ def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
             continue
         known = state.message_types[ledger.definition.message_type]
         own = (rows for origin, rows in known.origins.pulled.items() if state.instances.get(origin) == pulled.peer)
-        undecided = BitMap64.union(BitMap64(), *own) - known.told.get(name, Membership()).known
+        undecided = BitMap64.union(BitMap64(), *own) - known.membership(name).known
         if undecided:
             with state.guard(name):
                 decide(state, ledger, undecided, emit)

@@ -19,7 +19,7 @@ from spark_queue.core.deciding.barrier import before_held
 from spark_queue.core.deciding.fairness import room_of
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.message_files.origins import Membership, OriginRows, Origins
+from spark_queue.core.message_files.origins import OriginRows, Origins
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Emit, Kind, Removal
 from spark_queue.core.replies import Done
 from spark_queue.core.state.journal_state import JournalState
@@ -253,12 +253,18 @@ def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instan
         return
     known = state.message_types[ledger.definition.message_type]
     # Of what was decided, its other origin says who owns it first.
-    rows = (rows & ledger.entered) - ledger.barriers - known.told.get(ledger.definition.name, Membership()).known
+    rows = (rows & ledger.entered) - ledger.barriers - known.membership(ledger.definition.name).known
     source = state.definitions.source_of(ledger.definition.name)
     if source in state.queues:
         # A letter starts with whoever dead-lettered it.
         rows -= state.queues[source].entered
-    value = MessageValue(owner=ledger.definition.initial_owner or instance)
+    take_first_owner(ledger, rows, ledger.definition.initial_owner or instance, peer=peer, emit=emit)
+
+
+def take_first_owner(ledger: QueueLedger, rows: BitMap64, owner: str, *, peer: str, emit: Emit) -> None:
+    """Record that messages belong to another first owner, where that is the greater value: who published them, too, says so."""
+    assert ledger.ownership is not None, "the queue is replicated"
+    value = MessageValue(owner=owner)
     changed = ledger.ownership.lesser(ledger.rows, rows, value)
     if changed:
         detail = {"peer": peer, **value.told()}

@@ -121,7 +121,7 @@ def _enter_past(state: JournalState, ledgers: Collection[QueueLedger], barriers:
 
 def _enter_told(state: JournalState, ledger: QueueLedger) -> None:
     """Let into a replicated queue that begins what was said of messages before; of those of this instance records follow."""
-    told = state.message_types[ledger.definition.message_type].told.get(ledger.definition.name, Membership())
+    told = state.message_types[ledger.definition.message_type].membership(ledger.definition.name)
     for owner, rows in [*told.members.items(), (None, told.barriers)]:
         state.enter_decided(ledger, rows, owner=owner)
 
@@ -196,7 +196,7 @@ def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap6
     if ledger.ownership is None:
         return
     known = state.message_types[ledger.definition.message_type]
-    for owner, told in known.told.get(ledger.definition.name, Membership()).members.items():
+    for owner, told in known.membership(ledger.definition.name).members.items():
         part = rows & told
         ledger.give(part, term=0, owner=owner)
         rows = rows - part
