@@ -322,9 +322,9 @@ INSTANCES = (
         _SAID,
     ),
     Mutant(
-        "another instance says what was published here",
-        "(known.origins.here(origin, there) for origin, there in news.rows.items()))\n    told",
-        "[_here(state, news.message_type, news.rows)])\n    told",
+        "an origin hears nothing of what it published itself",
+        "here = _here(state, news.message_type, news.rows)\n    told",
+        "here = BitMap64.union(BitMap64(), *(known.origins.here(name, there) for name, there in news.rows.items()))\n    told",
         _SAID,
     ),
     Mutant(

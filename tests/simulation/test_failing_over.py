@@ -33,7 +33,8 @@ def test_publishers_may_fail_over_while_others_claim(seed: int) -> None:
     world.application.check_all_are_everywhere_once()
 
 
-@over_seeds(every=7)
+# In the kept one an end of the chain left a message out that was published at the other end, too.
+@over_seeds(every=7, kept=[1454090166])
 def test_publishers_may_fail_over_along_a_chain(seed: int) -> None:
     world = World(seed, chain=True, fails_over=True)
     world.live()

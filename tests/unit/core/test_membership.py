@@ -205,6 +205,30 @@ def test_the_first_owner_decides_for_an_origin_that_does_not_have_the_queue(cloc
     assert found(frankfurt, State.AVAILABLE) == found(tokyo, State.REMOTE) == published(virginia, 0)
 
 
+def test_an_origin_that_has_the_queue_later_takes_over_what_was_said_for_it(clock: FakeClock) -> None:
+    pair = frankfurt, virginia = [Instance(name, [other], clock, queues=owned_by(F)) for name, other in ((F, V), (V, F))]
+    virginia.define({}, pulled=[])
+    virginia.publish(1)
+    exchange(*pair)
+    virginia.define(altered(filter="body = 'nothing'"))
+    exchange(*pair)
+    assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(virginia, 0)
+    consume(*pair)
+    check_ended(*pair)
+
+
+def test_a_message_that_was_published_to_both_ends_of_a_chain_is_the_same_at_all(clock: FakeClock) -> None:
+    """Names go no further than who compares: what one end says, the other hears by its own name."""
+    chain = frankfurt, virginia, tokyo = [Instance(F, [V], clock), Instance(V, [F, T], clock), Instance(T, [V], clock)]
+    frankfurt.define(altered(filter="body = 'nothing'"))
+    for each in (frankfurt, tokyo):
+        each.publish_as("app", [1])
+    exchange(*chain)
+    assert {each.value("WORK", row).owner for each in chain for row in each.world.state.queues["WORK"].entered} == {T}
+    assert all(len(each.world.state.queues["WORK"].entered) == 1 for each in chain)
+    consume(*chain)
+
+
 def test_what_is_said_twice_is_recorded_once(pair: tuple[Instance, Instance]) -> None:
     frankfurt, virginia = pair
     frankfurt.publish(2)
@@ -222,12 +246,6 @@ def test_a_queue_that_was_set_aside_says_later_what_came_meanwhile(pair: tuple[I
     frankfurt.publish(1)
     exchange(*pair)
     assert virginia.rows("remote") == []
-    # Whoever says it in its place is not believed.
-    rows = {frankfurt.world.journal_id: BitMap64([0])}
-    said = News(queue="WORK", message_type="json", rows=rows, value=None, is_decision=True, detail={"owner": V})
-    pulled = Pulled(peer=V, journal=virginia.world.journal_id, record=99, digest="", news=[said])
-    frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
-    frankfurt.world.commit()
     frankfurt.decide(commands.Revive(queue="WORK"))
     frankfurt.crash()
     exchange(*pair)

@@ -138,13 +138,13 @@ def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) ->
     if news.message_type not in state.message_types:
         return
     known = state.message_types[news.message_type]
-    # Of what was published here alone nobody else says what it is.
-    here = BitMap64.union(BitMap64(), *(known.origins.here(origin, there) for origin, there in news.rows.items()))
+    # Also of what was published here: to another, too, or without the queue, so that somebody else has said it.
+    here = _here(state, news.message_type, news.rows)
     told = known.membership(news.queue)
     owner, is_barrier = news.detail.get("owner"), news.detail.get("barrier", False)
     new = here - told.known
     if owner is not None or is_barrier:
-        # To whom it was published, too, may say that it is in the queue.
+        # It was published to another, too, where it is in the queue.
         new |= told.outside(here)
     if new:
         emit(Kind.DECIDED, queue=news.queue, message_type=news.message_type, ranges=to_ranges(new), detail=news.detail)
