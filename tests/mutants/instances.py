@@ -54,7 +54,12 @@ INSTANCES = (
     ),
     Mutant(
         "an owner gives away what its own subscription could take",
-        "            free -= work.visible_to_subscription(subscription, free)\n", "            pass\n",
+        "            free -= work.visible_to_subscription(subscription, before_held(ledger, free))\n", "            pass\n",
+        _TESTS,
+    ),
+    Mutant(
+        "an owner keeps for its own what a barrier holds up",
+        "work.visible_to_subscription(subscription, before_held(ledger, free))", "work.visible_to_subscription(subscription, free)",
         _TESTS,
     ),
     Mutant(

@@ -101,7 +101,8 @@ def test_what_was_claimed_ends_once_everywhere(seed: int) -> None:
         check_world(run(seed, claims=True))
 
 
-@over_seeds(every=125)
+# In the kept one two owners had each other's messages behind barriers, in different orders.
+@over_seeds(every=125, kept=[3785])
 def test_definitions_change_at_one_instance_after_the_other(seed: int) -> None:
     """R129: at any moment, and for good; whose a message is first, its origin has said."""
     with simulated_delta(random.Random(seed).getrandbits):

@@ -12,6 +12,7 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
+from tests.scenario.traits import PublishedMessage
 
 
 def test_a_log_that_is_read_again_takes_nothing_back(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
@@ -268,6 +269,20 @@ def test_a_queue_that_keeps_the_order_of_keys_gives_nothing_away(clock: FakeCloc
     frankfurt.publish(1)
     ask(frankfurt, {"uuid-of-frankfurt": [0]})
     assert frankfurt.rows("available") == [0]
+
+
+def test_what_a_barrier_holds_up_goes_to_whom_it_does_not(pair: tuple[Instance, Instance]) -> None:
+    """R103: nobody here can take it, and two owners may have each other's messages behind barriers, in different orders."""
+    frankfurt, _ = pair
+    frankfurt.define({**QUEUES, "WORK": {**QUEUES["WORK"], "barrier": "kind = 'b'"}})
+    frankfurt.world.publish("json", [PublishedMessage(topic="T", attributes={"kind": kind}) for kind in "aaba"])
+    frankfurt.world.commit()
+    first, second = Consumer(frankfurt), Consumer(frankfurt, "waits", max_backlog=1)
+    assert first.take(limit=1) == [0]
+    assert second.take(limit=1) == [1]
+    assert first.take(limit=1) == [], "it waits behind the barrier"
+    ask(frankfurt, {"uuid-of-frankfurt": [0, 1, 3]})
+    assert frankfurt.rows("remote") == [3]
 
 
 def test_what_was_left_out_when_it_was_pulled_is_gone_for_who_asks(pair: tuple[Instance, Instance]) -> None:

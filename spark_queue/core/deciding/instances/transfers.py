@@ -356,7 +356,8 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
         if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
-            free -= work.visible_to_subscription(subscription, free)
+            # What a barrier holds up here it cannot take; two owners might wait for each other's messages for ever.
+            free -= work.visible_to_subscription(subscription, before_held(ledger, free))
     given = oldest(free, left)
     beyond = given & ledger.rows[State.INACTIVE]
     if beyond:
