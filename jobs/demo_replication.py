@@ -39,7 +39,7 @@ LINES = 60_000
 POLL_S = 1.0
 
 #: How long a site is silent before it counts as lost, in this demo.
-UNREACHABLE_AFTER = "10s"
+UNREACHABLE_AFTER = "15s"
 
 #: A line everywhere: the instance that it was published to, and its bookmark there.
 Id = tuple[str, int]

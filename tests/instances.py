@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import OtherNames
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, overlap
@@ -62,7 +63,7 @@ class Instance:
             "queues": queues,
         }
         self.pull_queues(list(queues) if pulled is None else pulled)
-        self.world.engine.liveness.is_level = True
+        self.look()
 
     def pull_queues(self, queues: Sequence[str]) -> None:
         """Pull the messages of all peers from now on, and what becomes of them in some queues."""
@@ -196,6 +197,23 @@ class Instance:
         removals = (each for each in self.world.committed if each.queue == "WORK" and each.reason == Removal.ACKNOWLEDGED)
         return {each for record in removals if record.kind == Kind.REMOVED for each in self.ids(to_bitmap(record.ranges))}
 
+    def look(self, rises: Mapping[str, int] = MappingProxyType({}), *, is_level: bool = True) -> None:
+        """Look at all beacons, and hear of those that have risen; all that can be read is pulled, or it is not."""
+        reach, now_ms = self.world.engine.liveness, self.world.now_ms
+        owners = (ledger.ownership.others() for ledger in self.world.state.queues.values() if ledger.ownership is not None)
+        reach.listen({*self._folds}.union(*owners), now_ms=now_ms)
+        reach.note_commit(now_ms=now_ms)
+        reach.hear(rises, now_ms=now_ms)
+        reach.level_ms = now_ms if is_level else reach.level_ms
+        self.world.engine.end_claims(now_ms=now_ms)
+        self.world.commit()
+
+    def miss(self, silent_ms: int, *, is_level: bool = True) -> None:
+        """Hear of nobody for a while."""
+        for step_ms in [GAP_MS // 2] * (2 * silent_ms // GAP_MS) + [silent_ms % (GAP_MS // 2)]:
+            self.world.clock.advance(step_ms)
+            self.look(is_level=is_level)
+
     def tick(self) -> None:
         """Do what is due."""
         self.world.engine.tick(now_ms=self.world.now_ms)
@@ -204,7 +222,7 @@ class Instance:
     def crash(self) -> None:
         """Go on with the next coordinator, which reads the log."""
         self.world.recover()
-        self.world.engine.liveness.is_level = True
+        self.look()
 
     def ids(self, rows: Iterable[int]) -> set[tuple[str, int]]:
         """Return what bookmarks of here are everywhere: the UUID of the origin, and the bookmark there."""
@@ -250,8 +268,14 @@ class Consumer:
         asked: dict[str, Any] = {"ack_mode": "auto", "max_backlog": max_backlog, "filter": filter_sql, "available_now": False}
         instance.decide(commands.Attach(**self._who, call=1, **asked))
 
-    def take(self, limit: int = 100) -> list[int]:
-        """Finish the batch before, and return the bookmarks of the next; empty where nothing is there, and it waits."""
+    def take(self, limit: int = 100, *, looks: bool = True) -> list[int]:
+        """Finish the batch before, and return the bookmarks of the next; empty where nothing is there, and it waits.
+
+        Parameters
+        ----------
+        looks : bool
+            Whether what it lets claim is given to it after another look at once.
+        """
         self._call += 1
         poll = commands.Next(**self._who, call=self._call, finished=self._finished, limit=limit)
         self._instance.world.engine.note_poll(poll, now_ms=self._instance.world.now_ms)
@@ -259,6 +283,9 @@ class Consumer:
         if granted is None:
             self._instance.world.engine.ask_owners(poll, now_ms=self._instance.world.now_ms)
             self._instance.world.commit()
+            if looks and self._instance.ownership(self._who["queue"]).claims:
+                self._instance.look()
+                return self.take(limit)
             return []
         self._finished = granted.lease
         return list(self._instance.world.state.queues[self._who["queue"]].leases[granted.lease].rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.replication.exchange import PullReport
+from spark_queue.replication.exchange import Heard, PullReport
 
 
 class NoPeers:
@@ -30,9 +30,12 @@ class NoPeers:
     def begin_anew(self) -> None:
         """Pull from nobody."""
 
-    def numbers(self) -> dict[str, int]:
-        """Return that nobody was heard of."""
-        return {}
+    def look_soon(self) -> None:
+        """Look at nobody."""
+
+    def heard(self) -> Heard:
+        """Return that nobody was heard of, and all are pulled."""
+        return Heard()
 
     def reports(self) -> dict[str, PullReport]:
         """Return that nobody is pulled."""

@@ -77,7 +77,6 @@ class DiskInstance:
         self._entrance = Sequencer(self.opened, self.engine, traits)
         self._entrance.recover()
         self._peers = Peers(self.opened, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
-        self.engine.liveness.is_level = True
         self.commit()
         self._pullers: dict[str, Puller] = {}
 

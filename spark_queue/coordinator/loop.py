@@ -167,6 +167,7 @@ class Loop:
             if self._engine.take_over(now_ms=now_ms):
                 self._peers.changed(now_ms=now_ms)
             self._takes_over = False
+        self._peers.end_claims(now_ms=now_ms)
         if self._is_due(now_ms):
             # It may have slept: nobody gets what grew too old. Leases end after the calls, so that who speaks now is heard first.
             self._engine.expire(now_ms=now_ms)

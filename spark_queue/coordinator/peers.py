@@ -18,7 +18,7 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, PullProgressQuery, PullReport, PullState, Standing
+from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, Heard, PullProgressQuery, PullReport, PullState, Standing
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,6 +32,14 @@ class PeerPullers(Protocol):
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when this began; false before any is known."""
+        ...
+
+    def look_soon(self) -> None:
+        """Let the beacons be looked at now."""
+        ...
+
+    def heard(self) -> Heard:
+        """Return who lives, by what was heard of until now."""
         ...
 
     def pulled_here(self) -> Mapping[str, int | None]:
@@ -48,10 +56,6 @@ class PeerPullers(Protocol):
 
     def begin_anew(self) -> None:
         """Let each puller begin anew, and at once: what kept it from pulling may be over."""
-        ...
-
-    def numbers(self) -> Mapping[str, int]:
-        """Return a number of each instance that was heard of, by name, which rises with its beacon."""
         ...
 
     def reports(self) -> Mapping[str, PullReport]:
@@ -73,18 +77,34 @@ class Peers:
         self._entrance = entrance
         self._pullers = pullers
         self._heard_at_latest_ms = now_ms + HEARS_MS
+        #: Whether the own beacon was silent for so long that what is owned here may have been claimed.
+        self._is_returning = False
         engine.liveness.has_heard = False
 
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
         state = self._engine.state
         owners = (ledger.ownership.others() for ledger in state.queues.values() if ledger.ownership is not None)
-        self._pullers.keep(state.definitions, frozenset(state.instances.values()).union(*owners))
-        self._engine.liveness.listen(self._engine.state.definitions.peers, now_ms=now_ms)
-        self._engine.liveness.hear(self._pullers.numbers(), now_ms=now_ms)
+        others = frozenset(state.definitions.peers).union(*owners)
+        self._pullers.keep(state.definitions, others.union(state.instances.values()))
+        self._engine.liveness.listen(others, now_ms=now_ms)
+        self._hear(now_ms)
         self._note_restored()
         self._engine.liveness.pulled_here = self._pullers.pulled_here()
-        self._engine.liveness.is_level = self._pullers.are_level()
+
+    def _hear(self, now_ms: int) -> None:
+        liveness, heard = self._engine.liveness, self._pullers.heard()
+        liveness.hear(heard.rises, now_ms=now_ms, looked_ms=now_ms - heard.look_age_ms)
+        liveness.level_ms = None if heard.level_age_ms is None else now_ms - heard.level_age_ms
+
+    def end_claims(self, *, now_ms: int) -> None:
+        """Let what earlier steps claimed, and committed, be granted or go back, by a look at the beacon of its owner (R110)."""
+        liveness = self._engine.liveness
+        if liveness.claimed():
+            if liveness.note_commit(now_ms=now_ms):
+                self._pullers.look_soon()
+            self._hear(now_ms)
+            self._engine.end_claims(now_ms=now_ms)
 
     def told(self, *, now_ms: int) -> dict[str, wire.PeerTold]:
         """Return how each peer is pulled, by name."""
@@ -101,8 +121,17 @@ class Peers:
         return not self._engine.state.definitions.is_replicated(queue) or self.have_spoken(now_ms=now_ms)
 
     def have_spoken(self, *, now_ms: int) -> bool:
-        """Return whether all peers that can be read were pulled to where they were when this began, or it took too long."""
-        liveness = self._engine.liveness
+        """Return whether all peers that can be read were pulled to where they were when this began, or it took too long.
+
+        And whether the own beacon says that this instance lives: others may claim what is owned here once they miss it.
+        """
+        liveness, after_ms = self._engine.liveness, self._engine.state.definitions.replication.unreachable_after_ms
+        silence_ms = self._pullers.heard().own_age_ms
+        liveness.is_mute = silence_ms is None or 3 * silence_ms >= 2 * after_ms
+        if silence_ms is not None and silence_ms >= after_ms:
+            self._is_returning = True
+        elif self._is_returning and not liveness.is_mute:
+            self.changed(now_ms=now_ms)
         if not liveness.has_heard:
             is_level = self._pullers.are_level()
             liveness.has_heard = is_level or now_ms >= self._heard_at_latest_ms
@@ -112,7 +141,7 @@ class Peers:
                 )
         # After that question: who is level may be so since it told this.
         self._note_restored()
-        return liveness.has_heard
+        return liveness.may_give
 
     def may_enter(self, *, now_ms: int) -> bool:
         """Return whether messages may enter: of a restored journal they would get the bookmarks of what was lost.
@@ -145,7 +174,7 @@ class Peers:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
         self._engine.liveness.restored = None
-        self._engine.liveness.has_heard = False
+        self._engine.liveness.has_heard = self._is_returning = False
         self._heard_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: PullProgressQuery | ApplyPulled | wire.AskPeers, *, now_ms: int) -> Answer:

@@ -308,6 +308,8 @@ class ProxiedTransfer(Command, frozen=True, kw_only=True):
 
     queue: str
     on: bool
+    #: Whose messages; None for the only peer, and to end all of it.
+    owner: str | None = None
 
 
 class PeerCommand(Command, frozen=True, kw_only=True):

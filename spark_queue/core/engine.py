@@ -262,6 +262,10 @@ class Engine:
             raise JournalError("PEER_REFUSED", peer=pulled.peer, what=what, reason=reason) from fault
         self._release_barriers(now_ms)
 
+    def end_claims(self, *, now_ms: int) -> None:
+        """Let what was claimed before be granted, or go back to its owner, by what was seen of that one since (R110)."""
+        self._of_each(self.liveness.claimed() & self.state.queues.keys(), now_ms, transfers.end_claims)
+
     def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:
         """Ask other instances for messages that a waiting poll could take (R104)."""
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
@@ -284,6 +288,7 @@ class Engine:
         for queue, fault in list(self.state.faults.items()):
             self.set_aside(queue, fault, now_ms=now_ms)
         membership.decide_all_published(self.state, self._emit(now_ms), begins=False)
+        self.liveness.forget_claims()
         self._of_each(self.state.queues, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, manual_settlement.end_settled)
         self._agenda.note(self.state.queues)

@@ -72,6 +72,7 @@ class Kind(StrEnum):
     TRANSFER_REQUESTED = "transfer_requested"
     NOT_IN_QUEUE = "not_in_queue"
     PROXIED_TRANSFER = "proxied_transfer"
+    CLAIM_CONFIRMED = "claim_confirmed"
     PEER_CHANGED = "peer_changed"
     RESTORED = "restored"
     SET_ASIDE = "set_aside"
@@ -85,7 +86,7 @@ class Kind(StrEnum):
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
 REPLICATION_KINDS = frozenset({
     Kind.DECIDED, Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE,
-    Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED, Kind.RESTORED,
+    Kind.PROXIED_TRANSFER, Kind.CLAIM_CONFIRMED, Kind.PEER_CHANGED, Kind.RESTORED,
 })  # fmt: skip
 
 #: Kinds that software without sinks must refuse: it would let leases lapse whose messages stand in a sink (DESIGN 19).
@@ -163,6 +164,9 @@ class PeerChange(StrEnum):
 
 #: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).
 CLAIMED = "claimed"
+
+#: The reason of a ``transferred`` record by which what was claimed and never granted goes back to its owner, who lives.
+RETURNED_CLAIM = "claim_returned"
 
 #: The reason of an ``outcomes`` record without ranges: fn raised, and ``detail.error`` says what.
 RUN_FAILED = "failed"

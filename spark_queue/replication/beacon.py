@@ -130,6 +130,16 @@ class BeaconThread(threading.Thread):
         self._told_to_end = threading.Event()
         #: The newest number that somebody may have seen; None before the first.
         self.number: int | None = None
+        #: When it began to be written the last time that it was, by both clocks.
+        self._written_ms: tuple[int, int] | None = None
+
+    def age_ms(self) -> int | None:
+        """Return how long ago it was written, also by the clock that goes on while this host sleeps; None before the first time."""
+        written_ms = self._written_ms
+        return None if written_ms is None else max(now - then for now, then in zip(self._now_ms(), written_ms, strict=True))
+
+    def _now_ms(self) -> tuple[int, int]:
+        return self._clock.monotonic_ms(), self._clock.wall_ms()
 
     def end(self) -> None:
         """Let it end."""
@@ -143,8 +153,9 @@ class BeaconThread(threading.Thread):
             # As seconds it is above all earlier numbers, also where the last beacon was lost, or could not be read just now.
             number = max(number + 1, self._clock.wall_ms() // 1_000)
             beacon = Beacon(instance=self._instance, number=number, seen=self._seen())
-            self.number = number
+            self.number, began_ms = number, self._now_ms()
             # Peers find the instance silent while its store cannot be written, and so it is.
             with contextlib.suppress(SparkQueueError):
                 self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
+                self._written_ms = began_ms
             self._told_to_end.wait(RENEWAL_S)

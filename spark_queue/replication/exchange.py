@@ -50,6 +50,20 @@ class PullState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What pullers and looks at beacons tell of who lives."""
+
+    #: How often the beacon of each instance was seen to rise, by name.
+    rises: Mapping[str, int] = field(default_factory=dict)
+    #: How long ago the last look at the beacon of each peer began, at most; one that gets no answer has found none.
+    look_age_ms: int = 0
+    #: How long ago each peer that can be read was, at least, where it is pulled to; None where one is pulled to no end.
+    level_age_ms: int | None = 0
+    #: How long ago the own beacon was written; None before the first time.
+    own_age_ms: int | None = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyPulled:
     """A reading of a peer, for the loop: files of messages first, then what the records say."""
 

@@ -29,9 +29,10 @@ from spark_queue.replication.validation import Fit, check_path
 _LOG = logging.getLogger(__name__)
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
-SILENT_KINDS = frozenset(
-    {Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES} | SINK_KINDS
-)
+SILENT_KINDS = SINK_KINDS | {
+    Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES,
+    Kind.CLAIM_CONFIRMED,
+}  # fmt: skip
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
@@ -103,6 +104,11 @@ class Puller:
     def trouble(self) -> ConfigError | None:
         """An obstacle to pulling messages of one type, while all else is pulled."""
         return self._fetcher.trouble
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last step came to the end of the log, and will not begin it anew."""
+        return self._last is not None
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something."""

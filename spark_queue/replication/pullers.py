@@ -19,7 +19,7 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
-from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, EndedError, PullProgressQuery, PullReport, PullState
+from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, EndedError, Heard, PullProgressQuery, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError, scan
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.puller import SILENT_KINDS
@@ -127,13 +127,28 @@ class Pullers:
         """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Liveness`."""
         return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
-    def numbers(self) -> dict[str, int]:
-        """Return how often the beacon of each instance rose that was heard of, by name."""
-        return self._hearing.rises()
-
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began; false before any is known."""
-        return self._definitions is not None and all(thread.is_level or thread.is_unreadable() for thread in self._threads.values())
+        return self._definitions is not None and all(thread.level_s is not None or thread.is_unreadable() for thread in self._threads.values())
+
+    def look_soon(self) -> None:
+        """Let the beacons be looked at now."""
+        for thread in self._threads.values():
+            thread.is_to_look.set()
+
+    def heard(self) -> Heard:
+        """Return who lives, by what was heard of until now."""
+        threads, now_s = list(self._threads.values()), time.monotonic()
+        level_s = [thread.level_s for thread in threads if not thread.is_unreadable()]
+        known_s = [each for each in level_s if each is not None]
+        # Asked before what was seen: that may be newer.
+        looked_s = min((thread.looked_s() for thread in threads), default=now_s)
+        return Heard(
+            rises=self._hearing.rises(),
+            look_age_ms=round((now_s - looked_s) * 1_000),
+            level_age_ms=round((now_s - min(known_s, default=now_s)) * 1_000) if len(known_s) == len(level_s) else None,
+            own_age_ms=None if self._beacon is None else self._beacon.age_ms(),
+        )
 
     def are_compared(self) -> bool:
         """Return whether the log of each peer that can be read was searched for what the own log has lost; see `restored`."""
@@ -204,7 +219,12 @@ class _PullThread(threading.Thread):
         self._peer = definition.name
         self._told_to_end = threading.Event()
         self.report = PullReport()
-        self.is_level = False
+        #: When the last step began that came to the end of the peer's log, by the monotonic clock; None before the first.
+        self.level_s: float | None = None
+        self.is_to_look = threading.Event()
+        #: When the look at the beacon began that is under way, and the last one that has ended: none, at first.
+        self._looks_s: float | None = None
+        self._looked_s = 0.0
         #: Whether its log was searched for what the own log has lost, and what it has shown, until it shows it no more.
         self.is_compared = False
         self.restored: JournalError | None = None
@@ -217,6 +237,12 @@ class _PullThread(threading.Thread):
     def end(self) -> None:
         """Let it end after what it does."""
         self._told_to_end.set()
+        self.is_to_look.set()
+
+    def looked_s(self) -> float:
+        """Return when the last look at the beacon began; one that gets no answer for a period has shown that there is none."""
+        began_s, late_s = self._looks_s, time.monotonic() - RENEWAL_S
+        return late_s if began_s is not None and began_s < late_s else self._looked_s
 
     def check(self) -> None:
         """Raise `EndedError` once it is told to end: another may be pulling from the same peer."""
@@ -240,10 +266,12 @@ class _PullThread(threading.Thread):
                 if puller is None or store is None:
                     store = self._find()
                     puller = self._make(store)
+                began_s = time.monotonic()
                 puller.step()
                 self.is_read, self.pulled_here = True, puller.pulled_here()
                 # What is wrong with one message type, or with a beacon, keeps nothing else from being pulled.
-                self.is_level, self.report.trouble, failures = True, puller.trouble or self._doubt, 0
+                self.level_s = began_s if puller.is_at_end else self.level_s
+                self.report.trouble, failures = puller.trouble or self._doubt, 0
                 self.is_compared, self.restored = True, None
             except EndedError:
                 return
@@ -264,12 +292,15 @@ class _PullThread(threading.Thread):
     def _listen(self) -> None:
         """Look at the peer's beacon now and then, whatever pulling does: a long copy, or a pause, is no silence of the peer."""
         while not self.is_told_to_end():
+            self.is_to_look.clear()
+            self._looks_s = began_s = time.monotonic()
             # A store that cannot be found keeps it from being pulled, too, which says why.
             with contextlib.suppress(SparkQueueError, OSError):
                 beacon = read_beacon(self._find())
                 if beacon is not None and beacon.instance == self._peer:
                     self._hear(beacon)
-            self._told_to_end.wait(RENEWAL_S)
+            self._looked_s, self._looks_s = began_s, None
+            self.is_to_look.wait(RENEWAL_S)
 
     def _hear(self, beacon: Beacon) -> None:
         reason = self._take_beacon(beacon)

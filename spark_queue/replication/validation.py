@@ -25,7 +25,7 @@ from spark_queue.core.definitions.keys import GROUP_LOCAL, valid_name
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import from_record, merged_files
-from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, FORMAT, Kind, Record, Removal
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, FORMAT, RETURNED_CLAIM, Kind, Record, Removal
 from spark_queue.core.state.ownership import Stage
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.schema import user_schema
@@ -60,7 +60,7 @@ _ENDINGS: Collection[str | None] = frozenset(Removal) - DEAD_LETTER_REASONS
 _REASONS: Mapping[str, Collection[str | None]] = {
     Kind.REMOVED: frozenset(Removal),
     Kind.DEAD_LETTERED: DEAD_LETTER_REASONS,
-    Kind.TRANSFERRED: (None, CLAIMED),
+    Kind.TRANSFERRED: (None, CLAIMED, RETURNED_CLAIM),
 }
 
 #: Reasons of a `replicated` record: why a message ended, or the kind of the record that moved it.

@@ -12,7 +12,7 @@ from spark_queue.views import state_at
 from tests.integration.coordinator_world import QUEUE, TOPIC, World
 
 #: Short, so that a test need not wait long for a lost site.
-UNREACHABLE_AFTER = "8s"
+UNREACHABLE_AFTER = "15s"
 
 
 def peer(path: str, *, queues: Sequence[str] = (QUEUE,), **keys: Any) -> dict[str, Any]:

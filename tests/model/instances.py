@@ -77,13 +77,16 @@ class Instance:
     #: Whether messages may be claimed here, and from whom: who cannot be reached.
     claims: bool = False
     lost: set[str] = field(default_factory=set)
+    #: What is claimed and not granted before another look, by whose it was.
+    claimed: dict[str, set[Id]] = field(default_factory=dict)
 
     def state(self, each: Id) -> str:
         """Return where a message is here."""
         value = self.messages[each].value
         if self.batch is not None and each in self.batch.held:
             return "leased"
-        return ("available" if value.owner == self.name else "remote", "dead", "removed")[value.stage]
+        is_own = value.owner == self.name and not any(each in ids for ids in self.claimed.values())
+        return ("available" if is_own else "remote", "dead", "removed")[value.stage]
 
     def having(self, state: str) -> list[Id]:
         """Return the messages in a state, in the order in which they came."""
@@ -91,7 +94,9 @@ class Instance:
 
     def claimable(self) -> list[Id]:
         """Return what may be claimed: what belongs to whom nobody reaches, while somebody allows it (R108)."""
-        return [each for each in self.having("remote") if self.claims and self.messages[each].value.owner in self.lost]
+        if self.claimed or not self.claims:
+            return []
+        return [each for each in self.having("remote") if self.messages[each].value.owner in self.lost]
 
     def publish(self, count: int) -> None:
         """Let messages enter that are published here."""
@@ -99,19 +104,43 @@ class Instance:
         self._enter([(self.name, first + number) for number in range(count)])
 
     def take(self, limit: int, now: int) -> list[Id]:
-        """Finish the batch, and return the next (R110: what is claimed for it is what it gets, and no more)."""
+        """Finish the batch, and return the next; what alone there is to claim for it is there after another look (R110)."""
         self.polled_at = now
         self._prove()
-        free = {*self.having("available"), *self.claimable()}
-        given = [each for each in self.messages if each in free][:limit]
-        self._move([each for each in given if self.messages[each].value.owner != self.name], self.name)
+        given = self._choose({*self.messages}, limit)
+        while not given and self.claimed:
+            self.look()
+            given = self._choose({*self.messages}, limit)
         for each in given:
             self.messages[each].deliveries += 1
         if given:
             self.batch = Batch(now + LEASE_MS, set(given), set(given))
         return given
 
+    def _choose(self, among: set[Id], limit: int) -> list[Id]:
+        """Return the oldest that are free; of these what may be claimed is claimed, and free after another look."""
+        free = {*self.having("available"), *self.claimable()} & among
+        chosen = [each for each in self.messages if each in free][:limit]
+        foreign = [each for each in chosen if self.messages[each].value.owner != self.name]
+        owners = {each: self.messages[each].value.owner for each in foreign}
+        self._move(foreign, self.name)
+        for each, owner in owners.items():
+            self.claimed.setdefault(owner, set()).add(each)
+        return [each for each in chosen if each not in owners]
+
+    def look(self, *, remembers: bool = True) -> None:
+        """Let what was claimed be granted where its owner is lost still, and go back where it is not, or nobody remembers."""
+        claimed, self.claimed = self.claimed, {}
+        for owner, ids in claimed.items():
+            if not remembers or owner not in self.lost:
+                self._move([each for each in self.messages if each in ids], owner)
+
     def tick(self, now: int) -> None:
+        """Do what is due."""
+        self._end_lease(now)
+        self.look()
+
+    def _end_lease(self, now: int) -> None:
         """End the lease whose time is over: what comes back is what its value says, or dead."""
         if self.batch is None or self.batch.due > now:
             return
@@ -147,6 +176,7 @@ class Instance:
         if self.batch is not None and self.batch.held:
             self.batch.due = max(self.batch.due, now + GRACE_MS)
         self.polled_at = now if self.polled_at is not None else None
+        self.look(remembers=False)
 
     def pull(self, peer: Instance, now: int) -> None:
         """Take over what a peer has said since the last time: first the messages, then what is said of them, in order."""
@@ -191,8 +221,7 @@ class Instance:
         waits = self.polled_at is not None and now < self.polled_at + WINDOW_MS
         left = request.limit - sum(self.messages[each].value.owner == request.requester for each in request.ids)
         if request.requester != self.name and not waits and left > 0:
-            free = {*self.having("available"), *self.claimable()} & {*request.ids}
-            self._move([each for each in self.messages if each in free][:left], request.requester)
+            self._move(self._choose({*request.ids}, left), request.requester)
 
     def _move(self, ids: Sequence[Id], owner: str) -> None:
         """Give messages to an owner, in a term above all that they had."""
@@ -230,6 +259,7 @@ class Instance:
     def _say(self, each: Id, value: Value, *, keeps_claim: bool = False) -> None:
         """Let a message be something else: a lease of an earlier life is over, and so is a letter."""
         known = self.messages[each]
+        self.claimed = {owner: left for owner, ids in self.claimed.items() if (left := ids - {each})}
         is_over = value.life > known.value.life or value.stage != PRESENT
         # Who gives away what he no longer had says nothing new to its owner: nobody took it from here meanwhile.
         stays = not is_over and value.owner == known.value.owner == self.name

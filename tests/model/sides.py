@@ -16,12 +16,20 @@ class ToldReach(Liveness):
 
     def __init__(self, lost: set[str]) -> None:
         super().__init__()
-        self.is_level = True
         self._lost = lost
 
-    def is_lost(self, instance: str, *, now_ms: int, after_ms: int) -> bool:
+    def is_lost(self, instance: str, *, after_ms: int) -> bool:
         """Return whether it was said that nobody reaches an instance."""
         return instance in self._lost
+
+    def note_claim(self, queue: str, owner: str) -> None:
+        """Note that messages of an owner are claimed."""
+        self.listen([owner], now_ms=0)
+        super().note_claim(queue, owner)
+
+    def verdict(self, queue: str, owner: str) -> bool | None:
+        """Return whether nobody reaches an owner still; each look is a later one."""
+        return owner in self._lost and (queue, owner) in self._claims
 
 
 class Sides:

@@ -187,7 +187,8 @@ class InstanceProgram(RuleBasedStateMachine):
     @rule(at=instances, on=st.booleans())
     def allow_claims(self, at: int, on: bool) -> None:
         """Allow proxied transfer, or forbid it (R108)."""
-        self.side(at).core.decide(commands.ProxiedTransfer(queue="WORK", on=on))
+        for owner in [each.name for each in self.sides if each is not self.side(at)]:
+            self.side(at).core.decide(commands.ProxiedTransfer(queue="WORK", on=on, owner=owner))
         self.side(at).model.claims = on
 
     @rule(at=instances, of=instances)

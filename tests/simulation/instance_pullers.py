@@ -13,7 +13,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import wire
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, Hearing, read_beacon
-from spark_queue.replication.exchange import ApplyPulled, EndedError, PullProgressQuery, PullReport, PullState
+from spark_queue.replication.exchange import ApplyPulled, EndedError, Heard, PullProgressQuery, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.pullers import is_unreadable
@@ -46,6 +46,7 @@ class InstancePullers:
         self.known: frozenset[str] = frozenset()
         self.number = 0
         self._renewed_at_ms: int | None = None
+        self._written_at_ms: int | None = None
 
     def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from the peers that are defined now, and from no others."""
@@ -58,13 +59,25 @@ class InstancePullers:
         """Return whether each peer that can be read is pulled to where it was when its puller began."""
         now_ms = self.node.clock.monotonic_ms()
         return self._definitions is not None and all(
-            thread.is_level or is_unreadable(thread.trouble, for_s=(now_ms - thread.fails_since_ms) / 1_000)
-            for thread in self.threads.values()
+            thread.level_ms is not None or thread.is_unreadable(now_ms) for thread in self.threads.values()
         )
 
-    def numbers(self) -> dict[str, int]:
-        """Return how often the beacon of each instance rose that was heard of, by name."""
-        return self.hearing.rises()
+    def look_soon(self) -> None:
+        """Let each beacon be looked at when its puller takes its next step."""
+        for thread in self.threads.values():
+            thread.heard_at_ms = None
+
+    def heard(self) -> Heard:
+        """Return who lives, by what was heard of until now."""
+        now_ms, threads = self.node.clock.monotonic_ms(), list(self.threads.values())
+        level_ms = [thread.level_ms for thread in threads if not thread.is_unreadable(now_ms)]
+        known_ms = [each for each in level_ms if each is not None]
+        return Heard(
+            rises=self.hearing.rises(),
+            look_age_ms=now_ms - min((thread.looked_ms for thread in threads), default=now_ms),
+            level_age_ms=now_ms - min(known_ms, default=now_ms) if len(known_ms) == len(level_ms) else None,
+            own_age_ms=None if self._written_at_ms is None else now_ms - self._written_at_ms,
+        )
 
     def pulled_here(self) -> dict[str, int | None]:
         """Return how far the peers that were read have pulled from here."""
@@ -83,8 +96,7 @@ class InstancePullers:
         """Return whether each peer that can be read was searched for what the own log has lost."""
         now_ms = self.node.clock.monotonic_ms()
         return self._definitions is not None and all(
-            thread.is_compared or is_unreadable(thread.trouble, for_s=(now_ms - thread.fails_since_ms) / 1_000)
-            for thread in self.threads.values()
+            thread.is_compared or thread.is_unreadable(now_ms) for thread in self.threads.values()
         )
 
     def begin_anew(self) -> None:
@@ -128,6 +140,7 @@ class InstancePullers:
         beacon = Beacon(instance=self.instance.name, number=self.number, seen=self.hearing.newest())
         with suppress(SparkQueueError):
             self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
+            self._written_at_ms = now_ms
 
 
 class PullThread:
@@ -137,7 +150,9 @@ class PullThread:
         self.is_busy = False
         #: Whether another one pulls from the peer now.
         self.is_over = False
-        self.is_level = False
+        #: When the last step began that came to the end of the peer's log, and the last look at its beacon.
+        self.level_ms: int | None = None
+        self.looked_ms = 0
         #: Whether its log was searched for what the own log has lost, and what it has shown.
         self.is_compared = False
         self.restored: JournalError | None = None
@@ -153,11 +168,15 @@ class PullThread:
         self._peer = peer
         self._store = pullers.instance.way_to(peer.name, self._node)
         self._puller: Puller | None = None
-        self._heard_at_ms: int | None = None
+        self.heard_at_ms: int | None = None
+
+    def is_unreadable(self, now_ms: int) -> bool:
+        """Return whether its peer cannot be read now."""
+        return is_unreadable(self.trouble, for_s=(now_ms - self.fails_since_ms) / 1_000)
 
     def step(self) -> bool:
         """Take over what is new; returns whether there was something."""
-        self.is_busy = True
+        self.is_busy, began_ms = True, self._node.clock.monotonic_ms()
         try:
             self._hear()
             self._puller = self._puller or self._make()
@@ -178,7 +197,7 @@ class PullThread:
             self._puller, self.trouble = None, trouble
             return False
         else:
-            self.is_level, self.trouble = True, None
+            self.level_ms, self.trouble = began_ms if self._puller.is_at_end else self.level_ms, None
             self.is_compared, self.restored = True, None
             self.is_read, self.pulled_here = True, self._puller.pulled_here()
             return found
@@ -187,12 +206,13 @@ class PullThread:
 
     def _hear(self) -> None:
         now_ms = self._node.clock.monotonic_ms()
-        if self._heard_at_ms is not None and now_ms < self._heard_at_ms + RENEWAL_S * 1_000:
+        if self.heard_at_ms is not None and now_ms < self.heard_at_ms + RENEWAL_S * 1_000:
             return
-        self._heard_at_ms, beacon = now_ms, read_beacon(self._store)
+        self.heard_at_ms, beacon = now_ms, read_beacon(self._store)
         if beacon is not None and beacon.instance == self._peer.name:
             known = self._pullers.known.union(*(each.peers for each in self._pullers.read.values()))
             self._pullers.hearing.hear(beacon, own=self._pullers.instance.name, own_number=self._pullers.number, known=known)
+        self.looked_ms = now_ms
 
     def _make(self) -> Puller:
         return Puller(

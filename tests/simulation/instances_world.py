@@ -74,7 +74,7 @@ class InstancesWorld:
         self.settings = settings
         self.troubled = True
         #: Now and then so soon that an instance counts as gone that only was not heard of.
-        self.unreachable_after = self.random.choice(("4s", "10s"))
+        self.unreachable_after = self.random.choice(("15s", "20s"))
         #: How many processes wait for a store, each inside the wait of another.
         self.nested = 0
         #: Pairs of instances that cannot read each other now, and those whose store is not there.

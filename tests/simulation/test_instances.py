@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from spark_queue.core import commands
+from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
@@ -51,15 +52,18 @@ class World:
         apart = {"frankfurt", "tokyo"} if chain else set[str]()
         peers = {name: [each for each in names if each != name and {each, name} != apart] for name in names}
         self.instances = [Instance(name, peers[name], self.clock) for name in names]
-        if claims:
-            for each in self.instances:
-                for queue in ("WORK", "FAILED"):
-                    each.decide(commands.ProxiedTransfer(queue=queue, on=True))
         #: Publishes under a name to one instance after the other; None where nobody does.
         self.application = Application(self.instances, self.random) if fails_over else None
         #: Messages of which everybody knew all names when nobody but their owner had them leased.
         self.settled: set[Message] = set()
         self.consumers = {each.name: [Consumer(each, "one"), Consumer(each, "two")] for each in self.instances}
+
+    def _allow_claims(self, instance: Instance) -> None:
+        """Let an instance claim from whomever it knows; at the end of a chain it hears of the other end later."""
+        for queue in ("WORK", "FAILED"):
+            owned = instance.ownership(queue)
+            for owner in sorted({*instance.world.state.definitions.peers, *owned.others()} - owned.claims_from):
+                instance.decide(commands.ProxiedTransfer(queue=queue, on=True, owner=owner))
 
     def live(self) -> None:
         """Let one thing happen after the other."""
@@ -85,7 +89,7 @@ class World:
             case "cut":
                 self.cuts ^= {frozenset(each.name for each in self.random.sample(self.instances, 2))}
             case "time":
-                self.clock.advance(self.random.choice([300, 1_500, 6_000, 30_000, 61_000]))
+                self._pass_time(self.random.choice([300, 1_500, 6_000, 30_000, 61_000]))
                 instance.tick()
             case "expire":
                 self._settle(instance, "expire")
@@ -135,18 +139,28 @@ class World:
         peers = [each for each in self.instances if instance.pulls(each)]
         return [each for each in peers if frozenset((instance.name, each.name)) not in self.cuts]
 
+    def _pass_time(self, passing_ms: int) -> None:
+        """Let time pass, in which all but those who sleep look at beacons."""
+        awake = [each for each in self.instances if not self.claims or self.random.random() < 0.8]
+        for step_ms in [GAP_MS // 2] * (2 * passing_ms // GAP_MS) + [passing_ms % (GAP_MS // 2)]:
+            self.clock.advance(step_ms)
+            for each in awake if self.claims else ():
+                self._hear(each)
+
     def _hear(self, instance: Instance) -> None:
         """Let an instance know whose beacons rise, and whether it has pulled all that it can read."""
-        readable, reach = self._readable(instance), instance.world.engine.liveness
+        readable = self._readable(instance)
         # Beacons tell what was heard of others; only in a chain that is the only way.
         heard = {each.name for peer in readable for each in (peer, *(self._readable(peer) if self.chain else ()))}
-        reach.hear(dict.fromkeys(heard, self.clock.wall_ms()), now_ms=self.clock.wall_ms())
-        reach.is_level = all(instance.has_all_of(each) for each in readable)
+        is_level = all(instance.has_all_of(each) for each in readable)
+        instance.look(dict.fromkeys(heard, self.clock.wall_ms()), is_level=is_level)
 
     def _take(self, instance: Instance) -> None:
         consumer = self.random.choice(self.consumers[instance.name])
+        if self.claims:
+            self._allow_claims(instance)
         self._hear(instance)
-        taken = consumer.take(limit=self.random.randint(1, 5))
+        taken = consumer.take(limit=self.random.randint(1, 5), looks=False)
         for row in () if self.claims else taken:
             own, names = instance.value("WORK", row), instance.ids([row])
             assert own.owner == instance.name, "who delivers a message owns it"

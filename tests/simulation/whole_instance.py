@@ -199,9 +199,10 @@ class WholeInstance(DiskWorld):
         return set(other.order) <= set(self.order)
 
     def switch(self, *, on: bool) -> None:
-        """Let somebody allow proxied transfer, or forbid it (R108)."""
+        """Let somebody allow proxied transfer from all others, or forbid it (R108)."""
         for queue in self.queues:
-            self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on))
+            for owner in [each.name for each in self.around.sharing if each is not self] if on else [None]:
+                self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on, owner=owner))
 
     def alter(self) -> None:
         """Let somebody say at this instance alone whose messages are first that are published here (R129)."""

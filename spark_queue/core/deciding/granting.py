@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below, oldest
 from spark_queue.core.deciding.barrier import before_held, pending
 from spark_queue.core.deciding.fairness import UNLIMITED, Contender, assign, backlog_limit, left_within, room_within
-from spark_queue.core.deciding.instances.transfers import claim, claimable
+from spark_queue.core.deciding.instances.transfers import claim_to_grant, claimable
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import Session, UnitOfWork
 from spark_queue.core.definitions.keys import FAST
@@ -87,9 +87,9 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
         return None
     barrier = pending(subscription)
     rows = barrier or _take_part(work, subscription, limit)
+    rows = claim_to_grant(work, rows)
     if not rows:
         return None
-    claim(work, rows)
     number = ledger.next_lease
     work.emit(
         Kind.GRANTED,
@@ -123,8 +123,9 @@ def _free(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     due = work.ledger.due(work.now_ms)
     if due:
         rows = rows | due
-    lost = claimable(work)
-    if lost:
+    ownership = work.ledger.ownership
+    # What is claimed waits for a look, and nothing more is claimed meanwhile than somebody has room for.
+    if ownership is not None and not ownership.claims and (lost := claimable(work)):
         rows = rows | lost
     if subscription.run_until is not None:
         rows = below(rows, subscription.run_until) - subscription.run_granted

@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.deciding.delivery import end_subscription
 from spark_queue.core.deciding.fairness import Shares
+from spark_queue.core.deciding.instances.transfers import end_claims
 from spark_queue.core.deciding.manual_settlement import purge_old
 from spark_queue.core.deciding.removal import remove_aged
 from spark_queue.core.deciding.settlement import end_lease
@@ -106,6 +107,7 @@ _UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)
 
 def take_over(work: UnitOfWork) -> None:
     """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
+    end_claims(work)
     for subscription in work.ledger.subscriptions.values():
         work.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=work.now_ms)
     for lease in [lease for lease in work.ledger.leases.values() if work.ledger.outstanding(lease)]:
@@ -128,6 +130,7 @@ def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
         else:
             # At most once: nothing comes back.
             work.emit(Kind.LAPSED, lease.rows, of=lease)
+    end_claims(work)
     work.shares.drop_lapsed(work.ledger, work.now_ms)
     for subscription in list(work.ledger.subscriptions.values()):
         heard = max(work.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)

@@ -42,6 +42,7 @@ from spark_queue.core.definitions.keys import (
     parse_text,
     parse_texts,
     parse_token_hashes,
+    silence,
     text,
     valid_name,
 )
@@ -146,7 +147,7 @@ class ReplicationDefinition:
 
     keep_ms: int = duration("7d", "How long message files wait at most for peers that have not pulled them.")
     transfer_after_ms: int = duration("10s", "Longest time that a message waits for its owner before it is asked for.")
-    unreachable_after_ms: int = duration("30s", "Silence after which an instance counts as not reachable.")
+    unreachable_after_ms: int = silence("30s", "Silence after which an instance counts as not reachable; 15s at least.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,9 @@ READ, WRITE, CHANGE, ADMINISTER = RIGHTS = ("read", "write", "change", "administ
 #: Tokens that a principal has at once: one takes the other's place.
 _TOKENS_MAX = 2
 
+#: A beacon rises every 5 s, and one that comes late is no silence.
+SILENCE_LEAST_MS = 15_000
+
 #: Longest duration: a century, so that no time stored with it can overflow.
 DURATION_LIMIT_MS = 36_500 * 86_400_000
 
@@ -219,6 +222,11 @@ def key(parse: Callable[[Any], Any], default: Any, about: str, *, required: str 
 def duration(default: str | None, about: str) -> Any:
     """Return the field of a duration; it is named with its unit, and its key without."""
     return key(parse_duration_ms, default, about)
+
+
+def silence(default: str, about: str) -> Any:
+    """Return the field of how long a beacon may be silent, `SILENCE_LEAST_MS` at least."""
+    return key(lambda value: max(parse_duration_ms(value), SILENCE_LEAST_MS), default, about)
 
 
 def text(about: str, *, required: str | None = None) -> Any:

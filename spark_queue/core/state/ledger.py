@@ -191,14 +191,18 @@ class QueueLedger:
         assert self.ownership is not None, "the queue is replicated"
         self.ownership.own(rows, term=term, owner=owner)
         if owner == self.ownership.instance:
-            came = rows & self.rows[State.REMOTE]
-            self.move(came, Event.OWNED)
-            if self.definition.target_queue_depth and self.definition.order_key is None:
-                # They wait for their turn as new ones do; what there is room for becomes active at the end of the record. The
-                # oldest of a key must not wait behind those that wait for it, nor must what is redriven.
-                self.move(came, Event.DEACTIVATED)
+            self.take_in(rows)
         else:
             self.take_away(rows)
+
+    def take_in(self, rows: BitMap64) -> None:
+        """Let those of `rows` be deliverable here that this instance owns and that are remote still."""
+        came = rows & self.rows[State.REMOTE]
+        self.move(came, Event.OWNED)
+        if self.definition.target_queue_depth and self.definition.order_key is None:
+            # They wait for their turn as new ones do; what there is room for becomes active at the end of the record. The
+            # oldest of a key must not wait behind those that wait for it, nor must what is redriven.
+            self.move(came, Event.DEACTIVATED)
 
     def take_away(self, rows: BitMap64) -> None:
         """Let those of `rows` be remote that another instance owns and no lease holds."""

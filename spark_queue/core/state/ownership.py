@@ -156,8 +156,10 @@ class Ownership:
     given_to: Counter[str] = field(default_factory=Counter)
     #: Messages that this instance took since their owner could not be reached (R109).
     claimed: int = 0
-    #: Whether messages may be claimed whose owner cannot be reached (R108).
-    claims_unreachable: bool = False
+    #: The owners whose messages may be claimed while they cannot be reached (R108); in logs of before, ``""`` for any.
+    claims_from: set[str] = field(default_factory=set)
+    #: What is claimed, remote still, and not granted before another look at its owner's beacon, by that owner (R110).
+    claims: dict[str, BitMap64] = field(default_factory=dict)
     _lives: BitSlicedInts = field(default_factory=BitSlicedInts)
     _terms: BitSlicedInts = field(default_factory=BitSlicedInts)
     #: Messages by the other instance that owns them.
@@ -193,7 +195,25 @@ class Ownership:
         self._take_away(rows)
         self._terms.set(rows, 0)
 
+    def claim(self, rows: BitMap64, *, term: int) -> None:
+        """Own rows of others that are not granted yet."""
+        parts = self.of_others(rows)
+        self.own(rows, term=term, owner=self.instance)
+        for owner, part in parts.items():
+            self.claims[owner] = self.claims.get(owner, BitMap64()) | part
+
+    def end_claims(self, rows: BitMap64) -> None:
+        """Forget that rows were claimed: they may be granted, or have another owner, or an end."""
+        self.claims = {owner: left for owner, part in self.claims.items() if (left := part - rows)}
+
+    @property
+    def claimed_rows(self) -> BitMap64:
+        """What is claimed and not granted yet."""
+        return BitMap64.union(BitMap64(), *self.claims.values())
+
     def _take_away(self, rows: BitMap64) -> None:
+        if self.claims:
+            self.end_claims(rows)
         for owner in [owner for owner, owned in self._owners.items() if owned.intersect(rows)]:
             self._owners[owner] -= rows
             if not self._owners[owner]:

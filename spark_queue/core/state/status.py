@@ -196,7 +196,7 @@ def _of_instances(ledger: QueueLedger) -> dict[str, Any]:
         "transferred_in": ownership.came_from.total(),
         "transferred_out": ownership.given_to.total(),
         "proxied_transfer": ownership.claimed,
-        "proxied_transfer_allowed": ownership.claims_unreachable,
+        "proxied_transfer_allowed": bool(ownership.claims_from),
     }
 
 

@@ -29,7 +29,7 @@ class Load:
         """Return the definitions of one of several instances, whose journals are at `paths`, by name."""
         pulled = {"topics": ["ORDERS"], "queues": list(self.queues), "pull_interval": "200ms"}
         peers = {other: {"journal": path, **pulled} for other, path in paths.items() if other != name}
-        instance = {"journal": {"instance": name}, "peers": peers, "replication": {"unreachable_after": "6s"}}
+        instance = {"journal": {"instance": name}, "peers": peers, "replication": {"unreachable_after": "15s"}}
         return self.definitions() | instance
 
 

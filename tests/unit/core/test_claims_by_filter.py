@@ -34,7 +34,7 @@ def test_nothing_is_claimed_where_a_file_of_other_messages_is_gone(
     frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True))
     frankfurt.publish(2)
     Consumer(frankfurt).take(limit=0)
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
 
     def matches(segments: Any, expression: str, rows: BitMap64, *, columns: str, letters: Any) -> BitMap64:
         del segments, expression, columns, letters

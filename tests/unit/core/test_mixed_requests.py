@@ -40,13 +40,13 @@ def redrive(instance: Instance, row: int) -> None:
     assert instance.decide(commands.Redrive(queue="WORK", ranges=((row, row + 1),))).redriven == 1
 
 
-def claimer(instance: Instance, clock: FakeClock) -> Consumer:
-    """Let an instance claim what its owner leaves, and return a consumer that has waited for it."""
+def claimer(instance: Instance) -> Consumer:
+    """Let an instance claim what frankfurt leaves, and return a consumer that has waited for it."""
     for queue in ("WORK", "FAILED"):
-        instance.decide(commands.ProxiedTransfer(queue=queue, on=True))
+        instance.decide(commands.ProxiedTransfer(queue=queue, on=True, owner="frankfurt"))
     consumer = Consumer(instance, "claimer")
     assert consumer.take(limit=1) == []
-    clock.advance(LOST_MS)
+    instance.miss(LOST_MS)
     return consumer
 
 
@@ -63,7 +63,7 @@ def test_what_never_was_in_the_owners_queue_ends_in_no_later_life_than_it_is_in(
     Consumer(frankfurt).take()
     redrive(frankfurt, 1)
     exchange(frankfurt, virginia, tokyo)
-    assert claimer(tokyo, clock).take(limit=1) == [0]
+    assert claimer(tokyo).take(limit=1) == [0]
     redrive(tokyo, 0)
     waiting = Consumer(virginia)
     waiting.take()
@@ -82,7 +82,7 @@ def test_what_is_in_a_later_life_is_asked_for_alone_once_all_was_asked_for_in_va
     frankfurt.define(with_filter(queues))
     publish(frankfurt, "b", "a")
     exchange(frankfurt, virginia, tokyo)
-    assert claimer(tokyo, clock).take(limit=1) == [0]
+    assert claimer(tokyo).take(limit=1) == [0]
     redrive(tokyo, 0)
     tokyo.decide(commands.ProxiedTransfer(queue="WORK", on=False))
     exchange(frankfurt, virginia, tokyo)
@@ -101,7 +101,7 @@ def test_what_is_in_a_later_life_is_asked_for_alone_once_all_was_asked_for_in_va
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_who_owns_a_part_of_what_is_asked_for_and_may_claim_the_rest_gives_all(clock: FakeClock, *, comes_back: bool) -> None:
+def test_who_owns_a_part_of_what_is_asked_for_gives_it_and_the_rest_once_it_is_claimed(clock: FakeClock, *, comes_back: bool) -> None:
     """R105, R109: each in its life, and the lost owner agrees when it comes back."""
     of_all = frankfurt, virginia, tokyo = three(clock)
     frankfurt.publish(4)
@@ -109,7 +109,7 @@ def test_who_owns_a_part_of_what_is_asked_for_and_may_claim_the_rest_gives_all(c
     assert lost.take(limit=3) == [0, 1, 2]
     redrive(frankfurt, 2)
     exchange(*of_all)
-    taking = claimer(tokyo, clock)
+    taking = claimer(tokyo)
     assert taking.take(limit=1) == [0]
     redrive(tokyo, 0)
     tokyo.decide(commands.Unsubscribe(queue="WORK", subscription="claimer"))
@@ -118,9 +118,15 @@ def test_who_owns_a_part_of_what_is_asked_for_and_may_claim_the_rest_gives_all(c
     assert list(virginia.ownership().requests["frankfurt"].rows) == [0, 1, 2, 3]
     tokyo.pull(virginia)
     virginia.pull(tokyo)
+    assert waiting.take() == [0]
+    tokyo.look()
+    clock.advance(OPEN_MS)
+    assert waiting.take() == []
+    tokyo.pull(virginia)
+    virginia.pull(tokyo)
     values = [virginia.value("WORK", row) for row in range(4)]
-    assert values == [MessageValue(life, Stage.PRESENT, 1, "virginia") for life in (1, 0, 1, 0)]
-    assert waiting.take() == [0, 1, 2, 3]
+    assert values == [MessageValue(1, Stage.GONE), *(MessageValue(life, Stage.PRESENT, 2, "virginia") for life in (0, 1, 0))]
+    assert waiting.take() == [1, 2, 3]
     if comes_back:
         exchange(*of_all)
         assert [frankfurt.value("WORK", row) for row in range(4)] == values, "by both"

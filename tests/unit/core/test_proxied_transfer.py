@@ -8,14 +8,16 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core import commands
+from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.replies import Run
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
-from spark_queue.errors import CallerError, JournalError, LeaseError
+from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError
 from spark_queue.verification import invariants
+from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance, exchange
+from tests.instances import Consumer, Instance, ask, exchange
 
 LOST_MS = 31_000
 
@@ -38,12 +40,9 @@ def test_messages_of_a_lost_owner_wait_until_claims_are_allowed(pair: tuple[Inst
     allow(frankfurt)
     frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=False))
     consumer = Consumer(frankfurt)
-    assert consumer.take() == []
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     assert consumer.take() == []
     allow(frankfurt)
-    assert consumer.take() == []
-    clock.advance(LOST_MS)
     assert consumer.take() == [0, 1, 2]
     assert frankfurt.ownership().claimed == 3
 
@@ -63,9 +62,7 @@ def test_one_that_failed_alone_is_claimed_like_any_other(pair: tuple[Instance, I
     frankfurt.world.state.queues["WORK"].lone_failures.increment(BitMap64([0]))
     allow(frankfurt)
     claimer = Consumer(frankfurt)
-    clock.advance(LOST_MS)
-    assert claimer.take() == []
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     taken = [row for _ in range(3) for row in claimer.take()]
     assert sorted(taken) == [0, 1, 2]
 
@@ -75,7 +72,7 @@ def test_the_figures_tell_whose_messages_are_and_how_they_came(pair: tuple[Insta
     frankfurt, virginia = pair
     consumer = Consumer(frankfurt)
     assert consumer.take(limit=1) == []
-    clock.advance(20_000)
+    frankfurt.miss(20_000)
     assert consumer.take(limit=1) == []
     exchange(*pair)
     given = queue_status(virginia.world.state, "WORK", now_ms=clock.wall_ms())
@@ -83,7 +80,7 @@ def test_the_figures_tell_whose_messages_are_and_how_they_came(pair: tuple[Insta
     allow(frankfurt)
     assert consumer.take(limit=1) == [0]
     assert consumer.take(limit=1) == []
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     assert consumer.take(limit=1) == [1]
     had = queue_status(frankfurt.world.state, "WORK", now_ms=clock.wall_ms())
     assert (had.owned, had.remote, had.transferred_in, had.proxied_transfer, had.proxied_transfer_allowed) == (1, 1, 1, 1, True)
@@ -93,10 +90,8 @@ def test_only_what_is_granted_is_claimed(pair: tuple[Instance, Instance], clock:
     """R110."""
     frankfurt, _ = pair
     allow(frankfurt)
-    consumer = Consumer(frankfurt)
-    assert consumer.take() == []
-    clock.advance(LOST_MS)
-    assert consumer.take(limit=1) == [0]
+    frankfurt.miss(LOST_MS)
+    assert Consumer(frankfurt).take(limit=1) == [0]
     assert frankfurt.rows("remote") == [1, 2]
 
 
@@ -104,23 +99,115 @@ def test_an_owner_whose_beacon_rises_is_not_claimed_from(pair: tuple[Instance, I
     frankfurt, _ = pair
     allow(frankfurt)
     consumer = Consumer(frankfurt)
-    consumer.take()
-    clock.advance(LOST_MS)
-    frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    frankfurt.miss(LOST_MS)
+    frankfurt.look({"virginia": 7})
     assert consumer.take() == []
-    clock.advance(LOST_MS)
-    frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    frankfurt.miss(LOST_MS)
+    frankfurt.look({"virginia": 7})
     assert consumer.take() == [0, 1, 2]
 
 
-def test_nothing_is_claimed_before_all_peers_were_heard(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+def test_nothing_is_claimed_before_others_were_heard_to_where_they_were_when_its_owner_was_lost(pair: tuple[Instance, Instance]) -> None:
     frankfurt, _ = pair
     allow(frankfurt)
     consumer = Consumer(frankfurt)
-    consumer.take()
-    clock.advance(LOST_MS)
-    frankfurt.world.engine.liveness.is_level = False
+    frankfurt.miss(LOST_MS, is_level=False)
+    assert consumer.take() == [], "all of it was pulled, but before"
+    frankfurt.look()
+    assert consumer.take() == [0, 1, 2]
+
+
+def test_who_has_not_looked_for_a_while_has_missed_nobody(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, _ = pair
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    frankfurt.miss(LOST_MS - GAP_MS)
+    clock.advance(2 * GAP_MS)
+    frankfurt.look()
     assert consumer.take() == []
+    frankfurt.miss(LOST_MS)
+    assert consumer.take() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("meanwhile", ["it lived", "nobody looked", "another reigns", "the loop slept"])
+def test_what_was_claimed_goes_back_unless_another_look_finds_its_owner_silent(
+    pair: tuple[Instance, Instance], clock: FakeClock, meanwhile: str
+) -> None:
+    """R110: a coordinator may stop, or sleep, between what it decides and its commit, and again before it grants."""
+    frankfurt, virginia = pair
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    frankfurt.miss(LOST_MS)
+    assert consumer.take(limit=2, looks=False) == []
+    assert (frankfurt.value("WORK", 0).owner, frankfurt.rows("remote")) == ("frankfurt", [0, 1, 2])
+    assert consumer.take(looks=False) == [], "no more is claimed before another look"
+    assert frankfurt.ownership().claimed_rows == BitMap64([0, 1])
+    match meanwhile:
+        case "it lived":
+            frankfurt.look({"virginia": 7})
+        case "nobody looked":
+            clock.advance(2 * GAP_MS)
+            frankfurt.look()
+        case "another reigns":
+            frankfurt.crash()
+        case _:
+            frankfurt.world.engine.take_over(now_ms=clock.wall_ms())
+            frankfurt.world.commit()
+    assert [frankfurt.value("WORK", row) for row in range(3)] == [
+        MessageValue(term=2, owner="virginia"), MessageValue(term=2, owner="virginia"), MessageValue(owner="virginia")
+    ]  # fmt: skip
+    exchange(*pair)
+    assert Consumer(virginia).take() == [0, 1, 2]
+    assert virginia.world.state.queues["WORK"].delivered.of(0) == 1, "no delivery was counted before"
+    assert (frankfurt.ownership().claimed, frankfurt.ownership().given_to) == (0, {})
+    assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
+
+
+def test_a_request_for_messages_of_a_lost_owner_lets_them_be_claimed_first(pair: tuple[Instance, Instance]) -> None:
+    """R109: who asks again is given them, after another look."""
+    frankfurt, _ = pair
+    allow(frankfurt)
+    frankfurt.miss(LOST_MS)
+    asked = {"uuid-of-virginia": [0, 1, 2]}
+    ask(frankfurt, asked, requester="tokyo", limit=2)
+    assert frankfurt.ownership().claimed_rows == BitMap64([0, 1])
+    frankfurt.look()
+    ask(frankfurt, asked, requester="tokyo", limit=2)
+    assert {row: frankfurt.value("WORK", row).owner for row in range(3)} == {0: "tokyo", 1: "tokyo", 2: "virginia"}
+
+
+def test_whose_messages_may_be_claimed_is_said_by_name(clock: FakeClock) -> None:
+    frankfurt = Instance("frankfurt", ["virginia", "tokyo"], clock)
+    with pytest.raises(CallerError, match="only one of them may be gone.*--owner, one of tokyo, virginia"):
+        frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True))
+    with pytest.raises(ConfigError, match="UNKNOWN_PEER.*Did you mean 'tokyo'"):
+        frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True, owner="tokio"))
+    frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True, owner="tokyo"))
+    for origin, row in (("tokyo", 0), ("virginia", 1)):
+        site = Instance(origin, ["frankfurt"], clock)
+        site.publish(1)
+        frankfurt.pull(site)
+    frankfurt.miss(LOST_MS)
+    consumer = Consumer(frankfurt)
+    assert (consumer.take(), frankfurt.rows("remote")) == ([0], [1])
+    frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True, owner="virginia"))
+    frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=False, owner="virginia"))
+    assert consumer.take() == []
+    frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=False))
+    assert frankfurt.ownership().claims_from == set()
+    before = frankfurt.count("proxied_transfer")
+    frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=False))
+    assert frankfurt.count("proxied_transfer") == before == 4
+
+
+def test_who_is_forgotten_leaves_what_was_claimed_of_it(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, _ = pair
+    allow(frankfurt)
+    frankfurt.miss(LOST_MS)
+    consumer = Consumer(frankfurt)
+    assert consumer.take(limit=1, looks=False) == []
+    assert frankfurt.decide(commands.ForgetPeer(peer="virginia")).claimed == 3
+    assert consumer.take() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("missing", ["its peers", "that it was restored"])
@@ -152,8 +239,7 @@ def test_both_agree_when_the_owner_comes_back(pair: tuple[Instance, Instance], c
     assert there.take(limit=1) == [0]
     allow(frankfurt)
     consumer = Consumer(frankfurt)
-    consumer.take()
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     assert consumer.take() == [0, 1, 2], "what the lost owner had delivered comes again (R111)"
     virginia.pull(frankfurt)
     assert (virginia.rows("leased"), virginia.rows("remote")) == ([0], [1, 2])
@@ -169,7 +255,8 @@ def test_purging_by_hand_claims_what_it_touches(pair: tuple[Instance, Instance],
     frankfurt, virginia = pair
     allow(frankfurt)
     assert frankfurt.decide(commands.Purge(queue="WORK")).purged == 0
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
+    assert Consumer(frankfurt).take(looks=False) == [], "also what is claimed, and not granted yet"
     assert frankfurt.decide(commands.Purge(queue="WORK")).purged == 3
     exchange(*pair)
     assert virginia.rows("removed") == [0, 1, 2]
@@ -185,8 +272,7 @@ def test_a_queue_that_delivers_at_most_once_is_refused(clock: FakeClock) -> None
 def test_a_settlement_that_is_refused_claims_nothing(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
     frankfurt, _ = pair
     allow(frankfurt)
-    frankfurt.decide(commands.Purge(queue="WORK"))
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     before = frankfurt.world.state.next_record
     with pytest.raises(LeaseError, match="never leased"):
         frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="cancel", ranges=((0, 1),)),)))
@@ -201,8 +287,7 @@ def test_a_log_is_sound_whose_messages_got_another_life_elsewhere(clock: FakeClo
     frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
     exchange(frankfurt, virginia)
     virginia.decide(commands.ProxiedTransfer(queue="FAILED", on=True))
-    virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
-    clock.advance(LOST_MS)
+    virginia.miss(LOST_MS)
     assert virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 1
     exchange(frankfurt, virginia)
     consumer = Consumer(frankfurt)
@@ -223,8 +308,7 @@ def test_a_queue_that_is_changed_to_deliver_at_most_once_claims_nothing_more(clo
     allow(frankfurt)
     frankfurt.define({"WORK": {"underlying_topic": "T", "semantics": "at-most-once"}})
     consumer = Consumer(frankfurt)
-    assert consumer.take() == []
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     assert consumer.take() == []
 
 
@@ -232,10 +316,8 @@ def test_what_comes_back_from_a_lease_belongs_to_who_claimed_it(pair: tuple[Inst
     frankfurt, virginia = pair
     Consumer(virginia).take(limit=1)
     allow(frankfurt)
-    consumer = Consumer(frankfurt)
-    consumer.take()
-    clock.advance(LOST_MS)
-    consumer.take()
+    frankfurt.miss(LOST_MS)
+    Consumer(frankfurt).take()
     virginia.pull(frankfurt)
     assert virginia.rows("leased") == [0]
     clock.advance(LOST_MS)
@@ -250,8 +332,7 @@ def test_a_late_proof_is_not_about_what_another_has_owned_since(pair: tuple[Inst
     late.take(limit=1)
     allow(frankfurt)
     consumer = Consumer(frankfurt)
-    consumer.take(limit=1)
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     assert consumer.take(limit=1) == [0]
     virginia.pull(frankfurt)
     clock.advance(LOST_MS)
@@ -282,8 +363,7 @@ def test_what_waits_for_the_proof_of_a_batch_counts_as_far_as_its_lease_still_ho
     virginia.decide(commands.Settle(queue="WORK", outcomes=(said,)))
     for queue in ("WORK", "FAILED"):
         frankfurt.decide(commands.ProxiedTransfer(queue=queue, on=True))
-    consumer.take()
-    clock.advance(LOST_MS)
+    frankfurt.miss(LOST_MS)
     assert consumer.take(limit=1) == frankfurt.rows("leased") == [0], "it was claimed, and is worked on"
     if is_over:
         # What a batch said of its end holds, its acknowledgements do not.

@@ -115,10 +115,9 @@ def test_an_acknowledgement_before_its_turn_counts_also_when_another_claims_the_
     frankfurt, virginia = deep
     for queue in ("WORK", "FAILED"):
         virginia.decide(commands.ProxiedTransfer(queue=queue, on=True))
-    virginia.world.engine.liveness.hear({"frankfurt": 1}, now_ms=clock.wall_ms())
     acknowledge(frankfurt, 1_010, 1_011)
     waiting = Consumer(virginia, filter_sql="kind = b")
-    clock.advance(31_000)
+    virginia.miss(31_000)
     assert waiting.take(limit=1) == [1_010], "it was claimed"
     if end != "transferred":
         rows = commands.OutcomeRows(outcome="expire", ranges=((1_010, 1_011),))

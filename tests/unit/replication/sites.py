@@ -62,7 +62,6 @@ class Site(DiskInstance):
         )
         self.loop = recover(elect(journal.control, candidate, around), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
         self.engine = self.loop._engine
-        self.engine.liveness.is_level = True
         self._pullers = {}
 
     def publish(self, *ids: int, message_type: str = "order") -> None:

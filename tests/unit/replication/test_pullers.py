@@ -120,7 +120,7 @@ def test_who_could_be_read_a_moment_later_is_not_level(tmp_path: Path, monkeypat
     failed, stepped = threading.Event(), threading.Event()
 
     class OnceBroken:
-        trouble = None
+        trouble, is_at_end = None, True
 
         def __init__(self, *_: object, **__: object) -> None:
             pass
@@ -155,7 +155,7 @@ def test_what_fails_later_takes_nothing_back_of_what_a_peer_has_shown(tmp_path: 
     failures: list[JournalError] = [slow, lost]
 
     class Failing:
-        trouble = None
+        trouble, is_at_end = None, True
 
         def __init__(self, *_: object, **__: object) -> None:
             pass
@@ -190,7 +190,7 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
     searched, taken = threading.Event(), threading.Event()
 
     class Meeting:
-        trouble = None
+        trouble, is_at_end = None, True
 
         def __init__(self, own: Store, peer: Store, *_: object, meet: Callable[[], None], **__: object) -> None:
             self._is_slow = peer.path.endswith("tokyo")
@@ -236,7 +236,7 @@ def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_p
     copying, over, pause = threading.Event(), threading.Event(), threading.Event()
 
     class Copying:
-        trouble = None
+        trouble, is_at_end = None, True
 
         def __init__(self, *_: object, **__: object) -> None:
             pass
@@ -252,11 +252,11 @@ def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_p
     try:
         assert copying.wait(60)
         deadline_s = time.monotonic() + 60
-        while running.numbers().get("virginia", 0) < 3 and time.monotonic() < deadline_s:
+        while running.heard().rises.get("virginia", 0) < 3 and time.monotonic() < deadline_s:
             number += 1
             there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=number)))
             pause.wait(0.02)
-        assert running.numbers()["virginia"] >= 3
+        assert running.heard().rises["virginia"] >= 3
     finally:
         over.set()
         running.keep(parsing.parse({}), frozenset())
@@ -268,7 +268,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
     stepped = threading.Event()
 
     class Idle:
-        trouble = None
+        trouble, is_at_end = None, True
 
         def __init__(self, *_: object, **__: object) -> None:
             pass
@@ -289,7 +289,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
         wait_until(lambda: running.reports()["virginia"].trouble is not None, stepped)
         assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Part of the beacon of peer 'virginia'")
         assert running.are_level()
-        assert running.numbers() == {"virginia": 1, "tokyo": 1}
+        assert running.heard().rises == {"virginia": 1, "tokyo": 1}
         there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=6)))
         wait_until(lambda: running.reports()["virginia"].trouble is None, stepped)
     finally:

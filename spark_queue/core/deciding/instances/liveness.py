@@ -6,52 +6,141 @@ How long messages of other instances wait here before they are asked for: about 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from spark_queue.errors import JournalError
+
+#: Longest time between two looks at a beacon, in milliseconds: two of its periods. What is longer is a gap, in which anything may
+#: have happened.
+GAP_MS = 10_000
+
+
+@dataclass(slots=True)
+class _Beacon:
+    """What was seen of an instance's beacon."""
+
+    #: How often it was seen to rise; -1 before the first time.
+    number: int
+    #: Since which look it has not risen, when the last look began, and how often nobody had looked for too long.
+    since_ms: int
+    looked_ms: int
+    gaps: int = 0
+
+
+@dataclass(slots=True)
+class _Claim:
+    """What was known of an owner when its messages were claimed."""
+
+    number: int
+    gaps: int
+    #: Before which moment the claim was committed; None until it is.
+    committed_ms: int | None = None
 
 
 class Liveness:
     """Signs of life of other instances. A hint, never authority: it only says what may be claimed."""
 
     def __init__(self) -> None:
-        #: Whether every peer that can be read is pulled to its end.
-        self.is_level = False
+        #: Every peer that can be read is pulled to the head that it had at this moment; None where one is not pulled to any.
+        self.level_ms: int | None = None
         #: Whether what others said while nobody reigned here was heard, or waited for long enough: before, nothing is given away.
         self.has_heard = True
+        #: Whether the own beacon was not renewed for so long that others may soon claim what is owned here.
+        self.is_mute = False
         #: The error that this journal was restored from a backup, until somebody says so.
         self.restored: JournalError | None = None
         #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
         #: that is not in it nothing is known yet.
         self.pulled_here: Mapping[str, int | None] = {}
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._beacons: dict[str, _Beacon] = {}
+        #: Claims that are not granted yet, by queue and owner.
+        self._claims: dict[tuple[str, str], _Claim] = {}
 
-    def hear(self, numbers: Mapping[str, int], *, now_ms: int) -> None:
-        """Note the newest beacon of each instance, by name."""
-        for instance, number in numbers.items():
-            if number > self._heard.get(instance, (-1, 0))[0]:
-                self._heard[instance] = (number, now_ms)
+    @property
+    def may_give(self) -> bool:
+        """Whether something that is owned here may be granted, or given away: nobody may have claimed it, or be about to."""
+        return self.has_heard and not self.is_mute
 
-    def is_lost(self, instance: str, *, now_ms: int, after_ms: int) -> bool:
-        """Return whether the beacon of an instance has not risen for so long."""
-        return self.silent_ms(instance, now_ms=now_ms) >= after_ms
+    def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int | None = None) -> None:
+        """Note what looks at beacons have shown.
+
+        Parameters
+        ----------
+        numbers : Mapping of str to int
+            How often the beacon of each instance was seen to rise.
+        looked_ms : int or None
+            When the oldest of the last looks at peers began; None for now.
+        """
+        looked_ms = now_ms if looked_ms is None else looked_ms
+        for instance in {*numbers, *self._beacons}:
+            known, number = self._of(instance, looked_ms), numbers.get(instance, -1)
+            if looked_ms - known.looked_ms > GAP_MS:
+                # Whoever slept has seen nobody.
+                known.since_ms, known.gaps = looked_ms, known.gaps + 1
+            if number > known.number:
+                known.number, known.since_ms = number, now_ms
+            known.looked_ms = max(known.looked_ms, looked_ms)
+
+    def _of(self, instance: str, looked_ms: int) -> _Beacon:
+        return self._beacons.setdefault(instance, _Beacon(-1, looked_ms, looked_ms))
+
+    def listen(self, instances: Iterable[str], *, now_ms: int) -> None:
+        """Let the silence begin of those of whom nothing was heard yet."""
+        for instance in instances:
+            self._of(instance, now_ms)
+
+    def is_lost(self, instance: str, *, after_ms: int) -> bool:
+        """Return whether an instance is silent for so long, and all others were pulled to the heads that they had after that."""
+        known = self._beacons.get(instance)
+        if known is None or known.looked_ms - known.since_ms < after_ms:
+            return False
+        return self.level_ms is not None and self.level_ms >= known.since_ms + after_ms
 
     def heard_ms(self, instance: str, *, now_ms: int) -> int | None:
         """Return how long ago the beacon of an instance rose last; None where it was never heard."""
         return self.silent_ms(instance, now_ms=now_ms) if instance in self.numbers() else None
 
-    def listen(self, instances: Iterable[str], *, now_ms: int) -> None:
-        """Let the silence begin of those of whom nothing was heard yet."""
-        for instance in instances:
-            self.silent_ms(instance, now_ms=now_ms)
-
     def silent_ms(self, instance: str, *, now_ms: int) -> int:
         """Return since when the beacon of an instance has not risen; silence begins with the first question."""
-        _, heard_at_ms = self._heard.setdefault(instance, (-1, now_ms))
-        return now_ms - heard_at_ms
+        return now_ms - self._of(instance, now_ms).since_ms
 
     def numbers(self) -> dict[str, int]:
         """Return the newest beacons, for the own."""
-        return {instance: number for instance, (number, _) in self._heard.items() if number >= 0}
+        return {instance: known.number for instance, known in self._beacons.items() if known.number >= 0}
+
+    def note_claim(self, queue: str, owner: str) -> None:
+        """Note that messages of an owner are claimed, by what was seen of it until now."""
+        known = self._beacons[owner]
+        self._claims[queue, owner] = _Claim(known.number, known.gaps)
+
+    def note_commit(self, *, now_ms: int) -> bool:
+        """Note that all that was decided so far is durable; returns whether anything of that was claimed."""
+        new = [claim for claim in self._claims.values() if claim.committed_ms is None]
+        for claim in new:
+            claim.committed_ms = now_ms
+        return bool(new)
+
+    def claimed(self) -> set[str]:
+        """Return the queues of which something is claimed and not granted yet."""
+        return {queue for queue, _ in self._claims}
+
+    def forget_claim(self, queue: str, owner: str) -> None:
+        """Forget what was seen of an owner when its messages were claimed: they are granted, or go back."""
+        self._claims.pop((queue, owner), None)
+
+    def forget_claims(self) -> None:
+        """Forget all of that, so that what is claimed goes back: nobody has looked for a while."""
+        self._claims.clear()
+
+    def verdict(self, queue: str, owner: str) -> bool | None:
+        """Return whether a claim stands: a look that began after its commit has found the silence whole; None before that look.
+
+        What nobody remembers, since a coordinator ended meanwhile, does not stand.
+        """
+        claim, known = self._claims.get((queue, owner)), self._beacons.get(owner)
+        if claim is None or known is None or (known.number, known.gaps) != (claim.number, claim.gaps):
+            return False
+        return True if claim.committed_ms is not None and known.looked_ms >= claim.committed_ms else None
 
 
 #: How much the newest end counts in the mean.

@@ -280,6 +280,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
         if ledger.ownership is None:
             continue
         rows = ledger.ownership.of_others(ledger.rows[State.REMOTE], {peer}).get(peer, BitMap64())
+        rows |= ledger.ownership.claims.get(peer, BitMap64())
         stay = rows if ledger.definition.at_most_once else ledger.ownership.of_last_term(rows)
         if stay:
             left[name] = len(stay)

@@ -20,7 +20,7 @@ from spark_queue.core.deciding.fairness import room_of
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.origins import OriginRows, Origins
-from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Emit, Kind, Removal
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, RETURNED_CLAIM, Emit, Kind, Removal
 from spark_queue.core.replies import Done
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Subscription
@@ -28,7 +28,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import PASSED_ON_MS, MessageValue, Ownership, Request, Stage
 from spark_queue.core.state.status import came_by, came_ms
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, ConfigError, nearest
 
 #: How long a request stays open of which nothing comes, in milliseconds.
 OPEN_MS = 5_000
@@ -49,7 +49,8 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
         Most messages that the poll takes.
     """
     ledger, ownership = work.ledger, work.ledger.ownership
-    if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped:
+    if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped or ownership.claims:
+        # What is claimed is for whoever has room.
         return
     if ledger.definition.order_key is not None or not work.state.definitions.is_replicated(ledger.definition.name):
         # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2). Or nobody would hear of it.
@@ -139,22 +140,59 @@ def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
 
 
 def claimable(work: UnitOfWork) -> BitMap64:
-    """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109)."""
+    """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109).
+
+    With them is what is claimed and not granted yet, for whoever ends it by hand.
+    """
     ownership = work.ledger.ownership
-    if ownership is None or not (ownership.claims_unreachable and work.liveness.is_level) or work.ledger.definition.at_most_once:
+    if ownership is None or not ownership.claims_from or work.ledger.definition.at_most_once:
         return BitMap64()
+    owned = ownership.of_others(work.ledger.rows[State.REMOTE], _lost(work, ownership)).values()
+    rows = BitMap64.union(ownership.claimed_rows, *owned)
+    return rows - ownership.of_last_term(rows)
+
+
+def _lost(work: UnitOfWork, ownership: Ownership) -> set[str]:
+    """Return the owners from whom somebody lets messages be claimed, and who cannot be reached."""
     after_ms = work.state.definitions.replication.unreachable_after_ms
-    lost = {owner for owner in ownership.others() if work.liveness.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms)}
-    owned = BitMap64.union(BitMap64(), *ownership.of_others(work.ledger.rows[State.REMOTE], lost).values())
-    return owned - ownership.of_last_term(owned)
+    allowed = ownership.others() if "" in ownership.claims_from else ownership.others() & ownership.claims_from
+    return {owner for owner in allowed if work.liveness.is_lost(owner, after_ms=after_ms)}
 
 
 def claim(work: UnitOfWork, rows: BitMap64) -> None:
-    """Take those of `rows` that another instance owns; they may be claimed (R110)."""
+    """Take those of `rows` that another instance owns, since they end in the same commit; they may be claimed (R110)."""
     ownership = work.ledger.ownership
     foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
     if ownership is not None and foreign:
         transfer(work, foreign, ownership.instance, reason=CLAIMED)
+
+
+def claim_to_grant(work: UnitOfWork, rows: BitMap64) -> BitMap64:
+    """Claim those of `rows` that another instance owns, and may be claimed; returns the others, which may be granted now.
+
+    What is claimed is granted only once another look finds its owner silent still: this coordinator may stop, or sleep, between
+    what it decides and its commit, and its owner live again by then (R110).
+    """
+    ownership = work.ledger.ownership
+    foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
+    if ownership is not None and foreign:
+        for owner in ownership.of_others(foreign):
+            work.liveness.note_claim(work.ledger.definition.name, owner)
+        transfer(work, foreign, ownership.instance, reason=CLAIMED, awaits_look=True)
+    return rows - foreign
+
+
+def end_claims(work: UnitOfWork) -> None:
+    """Let what was claimed be granted, or give it back, by what was seen of its owner since (R110)."""
+    ownership, queue = work.ledger.ownership, work.ledger.definition.name
+    for owner, rows in list(ownership.claims.items()) if ownership is not None else ():
+        stands = work.liveness.verdict(queue, owner)
+        if stands:
+            work.emit(Kind.CLAIM_CONFIRMED, rows)
+        elif stands is not None:
+            transfer(work, rows, owner, reason=RETURNED_CLAIM)
+        if stands is not None:
+            work.liveness.forget_claim(queue, owner)
 
 
 def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
@@ -168,20 +206,32 @@ def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
         reason = "it delivers at most once, and what a lost owner delivered is not known."
         next_step = "Bring the owner back, or settle its messages by hand."
         raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
-    if ownership.claims_unreachable != command.on:
-        work.emit(Kind.PROXIED_TRANSFER, detail={"on": command.on})
+    owner, peers = command.owner, work.state.definitions.peers
+    if owner is None and command.on:
+        if len(peers) > 1:
+            raise CallerError(
+                "UNSUPPORTED_WRITE", what=what, reason="several instances own messages of it, and only one of them may be gone.",
+                next_step=f"Name the one that is lost: --owner, one of {', '.join(sorted(peers))}.",
+            )  # fmt: skip
+        owner = next(iter(peers), None)
+    known = {*peers, *work.state.instances.values(), *ownership.others()} - {ownership.instance}
+    if owner is not None and owner not in known:
+        raise ConfigError("UNKNOWN_PEER", peer=owner, nearest=nearest(owner, known))
+    is_new = bool(ownership.claims_from) if owner is None else (owner in ownership.claims_from) != command.on
+    if is_new:
+        work.emit(Kind.PROXIED_TRANSFER, detail={"on": command.on} | ({} if owner is None else {"owner": owner}))
     return Done()
 
 
-def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None = None) -> None:
+def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None = None, awaits_look: bool = False) -> None:
     """Record that rows belong to an instance from now on, in a term above all that they had; none of them is in the last term."""
     ownership = work.ledger.ownership
     assert ownership is not None, "the queue is replicated"
     term = 1 + ownership.last_term(rows)
     for deliveries, delivered in list(work.ledger.delivered.split(rows)):
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
-            counts = {"deliveries": deliveries, "cancels": cancels}
-            work.emit(Kind.TRANSFERRED, part, reason=reason, detail={"term": term, "owner": owner, **counts})
+            detail: dict[str, Any] = {"term": term, "owner": owner, "deliveries": deliveries, "cancels": cancels}
+            work.emit(Kind.TRANSFERRED, part, reason=reason, detail=detail | ({"awaits_look": True} if awaits_look else {}))
 
 
 #: Records of a replicated queue's owner: each has one life, and one term where messages are dead (DESIGN 17.4).
@@ -345,20 +395,22 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     ledger, left = work.ledger, _left(ownership, rows, asked)
     if ledger.paused or ledger.definition.order_key is not None or left <= 0:
         return
-    if work.liveness.restored is not None or not work.liveness.has_heard:
+    if work.liveness.restored is not None or not work.liveness.may_give:
         # What it owned may have been claimed, or given away, by what it has yet to hear. Who wants it asks again.
         return
     # What came back for later stays delayed until somebody takes it, also once it is due.
     free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
     free = (rows & free) - ownership.remote
     free -= ownership.of_last_term(free)
-    # Also on behalf of an owner that cannot answer (R109).
-    free |= rows & claimable(work)
+    if not ownership.claims:
+        # Also on behalf of an owner that cannot answer (R109).
+        free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
         if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
             # What a barrier holds up here it cannot take; two owners might wait for each other's messages for ever.
             free -= work.visible_to_subscription(subscription, before_held(ledger, free))
-    given = oldest(free, left)
+    # Who asks again is given what is claimed now.
+    given = claim_to_grant(work, oldest(free, left))
     beyond = given & ledger.rows[State.INACTIVE]
     if beyond:
         # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).

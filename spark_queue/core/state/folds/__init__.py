@@ -38,6 +38,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.TRANSFERRED: journal.transferred,
     Kind.TRANSFER_REQUESTED: journal.transfer_requested,
     Kind.PROXIED_TRANSFER: journal.proxied_transfer,
+    Kind.CLAIM_CONFIRMED: journal.claim_confirmed,
 }
 
 

@@ -18,7 +18,7 @@ from spark_queue.core.definitions.keys import LOCAL
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import Membership
 from spark_queue.core.message_files.segment import EntryTraits, Segment
-from spark_queue.core.records import Kind, PeerChange, Ranges, Record
+from spark_queue.core.records import RETURNED_CLAIM, Kind, PeerChange, Ranges, Record
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.lease import Selection
 from spark_queue.core.state.ledger import QueueLedger, reach, shrink
@@ -315,9 +315,12 @@ def replicated(ledger: QueueLedger, record: Record) -> None:
 def transferred(ledger: QueueLedger, record: Record) -> None:
     """Give messages away to another instance, or claim them for this one (R105, R109)."""
     rows, value, ownership = to_bitmap(record.ranges), value_of(record), _ownership(ledger)
+    if record.detail.get("awaits_look"):
+        ownership.claim(rows, term=value.term)
+        return
     if value.owner == ownership.instance:
         ownership.claimed += len(rows)
-    else:
+    elif record.reason != RETURNED_CLAIM:
         ownership.given_to[value.owner] += len(rows)
         reach(ledger, rows, record.at_ms)
         # No lease may take up what is somebody else's.
@@ -338,7 +341,21 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
     """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
-    _ownership(ledger).claims_unreachable = record.detail["on"]
+    claims_from, owner = _ownership(ledger).claims_from, record.detail.get("owner", "")
+    if record.detail["on"]:
+        claims_from.add(owner)
+    elif owner:
+        claims_from.discard(owner)
+    else:
+        claims_from.clear()
+
+
+def claim_confirmed(ledger: QueueLedger, record: Record) -> None:
+    """Let what was claimed be granted: its owner was silent still (R110)."""
+    rows, ownership = to_bitmap(record.ranges), _ownership(ledger)
+    ownership.claimed += len(rows)
+    ownership.end_claims(rows)
+    ledger.take_in(rows)
 
 
 def _ownership(ledger: QueueLedger) -> Ownership:
