@@ -187,6 +187,7 @@ def proxied_transfer(
     queue: QueueName,
     switch: Annotated[Switch, typer.Argument(metavar="on|off", help="Whether it is allowed; off by default.")],
     *,
+    owner: Annotated[str | None, typer.Option(metavar="INSTANCE", help="The one that is lost; needed with several peers.")] = None,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     storage: StorageOptions = None,
@@ -194,7 +195,7 @@ def proxied_transfer(
 ) -> None:
     """Let this instance claim messages whose owner cannot be reached. What the owner had delivered may be delivered again."""
     on = switch is Switch.ON
-    open_target(journal, storage, coordinator, token_file).queue(queue).proxied_transfer(on=on)
+    open_target(journal, storage, coordinator, token_file).queue(queue).proxied_transfer(on=on, owner=owner)
     text = (
         f"Queue '{queue}': what is about to be delivered is claimed from an owner that cannot be reached. If that one had "
         "delivered it, or still lives, it is delivered twice. Allow it on one instance only, and no longer than needed."

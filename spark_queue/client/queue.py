@@ -328,17 +328,25 @@ class Queue:
         """Let the queue grant nothing until `unpause`; what is leased goes on, and may be settled. Repeating it changes nothing."""
         self._ask(commands.Pause(queue=self.name))
 
-    def proxied_transfer(self, *, on: bool) -> None:
+    def proxied_transfer(self, *, on: bool, owner: str | None = None) -> None:
         """Let messages be claimed whose owner cannot be reached, or no more (R108).
 
         While it is on, a message that the lost owner has delivered may be delivered again (R111).
 
+        Parameters
+        ----------
+        owner : str or None
+            The instance that is lost; None for the only peer, and to end all of it.
+
         Raises
         ------
         CallerError
-            UNSUPPORTED_WRITE for a queue that no other instance has, or that delivers at most once.
+            UNSUPPORTED_WRITE for a queue that no other instance has, or that delivers at most once, and where several instances
+            may be meant.
+        ConfigError
+            UNKNOWN_PEER.
         """
-        self._ask(commands.ProxiedTransfer(queue=self.name, on=on))
+        self._ask(commands.ProxiedTransfer(queue=self.name, on=on, owner=owner))
 
     def revive(self) -> None:
         """Take the queue back in after it was set aside (R122): its log is folded again, by software that mends the fault.

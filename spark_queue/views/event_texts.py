@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_queue.core.bitmaps.ranges import count_rows
-from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, HIDDEN, RUN_FAILED, Kind, Record, Removal
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, HIDDEN, RETURNED_CLAIM, RUN_FAILED, Kind, Record, Removal
 from spark_queue.core.state.folds.journal import value_of
 from spark_queue.core.state.ownership import Stage
 from spark_queue.settings.types import to_text
@@ -140,7 +140,10 @@ def _decided(record: Record) -> str:
 def _transferred(record: Record) -> str:
     owner, term = record.detail["owner"], record.detail["term"]
     if record.reason == CLAIMED:
-        return f"claimed by this instance, '{owner}', since its owner could not be reached (term {term})"
+        waits = "; it is granted once that one is not seen to live" if record.detail.get("awaits_look") else ""
+        return f"claimed by this instance, '{owner}', since its owner could not be reached (term {term}){waits}"
+    if record.reason == RETURNED_CLAIM:
+        return f"given back to instance '{owner}', which lives, or may have lived meanwhile (term {term})"
     return f"transferred to instance '{owner}', which had asked for it (term {term})"
 
 
@@ -172,6 +175,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.NAMED: _named,
     Kind.REPLICATED: _replicated,
     Kind.TRANSFERRED: _transferred,
+    Kind.CLAIM_CONFIRMED: lambda _: "its owner was not seen to live: what was claimed may be granted",
     Kind.TRANSFER_REQUESTED: _requested,
     Kind.SET_ASIDE: lambda record: f"queue '{record.queue}' was set aside",
     Kind.REVIVED: lambda record: f"queue '{record.queue}' was taken back in",

@@ -89,7 +89,7 @@ INSTANCES = (
     ),
     Mutant(
         "an owner that was away grants what it was asked for before it has heard anybody",
-        "    if work.liveness.restored is not None or not work.liveness.has_heard:\n", "    if False:\n",
+        "    if work.liveness.restored is not None or not work.liveness.may_give:\n", "    if False:\n",
         _TESTS,
     ),
     Mutant(
@@ -104,7 +104,7 @@ INSTANCES = (
     ),
     Mutant(
         "who asks gets all that it names",
-        "    given = oldest(free, left)\n", "    given = free\n",
+        "claim_to_grant(work, oldest(free, left))", "claim_to_grant(work, free)",
         _TESTS,
     ),
     Mutant(
@@ -210,17 +210,58 @@ INSTANCES = (
     ),
     Mutant(
         "claims need nobody's word",
-        "ownership.claims_unreachable and work.liveness.is_level", "work.liveness.is_level",
+        "allowed = ownership.others() if \"\" in ownership.claims_from else ownership.others() & ownership.claims_from",
+        "allowed = ownership.others()",
         _TESTS,
     ),
     Mutant(
         "claims do not wait for the news of those who can be read",
-        "ownership.claims_unreachable and work.liveness.is_level", "ownership.claims_unreachable",
+        "return min(known.looked_ms, self.level_ms) >= known.since_ms", "return known.looked_ms >= known.since_ms",
+        _TESTS,
+    ),
+    Mutant(
+        "what is claimed is granted at once",
+        "reason=CLAIMED, awaits_look=True)\n    return rows - foreign\n", "reason=CLAIMED)\n    return rows\n",
+        _TESTS,
+    ),
+    Mutant(
+        "what is claimed is granted though its owner lives",
+        "(known.number, known.gaps) != (claim.number, claim.gaps)", "known.gaps != claim.gaps",
+        _TESTS,
+    ),
+    Mutant(
+        "who has slept goes on with what it claimed",
+        "(known.number, known.gaps) != (claim.number, claim.gaps)", "known.number != claim.number",
+        _TESTS,
+    ),
+    Mutant(
+        "a time in which nobody looked is silence",
+        "                known.since_ms, known.gaps = looked_ms, known.gaps + 1\n", "                pass\n",
+        _TESTS,
+    ),
+    Mutant(
+        "a claim is granted by an earlier look",
+        "known.looked_ms > claim.committed_ms else None", "True else None",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "a coordinator remembers no claim of before it slept",
+        "        self.liveness.forget_claims()\n", "",
+        _TESTS,
+    ),
+    Mutant(
+        "what is claimed is forgotten with a peer",
+        "        rows |= ledger.ownership.claims.get(peer, BitMap64())\n", "",
+        _TESTS,
+    ),
+    Mutant(
+        "what is claimed is asked for, and more is claimed",
+        "not ownership.claims and (lost := claimable(work))", "(lost := claimable(work))",
         _TESTS,
     ),
     Mutant(
         "an owner that lives is claimed from",
-        "return self.silent_ms(instance, now_ms=now_ms) >= after_ms", "return True",
+        "return min(known.looked_ms, self.level_ms) >= known.since_ms + after_ms", "return True",
         _TESTS,
     ),
     Mutant(

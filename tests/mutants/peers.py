@@ -83,7 +83,17 @@ PEERS = (
     ),
     Mutant(
         "whoever was never heard of is reachable for ever",
-        "        self._engine.liveness.listen(self._engine.state.definitions.peers, now_ms=now_ms)\n", "",
+        "        self._engine.liveness.listen(others, now_ms=now_ms)\n", "",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who may be missed grants",
+        "3 * silence_ms >= 2 * after_ms", "False",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who was missed goes on at once",
+        "            self.changed(now_ms=now_ms)\n        if not liveness", "            pass\n        if not liveness",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(

@@ -141,6 +141,8 @@ class InstancesWorld:
             self.cuts ^= {frozenset(self.random.sample(list(self.instances), 2))}
         elif draw < 0.31:
             self.lost = set() if self.lost else {instance.name}
+            if self.lost and self.claims and self.random.random() < 0.5:
+                self._miss()
         elif draw < 0.32:
             instance.is_asleep = not instance.is_asleep
         elif draw < 0.34 and "dead_letter_queue" in self.settings:
@@ -157,6 +159,14 @@ class InstancesWorld:
             instance.alter()
         else:
             instance.step()
+
+    def _miss(self) -> None:
+        """Let all look at beacons, and pull, until they miss whose store is not there."""
+        for _ in range(8):
+            self.advance(4_000)
+            for each in [*self.instances.values()] * 3:
+                each.go_on_quietly()
+                each.step()
 
     def _rewind(self) -> None:
         """Take a backup, put it back, or let somebody say that this was done."""

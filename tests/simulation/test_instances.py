@@ -88,6 +88,8 @@ class World:
                     instance.pull(self.random.choice(peers))
             case "cut":
                 self.cuts ^= {frozenset(each.name for each in self.random.sample(self.instances, 2))}
+                # Often for long enough to be missed.
+                self._pass_time(self.random.choice([0, 35_000]))
             case "time":
                 self._pass_time(self.random.choice([300, 1_500, 6_000, 30_000, 61_000]))
                 instance.tick()

@@ -184,6 +184,8 @@ def test_proxied_transfer_says_what_may_happen(sparkq: Terminal, asked: Asked, j
     assert told.json == {"queue": "WORK", "proxied_transfer_allowed": False}
     found = [each for each in asked.requests if isinstance(each, commands.ProxiedTransfer)]
     assert [(each.queue, each.on) for each in found] == [("WORK", True), ("WORK", False)]
+    sparkq("proxied-transfer", journal.path, "WORK", "on", "--owner", "virginia")
+    assert asked.requests[-1] == commands.ProxiedTransfer(queue="WORK", on=True, owner="virginia")
     assert sparkq("proxied-transfer", journal.path, "WORK").code == 2
 
 

@@ -6,18 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, engine, replies
-from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.definitions.definition import Definitions, Disagreement
 from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.alarm import Alarm
+from spark_queue.core.state.ownership import MessageValue
 from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, PullProgressQuery, PullReport, PullState
+from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, Heard, PullProgressQuery, PullReport, PullState
 from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
@@ -194,6 +196,68 @@ def test_requests_are_granted_from_when_polls_are(monkeypatch: pytest.MonkeyPatc
         heard.append(reach.has_heard)
     assert heard == [False, True, True]
     assert caplog.messages == ["Not all peers were heard to their ends within 30 s; messages are granted all the same."]
+
+
+def test_who_may_be_missed_grants_nothing_and_who_was_missed_hears_its_peers_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R108: others claim what is owned here once its beacon was not written for long enough; the default is 30 s."""
+    own_age_ms: int | None = None
+    level = True
+    monkeypatch.setattr(NoPeers, "heard", lambda _: Heard(own_age_ms=own_age_ms))
+    monkeypatch.setattr(NoPeers, "are_level", lambda _: level)
+    world = World(PULLS)
+    planner = Planner(world)
+
+    def grants() -> bool:
+        world.publish(1)
+        world.clock.advance(1_000)
+        call = planner.next_call()
+        world.loop.step([call])
+        assert isinstance(call.reply, replies.Granted)
+        planner.lease = call.reply.lease or planner.lease
+        return call.reply.messages > 0
+
+    assert not grants(), "its beacon is written first"
+    for own_age_ms, is_seen in ((0, True), (19_999, True), (20_000, False), (5_000, True), (29_999, False), (0, True)):
+        assert grants() is is_seen, own_age_ms
+    own_age_ms = 30_000
+    assert not grants()
+    own_age_ms, level = 0, False
+    assert not grants(), "others may have claimed what is owned here"
+    level = True
+    assert grants()
+
+
+def test_a_claim_is_granted_by_a_look_that_began_after_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R110: what was looked at before says nothing of an owner that has come back meanwhile."""
+    look_age_ms, told = 0, list[bool]()
+    monkeypatch.setattr(NoPeers, "heard", lambda _: Heard(look_age_ms=look_age_ms))
+    monkeypatch.setattr(NoPeers, "look_soon", lambda _: told.append(True))
+    world = World(PULLS)
+    world.publish(1)
+    assert entered(world) == 1
+    planner = Planner(world)
+    news = News(
+        queue="WORK", message_type="json", rows={world.journal_id: BitMap64([0])}, reason=Kind.TRANSFERRED,
+        value=MessageValue(term=1, owner="virginia"),
+    )  # fmt: skip
+    pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="", news=[news])
+    world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions), lambda: False)])
+    world.ask(commands.ProxiedTransfer, queue="WORK", on=True)
+    for _ in range(32):
+        world.clock.advance(1_000)
+        world.loop.step([])
+    waiting = planner.next_call(wait_ms=60_000)
+    world.loop.step([waiting])
+    assert world.records()[-1].detail["awaits_look"]
+    for look_age_ms in (0, 1):
+        world.loop.step([])
+        assert (world.kinds()[-1], told) == ("transferred", [True]), "its beacon is to be looked at now"
+        world.clock.advance(1)
+    look_age_ms = 0
+    world.loop.step([])
+    assert world.kinds()[-2:] == ["claim_confirmed", "granted"]
+    assert isinstance(waiting.reply, replies.Granted)
+    assert waiting.reply.messages == 1
 
 
 def entered(world: World) -> int:

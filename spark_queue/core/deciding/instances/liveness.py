@@ -33,7 +33,7 @@ class _Claim:
 
     number: int
     gaps: int
-    #: Before which moment the claim was committed; None until it is.
+    #: The first moment at which the claim was known to be committed; None until it is.
     committed_ms: int | None = None
 
 
@@ -92,9 +92,9 @@ class Liveness:
     def is_lost(self, instance: str, *, after_ms: int) -> bool:
         """Return whether an instance is silent for so long, and all others were pulled to the heads that they had after that."""
         known = self._beacons.get(instance)
-        if known is None or known.looked_ms - known.since_ms < after_ms:
+        if known is None or self.level_ms is None:
             return False
-        return self.level_ms is not None and self.level_ms >= known.since_ms + after_ms
+        return min(known.looked_ms, self.level_ms) >= known.since_ms + after_ms
 
     def heard_ms(self, instance: str, *, now_ms: int) -> int | None:
         """Return how long ago the beacon of an instance rose last; None where it was never heard."""
@@ -140,7 +140,7 @@ class Liveness:
         claim, known = self._claims.get((queue, owner)), self._beacons.get(owner)
         if claim is None or known is None or (known.number, known.gaps) != (claim.number, claim.gaps):
             return False
-        return True if claim.committed_ms is not None and known.looked_ms >= claim.committed_ms else None
+        return True if claim.committed_ms is not None and known.looked_ms > claim.committed_ms else None
 
 
 #: How much the newest end counts in the mean.
