@@ -129,7 +129,7 @@ class Pullers:
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began; false before any is known."""
-        return self._definitions is not None and all(thread.level_s is not None or thread.is_unreadable() for thread in self._threads.values())
+        return self._definitions is not None and self.heard().level_age_ms is not None
 
     def look_soon(self) -> None:
         """Let the beacons be looked at now."""

@@ -140,9 +140,7 @@ class InstancesWorld:
         elif draw < 0.29:
             self.cuts ^= {frozenset(self.random.sample(list(self.instances), 2))}
         elif draw < 0.31:
-            self.lost = set() if self.lost else {instance.name}
-            if self.lost and self.claims and self.random.random() < 0.5:
-                self._miss()
+            self._lose(instance)
         elif draw < 0.32:
             instance.is_asleep = not instance.is_asleep
         elif draw < 0.34 and "dead_letter_queue" in self.settings:
@@ -160,9 +158,11 @@ class InstancesWorld:
         else:
             instance.step()
 
-    def _miss(self) -> None:
-        """Let all look at beacons, and pull, until they miss whose store is not there."""
-        for _ in range(8):
+    def _lose(self, instance: WholeInstance) -> None:
+        """Let a store be away, or the one that is come back; where messages may be claimed, often until all miss it."""
+        self.lost = set() if self.lost else {instance.name}
+        is_missed = self.lost and self.claims and self.random.random() < 0.5
+        for _ in range(8 if is_missed else 0):
             self.advance(4_000)
             for each in [*self.instances.values()] * 3:
                 each.go_on_quietly()

@@ -101,7 +101,7 @@ def test_what_is_in_a_later_life_is_asked_for_alone_once_all_was_asked_for_in_va
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_who_owns_a_part_of_what_is_asked_for_gives_it_and_the_rest_once_it_is_claimed(clock: FakeClock, *, comes_back: bool) -> None:
+def test_who_owns_a_part_of_what_is_asked_for_gives_it_and_then_the_rest(clock: FakeClock, *, comes_back: bool) -> None:
     """R105, R109: each in its life, and the lost owner agrees when it comes back."""
     of_all = frankfurt, virginia, tokyo = three(clock)
     frankfurt.publish(4)
