@@ -241,8 +241,11 @@ class _PullThread(threading.Thread):
 
     def looked_s(self) -> float:
         """Return when the last look at the beacon began; one that gets no answer for a period has shown that there is none."""
-        began_s, late_s = self._looks_s, time.monotonic() - RENEWAL_S
-        return late_s if began_s is not None and began_s < late_s else self._looked_s
+        return time.monotonic() - RENEWAL_S if self._hangs() else self._looked_s
+
+    def _hangs(self) -> bool:
+        began_s = self._looks_s
+        return began_s is not None and began_s < time.monotonic() - RENEWAL_S
 
     def check(self) -> None:
         """Raise `EndedError` once it is told to end: another may be pulling from the same peer."""
@@ -255,7 +258,7 @@ class _PullThread(threading.Thread):
 
     def is_unreadable(self) -> bool:
         """Return whether its peer cannot be read now."""
-        return is_unreadable(self.report.trouble, for_s=time.monotonic() - self.fails_since_s)
+        return self._hangs() or is_unreadable(self.report.trouble, for_s=time.monotonic() - self.fails_since_s)
 
     def run(self) -> None:
         """Pull, wait, and pull again."""
@@ -299,8 +302,10 @@ class _PullThread(threading.Thread):
                 beacon = read_beacon(self._find())
                 if beacon is not None and beacon.instance == self._peer:
                     self._hear(beacon)
-            self._looked_s, self._looks_s = began_s, None
-            self.is_to_look.wait(RENEWAL_S)
+            # As often as ever: a look that takes long, in which others may have missed it, is no gap.
+            now_s = time.monotonic()
+            self._looked_s, self._looks_s = max(began_s, now_s - RENEWAL_S), None
+            self.is_to_look.wait(max(0, began_s + RENEWAL_S - now_s))
 
     def _hear(self, beacon: Beacon) -> None:
         reason = self._take_beacon(beacon)

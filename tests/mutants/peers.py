@@ -87,6 +87,36 @@ PEERS = (
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
+        "a host that slept was not silent",
+        "max(now - then for", "min(now - then for",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "a store that hangs is looked at for ever",
+        "return time.monotonic() - RENEWAL_S if self._hangs() else self._looked_s", "return self._looked_s",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "whose store hangs can be read",
+        "return self._hangs() or is_unreadable(", "return is_unreadable(",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "who never looked has looked",
+        "        self._looked_s = 0.0\n", "        self._looked_s = time.monotonic()\n",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "a log that is begun anew is pulled to its end",
+        "began_s if puller.is_at_end else self.level_s", "began_s",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "nobody looks sooner for what is claimed",
+        "            self.is_to_look.wait(max(", "            self._told_to_end.wait(max(",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
         "who may be missed grants",
         "3 * silence_ms >= 2 * after_ms", "False",
         ("tests/unit/coordinator/test_loop_pulls.py",),

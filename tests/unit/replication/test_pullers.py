@@ -65,6 +65,71 @@ def test_a_beacon_rises_also_where_the_last_one_was_lost(tmp_path: Path) -> None
     assert first < second < renewed(store, clock)
 
 
+def test_how_long_a_beacon_was_not_written_is_told_by_the_clock_that_has_gone_further(tmp_path: Path) -> None:
+    """R108: a host that slept was silent, though one of its clocks stood still; what failed was not written."""
+    clock, store = FakeClock(), Store(str(tmp_path / "frankfurt"))
+    told: list[BeaconThread] = []
+
+    def write() -> None:
+        told.append(BeaconThread(store, "frankfurt", lambda: told[-1].end() or {}, clock))
+        assert told[-1].age_ms() is None
+        told[-1].start()
+        told[-1].join()
+
+    (tmp_path / "frankfurt" / CONTROL_LOG).mkdir(parents=True)
+    write()
+    clock.advance(7_000)
+    assert told[-1].age_ms() == 7_000
+    clock.set_wall(clock.wall_ms() + 3_600_000)
+    assert told[-1].age_ms() == 3_607_000
+    store = Store(str(tmp_path / "there is nothing"))
+    write()
+    assert told[-1].age_ms() is None
+
+
+def test_a_look_that_gets_no_answer_has_found_no_beacon_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R108: else nothing of a lost site was ever claimed whose store hangs; what never was looked at is no silence."""
+    looking, goes_on = threading.Event(), threading.Event()
+
+    def hangs(_store: Store) -> None:
+        looking.set()
+        goes_on.wait(60)
+
+    class Idle:
+        trouble, is_at_end = None, False
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            return False
+
+        def pulled_here(self) -> int:
+            return -1
+
+    monkeypatch.setattr(pullers, "read_beacon", hangs)
+    listen_often(tmp_path, monkeypatch, Idle)
+    monkeypatch.setattr(pullers, "RENEWAL_S", 3_600)
+    running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    try:
+        assert looking.wait(60)
+        never_ms = running.heard().look_age_ms
+        monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
+        wait_until(lambda: running.heard().look_age_ms == 10 < never_ms, threading.Event())
+        assert running.heard().level_age_ms == 0, "who does not answer cannot be read"
+        monkeypatch.setattr(pullers, "RENEWAL_S", 3_600)
+        goes_on.set()
+        wait_until(lambda: running.heard().look_age_ms < never_ms, threading.Event())
+        looking.clear()
+        running.look_soon()
+        assert looking.wait(60), "somebody waits for it"
+        assert running.heard().level_age_ms is None, "its log is begun anew"
+    finally:
+        goes_on.set()
+        running.keep(parsing.parse({}), frozenset())
+
+
 @pytest.mark.parametrize(
     "text",
     [b"{", b"[" * 50_000, b"x" * 1_000_000, b'{"instance": "../x", "number": 1}', b'{"instance": "virginia", "number": 1e30}',
