@@ -83,7 +83,7 @@ class Kind(StrEnum):
     SINK_UNREADABLE = "sink_unreadable"
 
 
-#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
+#: Kinds that software without replication must refuse: it would own every message (PROTOCOL 10).
 REPLICATION_KINDS = frozenset({
     Kind.DECIDED, Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE,
     Kind.PROXIED_TRANSFER, Kind.CLAIM_CONFIRMED, Kind.PEER_CHANGED, Kind.RESTORED,

@@ -51,7 +51,7 @@ class PullState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What pullers and looks at beacons tell of who lives."""
+    """Signs of life, by pullers and by looks at beacons."""
 
     #: How often the beacon of each instance was seen to rise, by name.
     rises: Mapping[str, int] = field(default_factory=dict)

@@ -208,7 +208,7 @@ class Ownership:
 
     @property
     def claimed_rows(self) -> BitMap64:
-        """What is claimed and not granted yet."""
+        """Everything that is claimed and not granted yet."""
         return BitMap64.union(BitMap64(), *self.claims.values())
 
     def _take_away(self, rows: BitMap64) -> None:

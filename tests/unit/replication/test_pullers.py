@@ -70,8 +70,12 @@ def test_how_long_a_beacon_was_not_written_is_told_by_the_clock_that_has_gone_fu
     clock, store = FakeClock(), Store(str(tmp_path / "frankfurt"))
     told: list[BeaconThread] = []
 
+    def seen() -> dict[str, int]:
+        told[-1].end()
+        return {}
+
     def write() -> None:
-        told.append(BeaconThread(store, "frankfurt", lambda: told[-1].end() or {}, clock))
+        told.append(BeaconThread(store, "frankfurt", seen, clock))
         assert told[-1].age_ms() is None
         told[-1].start()
         told[-1].join()

@@ -17,7 +17,7 @@ GAP_MS = 10_000
 
 @dataclass(slots=True)
 class _Beacon:
-    """What was seen of an instance's beacon."""
+    """The beacon of an instance, as far as it was seen."""
 
     #: How often it was seen to rise; -1 before the first time.
     number: int
@@ -29,7 +29,7 @@ class _Beacon:
 
 @dataclass(slots=True)
 class _Claim:
-    """What was known of an owner when its messages were claimed."""
+    """An owner, as it was seen when its messages were claimed."""
 
     number: int
     gaps: int
