@@ -233,6 +233,12 @@ JOURNAL: dict[str, str] = {
         "more is pulled from it until somebody runs `sparkq restored` for its journal; if that finds no sign of it, add "
         "`--after {common}`."
     ),
+    "RETURNING": (
+        "This instance was away for so long that others may have claimed what it owns, so it delivers nothing of replicated "
+        "queues before it has heard from each peer. That takes some seconds where all can be read: `sparkq peers status` tells "
+        "what stands in the way. To go on without one that is lost, run `sparkq return JOURNAL --without PEER`: what it claimed "
+        "may come twice."
+    ),
     "PEER_LIVES": (
         "Peer '{peer}' is alive: it was heard from {heard_s} s ago. What it owns may be leased there, so nothing was claimed. Let "
         "it hand its messages over with `sparkq peers drain`; or stop its coordinator for good, and repeat this after {after_s} s."

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.replication.exchange import Heard, PullReport
+from spark_queue.replication.exchange import Heard, HeardPeer, PullReport
 
 
 class NoPeers:
     """`coordinator.loop.PeerPullers` where nothing is pulled."""
 
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
     def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from nobody."""
-
-    def are_level(self) -> bool:
-        """Return that there is nothing to hear."""
-        return True
+        self._names = [*definitions.peers]
 
     def are_compared(self) -> bool:
         """Return that there is nothing to compare."""
@@ -34,8 +34,8 @@ class NoPeers:
         """Look at nobody."""
 
     def heard(self) -> Heard:
-        """Return that nobody was heard of, and all are pulled."""
-        return Heard()
+        """Return that nobody has risen, and all know this instance, and are pulled."""
+        return Heard(peers={name: HeardPeer(seen_own=2**62) for name in self._names})
 
     def reports(self) -> dict[str, PullReport]:
         """Return that nobody is pulled."""

@@ -27,7 +27,7 @@ from spark_queue.cli.definitions import (
     unsubscribe,
 )
 from spark_queue.cli.peers import group as peers
-from spark_queue.cli.peers import restored
+from spark_queue.cli.peers import restored, return_
 from spark_queue.cli.publish import publish
 from spark_queue.cli.serve import dashboard, metrics, serve, stop
 from spark_queue.cli.serve import group as tokens
@@ -88,6 +88,7 @@ for verb in (
     *(metrics, dashboard, verify, serve, stop, restored, doctor),
 ):
     app.command()(verb)
+app.command("return")(return_)
 app.add_typer(peers)
 app.add_typer(tokens)
 

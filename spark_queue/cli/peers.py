@@ -38,6 +38,21 @@ def restored(
     show({"restored": True}, text, as_json=json)
 
 
+def return_(
+    journal: JournalPath,
+    *,
+    without: Annotated[str, typer.Option(metavar="PEER", help="The peer that is not waited for; name them one by one.")],
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Let an instance that was away deliver again without hearing from a peer (RETURNING). What that one claimed comes twice."""
+    open_target(journal, storage, coordinator, token_file).peer(without).return_without()
+    text = f"This instance waits for peer '{without}' no more. What that one claimed, and delivered, may be delivered again."
+    show({"peer": without, "waited_for": False}, text, as_json=json)
+
+
 def reset(
     journal: JournalPath,
     peer: PeerName,

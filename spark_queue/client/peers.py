@@ -66,6 +66,18 @@ class Peer:
         """
         self._ask(commands.ResetPeer(peer=self.name))
 
+    def return_without(self) -> None:
+        """Let this instance, which was away, deliver again without hearing from the peer: what that one claimed comes twice.
+
+        Raises
+        ------
+        CallerError
+            UNSUPPORTED_WRITE where it waits for no peer.
+        ConfigError
+            UNKNOWN_PEER.
+        """
+        self._ask(commands.ReturnWithout(peer=self.name))
+
     def forget(self) -> replies.Forgotten:
         """Claim what the peer owned, since it is gone for good; nothing waits for it any more.
 

@@ -12,13 +12,23 @@ from spark_queue.coordinator.commands import Answer
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.engine import Engine
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, Heard, PullProgressQuery, PullReport, PullState, Standing
+from spark_queue.replication.exchange import (
+    HEARS_MS,
+    ApplyPulled,
+    Heard,
+    HeardPeer,
+    PullProgressQuery,
+    PullReport,
+    PullState,
+    Standing,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,10 +38,6 @@ class PeerPullers(Protocol):
 
     def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known."""
-        ...
-
-    def are_level(self) -> bool:
-        """Return whether each peer that can be read is pulled to where it was when this began; false before any is known."""
         ...
 
     def look_soon(self) -> None:
@@ -76,10 +82,13 @@ class Peers:
         self._engine = engine
         self._entrance = entrance
         self._pullers = pullers
-        self._heard_at_latest_ms = now_ms + HEARS_MS
-        #: Whether the own beacon was silent for so long that what is owned here may have been claimed.
-        self._is_returning = False
-        engine.liveness.has_heard = False
+        self._searched_at_latest_ms = now_ms + HEARS_MS
+        #: By which definitions it was asked how long the own beacon was silent before, and whether it has been for too long since.
+        self._asked_by: Definitions | None = None
+        self._was_missed = False
+        #: The number of the own beacon from which on a peer says that it knows this instance to be back, and when each has.
+        self._number: int | None = None
+        self._answered_ms: dict[str, int] = {}
 
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
@@ -91,6 +100,8 @@ class Peers:
         self._hear(now_ms)
         self._note_restored()
         self._engine.liveness.pulled_here = self._pullers.pulled_here()
+        if state.definitions.peers:
+            self.have_spoken(now_ms=now_ms)
 
     def _hear(self, now_ms: int) -> None:
         liveness, heard = self._engine.liveness, self._pullers.heard()
@@ -121,43 +132,76 @@ class Peers:
         return not self._engine.state.definitions.is_replicated(queue) or self.have_spoken(now_ms=now_ms)
 
     def have_spoken(self, *, now_ms: int) -> bool:
-        """Return whether all peers that can be read were pulled to where they were when this began, or it took too long.
-
-        And whether the own beacon says that this instance lives: others may claim what is owned here once they miss it.
-        """
-        liveness, after_ms = self._engine.liveness, self._engine.state.definitions.replication.unreachable_after_ms
-        silence_ms = self._pullers.heard().own_age_ms
+        """Return whether what is owned here may be granted: nobody can have claimed it, or all of that was heard (DESIGN 17.6)."""
+        liveness, state, heard = self._engine.liveness, self._engine.state, self._pullers.heard()
+        after_ms = state.definitions.replication.unreachable_after_ms
+        silence_ms = heard.own_age_ms
         liveness.is_mute = silence_ms is None or 3 * silence_ms >= 2 * after_ms
-        if silence_ms is not None and silence_ms >= after_ms:
-            self._is_returning = True
-        elif self._is_returning and not liveness.is_mute:
-            self.changed(now_ms=now_ms)
-        if not liveness.has_heard:
-            is_level = self._pullers.are_level()
-            liveness.has_heard = is_level or now_ms >= self._heard_at_latest_ms
-            if liveness.has_heard and not is_level:
-                _LOG.warning(
-                    "Not all peers were heard to their ends within %d s; messages are granted all the same.", HEARS_MS // 1_000
-                )
+        self._was_missed |= silence_ms is not None and silence_ms >= after_ms
+        if silence_ms is not None and not liveness.is_mute:
+            is_asked, self._asked_by = self._asked_by is not state.definitions, state.definitions
+            gap_ms = heard.own_gap_ms if is_asked else 0
+            if self._was_missed or gap_ms is None or 3 * gap_ms >= 2 * after_ms:
+                joins = not self._was_missed and gap_ms is None and not state.pulled
+                self._was_missed = False
+                self._begin_return(joins=joins, now_ms=now_ms)
+        if state.returning is not None and self._is_back(heard, now_ms):
+            self._engine.end_return(now_ms=now_ms)
         # After that question: who is level may be so since it told this.
         self._note_restored()
-        return liveness.may_give
+        return state.returning is None and not liveness.is_mute
+
+    def _begin_return(self, *, joins: bool, now_ms: int) -> None:
+        self._number, self._answered_ms = None, {}
+        self._engine.begin_return(joins=joins, now_ms=now_ms)
+
+    def _is_back(self, heard: Heard, now_ms: int) -> bool:
+        """Return whether each peer that shares a queue knows that this instance is back, or does not run, and was heard then."""
+        if heard.own_age_ms is None or heard.own_age_ms >= GAP_MS:
+            # Meanwhile somebody may have missed it: what was heard does not count.
+            self._number, self._answered_ms = None, {}
+            return False
+        if self._number is None:
+            self._number = heard.own_number
+        state = self._engine.state
+        returning = state.returning
+        assert returning is not None, "it returns"
+        assert self._number is not None, "its beacon is written"
+        shared = {each.name for each in state.definitions.peers.values() if each.queues}
+        awaited = shared - returning.without - state.peer_changes.forgotten
+        for peer in awaited & heard.peers.keys():
+            if heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):
+                self._answered_ms.setdefault(peer, now_ms)
+        return all(
+            self._is_heard(heard.peers.get(peer), now_ms, self._answered_ms.get(peer), joins=returning.joins) for peer in awaited
+        )
+
+    def _is_heard(self, peer: HeardPeer | None, now_ms: int, answered_ms: int | None, *, joins: bool) -> bool:
+        if peer is None:
+            return False
+        if joins:
+            # Nobody can have claimed from who was not there.
+            return not peer.is_readable or peer.level_age_ms is not None
+        return answered_ms is not None and peer.level_age_ms is not None and now_ms - peer.level_age_ms > answered_ms
 
     def may_enter(self, *, now_ms: int) -> bool:
         """Return whether messages may enter: of a restored journal they would get the bookmarks of what was lost.
 
         So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long.
         """
+        is_searched = self._is_searched(now_ms)
+        return is_searched and self._engine.liveness.restored is None
+
+    def _is_searched(self, now_ms: int) -> bool:
         are_compared = self._note_restored()
-        if self._engine.liveness.restored is not None:
-            return False
-        return are_compared or not self._engine.state.definitions.peers or now_ms >= self._heard_at_latest_ms
+        return are_compared or not self._engine.state.definitions.peers or now_ms >= self._searched_at_latest_ms
 
     def are_awaited(self, command: object, *, now_ms: int) -> bool:
         """Return whether a command waits until peers were heard, or searched for what is lost here."""
         if isinstance(command, commands.Restored | commands.DrainTo):
             # They are to tell that it was restored, and what was claimed meanwhile.
-            return not self.have_spoken(now_ms=now_ms)
+            is_drain = isinstance(command, commands.DrainTo)
+            return not self._is_searched(now_ms) or (is_drain and not self.have_spoken(now_ms=now_ms))
         # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
         return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.liveness.restored is None
 
@@ -174,8 +218,8 @@ class Peers:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
         self._engine.liveness.restored = None
-        self._engine.liveness.has_heard = self._is_returning = False
-        self._heard_at_latest_ms = now_ms + HEARS_MS
+        self._begin_return(joins=False, now_ms=now_ms)
+        self._searched_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: PullProgressQuery | ApplyPulled | wire.AskPeers, *, now_ms: int) -> Answer:
         """Tell a puller what it must know, or a caller how peers are pulled, or take over what was read: in one commit."""

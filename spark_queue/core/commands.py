@@ -338,6 +338,10 @@ class DrainTo(PeerCommand, frozen=True, kw_only=True):
     record: int = -1
 
 
+class ReturnWithout(PeerCommand, frozen=True, kw_only=True):
+    """The instance returns, and waits no more until it has heard from a peer (R112). Answered with `Done`."""
+
+
 class Restored(Command, frozen=True, kw_only=True):
     """The journal was restored from a backup: what enters it has another origin (DESIGN 17.3). Answered with `Done`."""
 
@@ -353,6 +357,6 @@ QueueCommand = (
 )  # fmt: skip
 
 #: What people say of the instances of a journal, whatever queue.
-InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | Restored
+InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | ReturnWithout | Restored
 
 AnyCommand = QueueCommand | Apply | Revive | InstanceCommand

@@ -33,7 +33,7 @@ from spark_queue.core.deciding.fairness import Shares
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
 from spark_queue.core.deciding.instances import membership, transfers
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
-from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, hear_again, take
+from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, hear_again, say_returning, take
 from spark_queue.core.deciding.instances.transfers import of_one_life
 from spark_queue.core.deciding.timers import Agenda, Follower
 from spark_queue.core.deciding.unit_of_work import Sessions, UnitOfWork
@@ -261,6 +261,16 @@ class Engine:
             what, reason = f"what was read up to record {pulled.record}", f"taking it over raised {fault!r:.500}."
             raise JournalError("PEER_REFUSED", peer=pulled.peer, what=what, reason=reason) from fault
         self._release_barriers(now_ms)
+
+    def begin_return(self, *, joins: bool, now_ms: int) -> None:
+        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come."""
+        known = self.state.returning
+        if known is None or known.joins > joins:
+            say_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without)
+
+    def end_return(self, *, now_ms: int) -> None:
+        """Grant again what is owned here: peers were heard."""
+        self._emit(now_ms)(Kind.RETURNING, detail={"on": False})
 
     def end_claims(self, *, now_ms: int) -> None:
         """Let what was claimed before be granted, or go back to its owner, by what was seen of that one since (R110)."""

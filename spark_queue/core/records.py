@@ -73,6 +73,7 @@ class Kind(StrEnum):
     NOT_IN_QUEUE = "not_in_queue"
     PROXIED_TRANSFER = "proxied_transfer"
     CLAIM_CONFIRMED = "claim_confirmed"
+    RETURNING = "returning"
     PEER_CHANGED = "peer_changed"
     RESTORED = "restored"
     SET_ASIDE = "set_aside"
@@ -87,6 +88,7 @@ class Kind(StrEnum):
 REPLICATION_KINDS = frozenset({
     Kind.DECIDED, Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE,
     Kind.PROXIED_TRANSFER, Kind.CLAIM_CONFIRMED, Kind.PEER_CHANGED, Kind.RESTORED,
+    Kind.RETURNING,
 })  # fmt: skip
 
 #: Kinds that software without sinks must refuse: it would let leases lapse whose messages stand in a sink (DESIGN 19).

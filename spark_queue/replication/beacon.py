@@ -64,6 +64,8 @@ class Hearing:
         #: What may be told of each instance, and how often its number rose.
         self._newest: dict[str, int] = {}
         self._rises: Counter[str] = Counter()
+        #: The newest number of this instance that each peer says to have seen.
+        self._seen_own: dict[str, int] = {}
         #: Peers of which it was told that they speak of instances that nobody knows.
         self._with_strangers: set[str] = set()
 
@@ -89,6 +91,7 @@ class Hearing:
             _LOG.warning("Peer '%s' has seen instance '%s', of which nothing else tells.", beacon.instance, min(strangers))
             self._with_strangers.add(beacon.instance)
         claimed = beacon.seen.get(own, 0)
+        self._seen_own[beacon.instance] = claimed
         if own_number is None or claimed <= own_number:
             return None
         return f"it has seen number {claimed} of this instance, which is at {own_number}."
@@ -104,6 +107,10 @@ class Hearing:
         """Return how often the beacon of each instance rose that was heard of, by name."""
         with self._lock:
             return dict(self._rises)
+
+    def seen_own(self) -> dict[str, int]:
+        """Return the number of this instance that each peer said last to have seen, by its name."""
+        return dict(self._seen_own)
 
     def newest(self) -> dict[str, int]:
         """Return the newest numbers, for the own beacon: of peers first, and of no more instances than it has room for."""
@@ -130,6 +137,8 @@ class BeaconThread(threading.Thread):
         self._told_to_end = threading.Event()
         #: The newest number that somebody may have seen; None before the first.
         self.number: int | None = None
+        #: How long it had not been written when this began, in milliseconds; None where there was none.
+        self.gap_ms: int | None = None
         #: When it began to be written the last time that it was, by both clocks.
         self._written_ms: tuple[int, int] | None = None
 
@@ -149,6 +158,8 @@ class BeaconThread(threading.Thread):
         """Renew, wait, and renew again."""
         known = read_beacon(self._store)
         number = 0 if known is None else known.number
+        # Numbers are seconds, unless a clock was put back: then nobody knows how long it was.
+        self.gap_ms = None if known is None else abs(self._clock.wall_ms() - 1_000 * number)
         while not self._told_to_end.is_set():
             # As seconds it is above all earlier numbers, also where the last beacon was lost, or could not be read just now.
             number = max(number + 1, self._clock.wall_ms() // 1_000)

@@ -50,6 +50,18 @@ class PullState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeardPeer:
+    """How a peer is pulled, and what it has seen of this instance."""
+
+    #: How long ago it was, at least, where it is pulled to; None where it is pulled to no end.
+    level_age_ms: int | None = 0
+    #: Whether it can be read now.
+    is_readable: bool = True
+    #: The newest number of the own beacon that it says to have seen; -1 for none.
+    seen_own: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
     """Signs of life, by pullers and by looks at beacons."""
 
@@ -57,10 +69,19 @@ class Heard:
     rises: Mapping[str, int] = field(default_factory=dict)
     #: How long ago the last look at the beacon of each peer began, at most; one that gets no answer has found none.
     look_age_ms: int = 0
-    #: How long ago each peer that can be read was, at least, where it is pulled to; None where one is pulled to no end.
-    level_age_ms: int | None = 0
-    #: How long ago the own beacon was written; None before the first time.
+    #: The peers, by name.
+    peers: Mapping[str, HeardPeer] = field(default_factory=dict)
+    #: How long ago the own beacon was written, and its number; None before the first time.
     own_age_ms: int | None = 0
+    own_number: int | None = 0
+    #: How long it had not been written before that; None where there was none.
+    own_gap_ms: int | None = 0
+
+    @property
+    def level_age_ms(self) -> int | None:
+        """How long ago each peer that can be read was, at least, where it is pulled to; None where one is pulled to no end."""
+        found = [peer.level_age_ms for peer in self.peers.values() if peer.is_readable]
+        return None if None in found else max((age_ms for age_ms in found if age_ms is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

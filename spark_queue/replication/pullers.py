@@ -19,7 +19,16 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
-from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, EndedError, Heard, PullProgressQuery, PullReport, PullState
+from spark_queue.replication.exchange import (
+    HEARS_MS,
+    ApplyPulled,
+    EndedError,
+    Heard,
+    HeardPeer,
+    PullProgressQuery,
+    PullReport,
+    PullState,
+)
 from spark_queue.replication.peer_log import LogReplacedError, scan
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.puller import SILENT_KINDS
@@ -127,10 +136,6 @@ class Pullers:
         """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Liveness`."""
         return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
-    def are_level(self) -> bool:
-        """Return whether each peer that can be read is pulled to where it was when its puller began; false before any is known."""
-        return self._definitions is not None and self.heard().level_age_ms is not None
-
     def look_soon(self) -> None:
         """Let the beacons be looked at now."""
         for thread in self._threads.values():
@@ -138,17 +143,22 @@ class Pullers:
 
     def heard(self) -> Heard:
         """Return who lives, by what was heard of until now."""
-        threads, now_s = list(self._threads.values()), time.monotonic()
-        level_s = [thread.level_s for thread in threads if not thread.is_unreadable()]
-        known_s = [each for each in level_s if each is not None]
+        threads, now_s, seen_own = dict(self._threads), time.monotonic(), self._hearing.seen_own()
         # Asked before what was seen: that may be newer.
-        looked_s = min((thread.looked_s() for thread in threads), default=now_s)
-        return Heard(
-            rises=self._hearing.rises(),
-            look_age_ms=round((now_s - looked_s) * 1_000),
-            level_age_ms=round((now_s - min(known_s, default=now_s)) * 1_000) if len(known_s) == len(level_s) else None,
-            own_age_ms=None if self._beacon is None else self._beacon.age_ms(),
-        )
+        looked_s = min((thread.looked_s() for thread in threads.values()), default=now_s)
+        peers = {
+            name: HeardPeer(
+                level_age_ms=None if thread.level_s is None else round((now_s - thread.level_s) * 1_000),
+                is_readable=not thread.is_unreadable(),
+                seen_own=seen_own.get(name, -1),
+            )
+            for name, thread in threads.items()
+        }
+        beacon = self._beacon
+        own: dict[str, int | None] = {"own_age_ms": None, "own_number": None, "own_gap_ms": None}
+        if beacon is not None:
+            own = {"own_age_ms": beacon.age_ms(), "own_number": beacon.number, "own_gap_ms": beacon.gap_ms}
+        return Heard(rises=self._hearing.rises(), look_age_ms=round((now_s - looked_s) * 1_000), peers=peers, **own)
 
     def are_compared(self) -> bool:
         """Return whether the log of each peer that can be read was searched for what the own log has lost; see `restored`."""

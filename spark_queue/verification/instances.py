@@ -181,6 +181,7 @@ def digest(state: JournalState) -> dict[str, Any]:
         "last_at_ms": state.last_at_ms,
         "pulled": dict(state.pulled),
         "peer_changes": _copied(state.peer_changes),
+        "returning": state.returning,
         "instances": dict(state.instances),
         "disagreements": repr(state.disagreements),
         "definitions": repr(state.definitions),

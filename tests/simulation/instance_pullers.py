@@ -13,7 +13,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import wire
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, Hearing, read_beacon
-from spark_queue.replication.exchange import ApplyPulled, EndedError, Heard, PullProgressQuery, PullReport, PullState
+from spark_queue.replication.exchange import ApplyPulled, EndedError, Heard, HeardPeer, PullProgressQuery, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.pullers import is_unreadable
@@ -47,6 +47,7 @@ class InstancePullers:
         self.number = 0
         self._renewed_at_ms: int | None = None
         self._written_at_ms: int | None = None
+        self._gap_ms: int | None = None
 
     def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from the peers that are defined now, and from no others."""
@@ -55,13 +56,6 @@ class InstancePullers:
             self._definitions, self.read = definitions, {}
             self.begin_anew()
 
-    def are_level(self) -> bool:
-        """Return whether each peer that can be read is pulled to where it was when its puller began."""
-        now_ms = self.node.clock.monotonic_ms()
-        return self._definitions is not None and all(
-            thread.level_ms is not None or thread.is_unreadable(now_ms) for thread in self.threads.values()
-        )
-
     def look_soon(self) -> None:
         """Let each beacon be looked at when its puller takes its next step."""
         for thread in self.threads.values():
@@ -69,15 +63,20 @@ class InstancePullers:
 
     def heard(self) -> Heard:
         """Return who lives, by what was heard of until now."""
-        now_ms, threads = self.node.clock.monotonic_ms(), list(self.threads.values())
-        level_ms = [thread.level_ms for thread in threads if not thread.is_unreadable(now_ms)]
-        known_ms = [each for each in level_ms if each is not None]
+        now_ms, seen_own = self.node.clock.monotonic_ms(), self.hearing.seen_own()
+        peers = {
+            name: HeardPeer(
+                level_age_ms=None if thread.level_ms is None else now_ms - thread.level_ms,
+                is_readable=not thread.is_unreadable(now_ms), seen_own=seen_own.get(name, -1),
+            )
+            for name, thread in self.threads.items()
+        }  # fmt: skip
         return Heard(
-            rises=self.hearing.rises(),
-            look_age_ms=now_ms - min((thread.looked_ms for thread in threads), default=now_ms),
-            level_age_ms=now_ms - min(known_ms, default=now_ms) if len(known_ms) == len(level_ms) else None,
+            rises=self.hearing.rises(), peers=peers,
+            look_age_ms=now_ms - min((thread.looked_ms for thread in self.threads.values()), default=now_ms),
             own_age_ms=None if self._written_at_ms is None else now_ms - self._written_at_ms,
-        )
+            own_number=self.number, own_gap_ms=self._gap_ms,
+        )  # fmt: skip
 
     def pulled_here(self) -> dict[str, int | None]:
         """Return how far the peers that were read have pulled from here."""
@@ -135,6 +134,7 @@ class InstancePullers:
         if self._renewed_at_ms is None:
             known = read_beacon(self._store)
             self.number = 0 if known is None else known.number
+            self._gap_ms = None if known is None else abs(self.node.clock.wall_ms() - 1_000 * known.number)
         self._renewed_at_ms = now_ms
         self.number = max(self.number + 1, self.node.clock.wall_ms() // 1_000)
         beacon = Beacon(instance=self.instance.name, number=self.number, seen=self.hearing.newest())

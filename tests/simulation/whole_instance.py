@@ -187,6 +187,8 @@ class WholeInstance(DiskWorld):
             driver.step()
         self.nodes[-1].step()
         self.say_restored()
+        for lost in self.around.lost & set(self.peers) if self.reigning.returning is not None else ():
+            self.send(self.request(commands.ReturnWithout, peer=lost))
         found = pulls and self.all_pullers[-1].go_on_all()
         return found or not (all(driver.checkpoint.is_caught_up for driver in awake) and self.is_empty())
 

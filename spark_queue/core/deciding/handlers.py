@@ -210,6 +210,7 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.ResetPeer: Handling(replicating.reset, done),
     commands.ForgetPeer: Handling(replicating.forget),
     commands.DrainTo: Handling(replicating.drain),
+    commands.ReturnWithout: Handling(replicating.return_without, done),
     commands.Restored: Handling(replicating.restored, done),
 }
 

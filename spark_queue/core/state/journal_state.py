@@ -21,7 +21,7 @@ from spark_queue.core.state.folds import journal
 from spark_queue.core.state.lease import DoneRequests
 from spark_queue.core.state.ledger import QueueLedger, fill
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import PeerChanges, Watermark
+from spark_queue.core.state.ownership import PeerChanges, Returning, Watermark
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError
 
 
@@ -67,6 +67,8 @@ class JournalState:
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}
         self.peer_changes = PeerChanges()
+        #: Whether this instance was away for so long that it must hear from its peers first; None where it was not.
+        self.returning: Returning | None = None
         #: How definitions of peers break rules with those of here, by the name of the peer.
         self.disagreements: dict[str, list[Disagreement]] = {}
         #: The names of instances, by the UUID of their journal.
@@ -137,7 +139,7 @@ class JournalState:
                 self._of_files(record)
             case Kind.DECIDED:
                 journal.decided(self, record)
-            case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
+            case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED | Kind.RETURNING:
                 journal.fold(self, record)
             case Kind.SET_ASIDE:
                 self._set_aside_by_record(record)

@@ -31,6 +31,25 @@ class Restoration:
     since: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Returning:
+    """That an instance grants nothing that it owns of replicated queues before it has heard from its peers (DESIGN 17.6).
+
+    Parameters
+    ----------
+    since_ms : int
+        When that began.
+    joins : bool
+        Whether nobody can have claimed from it, since it is new: then it waits for those alone that can be read.
+    without : frozenset of str
+        The peers for which it does not wait, by somebody's word.
+    """
+
+    since_ms: int
+    joins: bool
+    without: frozenset[str]
+
+
 @dataclass(slots=True)
 class PeerChanges:
     """Operators' statements about peers, by the name of their instance, and about the journal itself.

@@ -32,6 +32,14 @@ def test_what_a_peer_lost_is_skipped(sparkq: Terminal, asked: Asked, path: str) 
     assert sparkq("peers", "skip", path, "virginia", "--json").json == {"peer": "virginia", "skipped": True}
 
 
+def test_an_instance_returns_without_a_peer(sparkq: Terminal, asked: Asked, path: str) -> None:
+    """R112."""
+    said = sparkq("return", path, "--without", "virginia")
+    assert asked.requests == [commands.ReturnWithout(peer="virginia")]
+    assert "waits for peer 'virginia' no more" in said.out
+    assert sparkq("return", path).code == 2
+
+
 def test_a_peer_that_was_made_anew_is_reset(sparkq: Terminal, asked: Asked, path: str) -> None:
     said = sparkq("peers", "reset", path, "virginia")
     assert asked.requests == [commands.ResetPeer(peer="virginia")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 from pyroaring import BitMap64
@@ -16,10 +17,10 @@ from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.ownership import MessageValue
 from spark_queue.core.state.status import alarms, queue_status
-from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.errors import CallerError, CoordinatorError, JournalError
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import wire
-from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, Heard, PullProgressQuery, PullReport, PullState
+from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, Heard, HeardPeer, PullProgressQuery, PullReport, PullState
 from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
@@ -184,53 +185,161 @@ def test_other_columns_let_a_peer_be_read_again() -> None:
     assert watermark(world) == -1
 
 
-def test_requests_are_granted_from_when_polls_are(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(NoPeers, "are_level", lambda _: False)
-    world = World(PULLS)
-    state, reach = world.loop._engine.state, world.loop._engine.liveness
-    pull(world, state.definitions, 7)
-    heard = [reach.has_heard]
-    world.clock.advance(HEARS_MS)
-    for number in (8, 9):
-        pull(world, state.definitions, number)
-        heard.append(reach.has_heard)
-    assert heard == [False, True, True]
-    assert caplog.messages == ["Not all peers were heard to their ends within 30 s; messages are granted all the same."]
+class Seen(NoPeers):
+    """Pulls from peers as it is told."""
+
+    told = Heard()
+    peers: ClassVar[dict[str, HeardPeer]] = {}
+
+    def heard(self) -> Heard:
+        """Return what was told."""
+        return replace(Seen.told, peers=Seen.peers)
 
 
-def test_who_may_be_missed_grants_nothing_and_who_was_missed_hears_its_peers_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R108: others claim what is owned here once its beacon was not written for long enough; the default is 30 s."""
-    own_age_ms: int | None = None
-    level = True
-    monkeypatch.setattr(NoPeers, "heard", lambda _: Heard(own_age_ms=own_age_ms))
-    monkeypatch.setattr(NoPeers, "are_level", lambda _: level)
-    world = World(PULLS)
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> type[Seen]:
+    """Let the loop hear what a test says: of an instance whose beacon is number 9, and was never missed."""
+    monkeypatch.setattr(NoPeers, "heard", Seen.heard)
+    monkeypatch.setattr(Seen, "told", Heard(own_number=9))
+    monkeypatch.setattr(Seen, "peers", {"virginia": HeardPeer()})
+    return Seen
+
+
+def delivers(world: World) -> bool:
+    """Return whether what is published is delivered in the next second."""
     planner = Planner(world)
+    world.publish(1)
+    world.clock.advance(1_000)
+    call = planner.next_call()
+    world.loop.step([call])
+    assert isinstance(call.reply, replies.Granted)
+    return call.reply.messages > 0
 
-    def grants() -> bool:
-        world.publish(1)
-        world.clock.advance(1_000)
-        call = planner.next_call()
-        world.loop.step([call])
-        assert isinstance(call.reply, replies.Granted)
-        planner.lease = call.reply.lease or planner.lease
-        return call.reply.messages > 0
 
-    assert not grants(), "its beacon is written first"
+def returning(world: World) -> list[dict[str, Any]]:
+    """Return what the log says of the return of the instance."""
+    return [dict(record.detail) for record in world.records() if record.kind == Kind.RETURNING]
+
+
+def test_who_was_missed_for_less_than_two_thirds_of_the_time_goes_on_at_once(seen: type[Seen]) -> None:
+    """R112; the default is 30 s."""
+    seen.told = Heard(own_number=9, own_gap_ms=19_999)
+    world = World(PULLS)
+    assert delivers(world)
+    assert returning(world) == []
+
+
+@pytest.mark.parametrize("gap_ms", [20_000, None])
+def test_who_was_away_delivers_once_each_peer_knows_that_it_is_back_and_was_pulled_after_that(
+    seen: type[Seen], gap_ms: int | None
+) -> None:
+    """R112: it stays returning over a restart; without a beacon nobody knows how long it was."""
+    world = World(PULLS)
+    pull(world, world.loop._engine.state.definitions, 7)
+    seen.told = Heard(own_number=9, own_gap_ms=gap_ms)
+    world.loop, world.journal = world.reign()
+    seen.peers = {"virginia": HeardPeer(seen_own=8)}
+    assert not delivers(world)
+    assert returning(world) == [{"on": True}]
+    (alarm,) = alarms(world.loop._engine.state, world.loop._engine.state.queues["WORK"]).values()
+    assert "sparkq return" in alarm.error
+    seen.told = Heard(own_number=12)
+    world.loop, world.journal = world.reign()
+    seen.peers = {"virginia": HeardPeer(seen_own=11)}
+    assert not delivers(world), "that was the number of the reign before"
+    seen.peers = {"virginia": HeardPeer(seen_own=12, level_age_ms=1)}
+    assert not delivers(world)
+    seen.peers = {"virginia": HeardPeer(seen_own=12, level_age_ms=1_000)}
+    assert not delivers(world), "it was pulled when the peer did not know yet"
+    seen.peers = {"virginia": HeardPeer(seen_own=12, level_age_ms=None)}
+    assert not delivers(world)
+    seen.peers = {"virginia": HeardPeer(seen_own=12, level_age_ms=0)}
+    assert delivers(world)
+    assert returning(world) == [{"on": True}, {"on": False}]
+
+
+def test_who_returns_does_not_wait_for_a_peer_that_does_not_run_but_for_its_log(seen: type[Seen]) -> None:
+    """R112: its beacon is silent for three periods, and there is no time limit."""
+    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    seen.peers = {"virginia": HeardPeer(is_readable=False, level_age_ms=None)}
+    world = World(PULLS)
+    world.loop.step([])
+    for _ in range(100):
+        world.clock.advance(9_000)
+        world.loop.step([])
+    assert not delivers(world)
+    seen.peers = {"virginia": HeardPeer()}
+    assert delivers(world)
+
+
+def test_what_was_heard_does_not_count_where_the_own_beacon_was_silent_meanwhile(seen: type[Seen]) -> None:
+    """R112: two of its periods are enough."""
+    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    seen.peers = {"virginia": HeardPeer(seen_own=9, level_age_ms=5_000)}
+    world = World(PULLS)
+    assert not delivers(world)
+    seen.told = Heard(own_number=9, own_age_ms=10_000)
+    assert not delivers(world)
+    seen.told, seen.peers = Heard(own_number=10), {"virginia": HeardPeer(seen_own=9)}
+    assert not delivers(world), "it is to know of a newer one"
+    seen.peers = {"virginia": HeardPeer(seen_own=10)}
+    world.clock.advance(1_000)
+    world.loop.step([])
+    assert delivers(world)
+
+
+def test_who_is_new_waits_for_those_alone_that_can_be_read(seen: type[Seen]) -> None:
+    """R112: nobody can have claimed from who was not there."""
+    seen.told = Heard(own_number=9, own_gap_ms=None)
+    seen.peers = {"virginia": HeardPeer(level_age_ms=None)}
+    world = World(PULLS)
+    assert not delivers(world)
+    assert returning(world) == [{"on": True, "joins": True}]
+    seen.peers = {"virginia": HeardPeer(level_age_ms=None, is_readable=False)}
+    assert delivers(world)
+
+
+def test_somebody_may_let_it_return_without_a_peer(seen: type[Seen]) -> None:
+    """R112: that stands in the log, and so it does after a restart."""
+    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    seen.peers = {name: HeardPeer(level_age_ms=None) for name in ("virginia", "tokyo")}
+    world = World(PULLS | {"peers": PULLS["peers"] | {"tokyo": PULLS["peers"]["virginia"] | {"journal": "/tokyo"}}})
+    assert not delivers(world)
+    assert world.ask(commands.ReturnWithout, peer="virginia") == replies.Done()
+    assert world.ask(commands.ReturnWithout, peer="virginia") == replies.Done()
+    assert not delivers(world)
+    world.loop, world.journal = world.reign()
+    world.ask(commands.ReturnWithout, peer="tokyo")
+    assert delivers(world)
+    assert [each.get("without") for each in returning(world)] == [None, ["virginia"], ["tokyo", "virginia"], None]
+    with pytest.raises(CallerError, match="it waits for no peer"):
+        wire.raise_failed(world.ask(commands.ReturnWithout, peer="tokyo"))
+
+
+def test_who_may_be_missed_grants_nothing_and_who_was_missed_returns(seen: type[Seen]) -> None:
+    """R108: others claim what is owned here once its beacon was not written for long enough; the default is 30 s."""
+    seen.told = Heard(own_age_ms=None)
+    world = World(PULLS)
+    assert not delivers(world), "its beacon is written first"
     for own_age_ms, is_seen in ((0, True), (19_999, True), (20_000, False), (5_000, True), (29_999, False), (0, True)):
-        assert grants() is is_seen, own_age_ms
-    own_age_ms = 30_000
-    assert not grants()
-    own_age_ms, level = 0, False
-    assert not grants(), "others may have claimed what is owned here"
-    level = True
-    assert grants()
+        seen.told = Heard(own_number=9, own_age_ms=own_age_ms)
+        assert delivers(world) is is_seen, own_age_ms
+    seen.told = Heard(own_number=9, own_age_ms=30_000)
+    assert not delivers(world)
+    assert returning(world) == []
+    seen.told = Heard(own_number=10)
+    assert not delivers(world), "others may have claimed what is owned here"
+    assert returning(world) == [{"on": True}]
+    seen.peers = {"virginia": HeardPeer(seen_own=10)}
+    world.clock.advance(1_000)
+    world.loop.step([])
+    assert delivers(world)
 
 
 def test_a_claim_is_granted_by_a_look_that_began_after_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """R110: what was looked at before says nothing of an owner that has come back meanwhile."""
     look_age_ms, told = 0, list[bool]()
-    monkeypatch.setattr(NoPeers, "heard", lambda _: Heard(look_age_ms=look_age_ms))
+    monkeypatch.setattr(NoPeers, "heard", lambda _: Heard(look_age_ms=look_age_ms, peers={"virginia": HeardPeer()}))
     monkeypatch.setattr(NoPeers, "look_soon", lambda _: told.append(True))
     world = World(PULLS)
     world.publish(1)
@@ -347,15 +456,15 @@ def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_s
     begun: list[bool] = []
     monkeypatch.setattr(NoPeers, "restored", lambda _: told[0] if told else None)
     monkeypatch.setattr(NoPeers, "begin_anew", lambda _: begun.append(True))
-    level = True
-    monkeypatch.setattr(NoPeers, "are_level", lambda _: level)
+    is_searched = True
+    monkeypatch.setattr(NoPeers, "are_compared", lambda _: is_searched)
     world = World(PULLS)
     planner = {"queue": "WORK", "subscription": "s", "incarnation": (1, 1)}
-    level = False
+    is_searched = False
     for early in (world.ask(commands.Restored, origin="another origin"), world.ask(commands.DrainTo, peer="virginia")):
         with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
             wire.raise_failed(early)
-    level = True
+    is_searched = True
     late = world.ask(commands.Next, **planner, call=2, finished=0, limit=1), world.ask(commands.DrainTo, peer="virginia")
     for refused in late:
         with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
@@ -367,6 +476,8 @@ def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_s
     assert world.ask(commands.Restored, origin="another origin") == replies.Done()
     told.clear()
     assert begun == [True]
-    world.clock.advance(1_000)
-    world.loop.step([])
+    for _ in range(2):
+        # They are heard once they have seen that it is back.
+        world.clock.advance(1_000)
+        world.loop.step([])
     assert Planner(world).next().messages == 2

@@ -50,6 +50,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.ResetPeer: {"peer": "B"},
     commands.ForgetPeer: {"peer": "B"},
     commands.DrainTo: {"peer": "B"},
+    commands.ReturnWithout: {"peer": "B"},
     commands.Restored: {"origin": "o"},
     wire.Nudge: {"message_type": "json"},
     wire.Stop: {},

@@ -220,12 +220,14 @@ def test_an_owner_that_was_away_gives_nothing_away_before_it_has_heard_what_was_
     waiting.take()
     reach = virginia.world.engine.liveness
     if missing == "its peers":
-        reach.has_heard = False
+        virginia.world.engine.begin_return(joins=False, now_ms=clock.wall_ms())
     else:
         reach.restored = JournalError("JOURNAL_RESTORED", peer="tokyo", record=70, path="here", since=2)
     virginia.pull(frankfurt)
     assert virginia.rows("available") == [0, 1, 2], "tokyo may have claimed them, and given them to its consumers"
-    reach.has_heard, reach.restored = True, None
+    reach.restored = None
+    if missing == "its peers":
+        virginia.world.engine.end_return(now_ms=clock.wall_ms())
     clock.advance(OPEN_MS)
     waiting.take()
     exchange(*pair)

@@ -166,11 +166,6 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
         running.keep(parsing.parse({}), frozenset())
 
 
-def test_nobody_is_level_before_it_is_known_who_is_pulled(tmp_path: Path) -> None:
-    """The first calls of a reign come before its first look at definitions."""
-    assert not Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock()).are_level()
-
-
 @pytest.mark.parametrize(
     ("trouble", "for_s", "is_so"),
     [
@@ -209,9 +204,9 @@ def test_who_could_be_read_a_moment_later_is_not_level(tmp_path: Path, monkeypat
     running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:
         wait_until(lambda: running.reports()["virginia"].trouble is not None, threading.Event())
-        assert not running.are_level()
+        assert running.heard().level_age_ms is None
         stepped.set()
-        wait_until(running.are_level, threading.Event())
+        wait_until(lambda: running.heard().level_age_ms is not None, threading.Event())
     finally:
         stepped.set()
         running.keep(parsing.parse({}), frozenset())
@@ -357,7 +352,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
     try:
         wait_until(lambda: running.reports()["virginia"].trouble is not None, stepped)
         assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Part of the beacon of peer 'virginia'")
-        assert running.are_level()
+        assert running.heard().level_age_ms is not None
         assert running.heard().rises == {"virginia": 1, "tokyo": 1}
         there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=6)))
         wait_until(lambda: running.reports()["virginia"].trouble is None, stepped)

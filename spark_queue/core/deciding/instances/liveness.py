@@ -14,6 +14,9 @@ from spark_queue.errors import JournalError
 #: have happened.
 GAP_MS = 10_000
 
+#: After so long, in milliseconds, an instance seems not to run: three periods.
+SILENT_MS = 15_000
+
 
 @dataclass(slots=True)
 class _Beacon:
@@ -43,8 +46,6 @@ class Liveness:
     def __init__(self) -> None:
         #: Every peer that can be read is pulled to the head that it had at this moment; None where one is not pulled to any.
         self.level_ms: int | None = None
-        #: Whether what others said while nobody reigned here was heard, or waited for long enough: before, nothing is given away.
-        self.has_heard = True
         #: Whether the own beacon was not renewed for so long that others may soon claim what is owned here.
         self.is_mute = False
         #: The error that this journal was restored from a backup, until somebody says so.
@@ -55,11 +56,6 @@ class Liveness:
         self._beacons: dict[str, _Beacon] = {}
         #: Claims that are not granted yet, by queue and owner.
         self._claims: dict[tuple[str, str], _Claim] = {}
-
-    @property
-    def may_give(self) -> bool:
-        """Whether something that is owned here may be granted, or given away: nobody may have claimed it, or be about to."""
-        return self.has_heard and not self.is_mute
 
     def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int | None = None) -> None:
         """Note what looks at beacons have shown.
@@ -95,6 +91,11 @@ class Liveness:
         if known is None or self.level_ms is None:
             return False
         return min(known.looked_ms, self.level_ms) >= known.since_ms + after_ms
+
+    def is_silent(self, instance: str) -> bool:
+        """Return whether the beacon of an instance has not risen for three of its periods."""
+        known = self._beacons.get(instance)
+        return known is not None and known.looked_ms - known.since_ms >= SILENT_MS
 
     def heard_ms(self, instance: str, *, now_ms: int) -> int | None:
         """Return how long ago the beacon of an instance rose last; None where it was never heard."""

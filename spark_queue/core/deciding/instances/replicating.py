@@ -5,14 +5,14 @@ Also the commands of operators about instances rather than queues (DESIGN 17.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, SkipLost
+from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, ReturnWithout, SkipLost
 from spark_queue.core.deciding.instances.liveness import Liveness
 from spark_queue.core.deciding.instances.membership import decide
 from spark_queue.core.deciding.instances.transfers import (
@@ -324,6 +324,24 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
     pulled = work.liveness.pulled_here.get(command.peer)
     is_pulled = record >= 0 and pulled is not None and pulled >= record
     return Drained(transferred=transferred, left=left, record=record, is_pulled=is_pulled)
+
+
+def return_without(work: PeersWork, command: ReturnWithout) -> Done:
+    """Wait no more until this instance, which returns, has heard from a peer."""
+    work.check_peer(command.peer)
+    known = work.state.returning
+    if known is None:
+        reason = "this instance is not returning: it waits for no peer."
+        raise CallerError("UNSUPPORTED_WRITE", what="`sparkq return`", reason=reason, next_step="Nothing is to be done.")
+    if command.peer not in known.without:
+        say_returning(work.emit, joins=known.joins, without=known.without | {command.peer})
+    return Done()
+
+
+def say_returning(emit: Emit, *, joins: bool, without: Collection[str] = ()) -> None:
+    """Record that this instance grants nothing that it owns before it has heard from its peers."""
+    detail: dict[str, Any] = {"on": True} | ({"joins": True} if joins else {}) | ({"without": sorted(without)} if without else {})
+    emit(Kind.RETURNING, detail=detail)
 
 
 def restored(work: PeersWork, command: Restored) -> Done:

@@ -395,7 +395,7 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     ledger, left = work.ledger, _left(ownership, rows, asked)
     if ledger.paused or ledger.definition.order_key is not None or left <= 0:
         return
-    if work.liveness.restored is not None or not work.liveness.may_give:
+    if work.liveness.restored is not None or work.liveness.is_mute or work.state.returning is not None:
         # What it owned may have been claimed, or given away, by what it has yet to hear. Who wants it asks again.
         return
     # What came back for later stays delayed until somebody takes it, also once it is due.

@@ -23,7 +23,16 @@ from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.lease import Selection
 from spark_queue.core.state.ledger import QueueLedger, reach, shrink
 from spark_queue.core.state.lifecycle import Event, State
-from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage, Watermark, renew_origins, restoration_of
+from spark_queue.core.state.ownership import (
+    MessageValue,
+    Ownership,
+    Request,
+    Returning,
+    Stage,
+    Watermark,
+    renew_origins,
+    restoration_of,
+)
 from spark_queue.errors import JournalError
 
 if TYPE_CHECKING:
@@ -155,6 +164,10 @@ def fold(state: JournalState, record: Record) -> None:
                     ledger.ownership.requests.pop(record.detail["peer"], None)
         case Kind.RESTORED, _:
             _restored(state, record)
+        case Kind.RETURNING, _:
+            detail, began = record.detail, record.at_ms if state.returning is None else state.returning.since_ms
+            without = frozenset(detail.get("without", ()))
+            state.returning = Returning(began, detail.get("joins", False), without) if detail["on"] else None
 
 
 def _restored(state: JournalState, record: Record) -> None:
