@@ -130,6 +130,7 @@ RULES: Mapping[int, str] = {
     110: "only what is about to be delivered is claimed",
     111: "what a lost owner had delivered may be delivered again",
     112: "a lost site is served by one survivor, and comes back without clients",
+    130: "who was away hears its peers before it delivers",
     113: "definitions agree between instances",
     114: "an archive pulls messages alone",
     115: "only a group-local queue has a configured owner, and needs one",

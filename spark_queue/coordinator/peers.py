@@ -128,8 +128,10 @@ class Peers:
         }  # fmt: skip
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
-        """Return whether a queue may grant: an owner who was away must first hear what was claimed."""
-        return not self._engine.state.definitions.is_replicated(queue) or self.have_spoken(now_ms=now_ms)
+        """Return whether a queue may grant, or refuses to: an owner who was away must first hear what was claimed."""
+        if not self._engine.state.definitions.is_replicated(queue):
+            return True
+        return self.have_spoken(now_ms=now_ms) or self._engine.liveness.restored is not None
 
     def have_spoken(self, *, now_ms: int) -> bool:
         """Return whether what is owned here may be granted: nobody can have claimed it, or all of that was heard (DESIGN 17.6)."""
@@ -147,9 +149,8 @@ class Peers:
                 self._begin_return(joins=joins, now_ms=now_ms)
         if state.returning is not None and self._is_back(heard, now_ms):
             self._engine.end_return(now_ms=now_ms)
-        # After that question: who is level may be so since it told this.
-        self._note_restored()
-        return state.returning is None and not liveness.is_mute
+        # Also who was put back from a backup of a moment ago has lost what its peers know.
+        return self._is_searched(now_ms=now_ms) and state.returning is None and not liveness.is_mute
 
     def _begin_return(self, *, joins: bool, now_ms: int) -> None:
         self._number, self._answered_ms = None, {}
@@ -189,10 +190,10 @@ class Peers:
 
         So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long.
         """
-        is_searched = self._is_searched(now_ms)
+        is_searched = self._is_searched(now_ms=now_ms)
         return is_searched and self._engine.liveness.restored is None
 
-    def _is_searched(self, now_ms: int) -> bool:
+    def _is_searched(self, *, now_ms: int) -> bool:
         are_compared = self._note_restored()
         return are_compared or not self._engine.state.definitions.peers or now_ms >= self._searched_at_latest_ms
 
@@ -200,8 +201,8 @@ class Peers:
         """Return whether a command waits until peers were heard, or searched for what is lost here."""
         if isinstance(command, commands.Restored | commands.DrainTo):
             # They are to tell that it was restored, and what was claimed meanwhile.
-            is_drain = isinstance(command, commands.DrainTo)
-            return not self._is_searched(now_ms) or (is_drain and not self.have_spoken(now_ms=now_ms))
+            is_heard = self._is_searched if isinstance(command, commands.Restored) else self.have_spoken
+            return not is_heard(now_ms=now_ms)
         # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
         return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.liveness.restored is None
 

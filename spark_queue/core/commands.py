@@ -339,7 +339,7 @@ class DrainTo(PeerCommand, frozen=True, kw_only=True):
 
 
 class ReturnWithout(PeerCommand, frozen=True, kw_only=True):
-    """The instance returns, and waits no more until it has heard from a peer (R112). Answered with `Done`."""
+    """The instance returns, and waits no more until it has heard from a peer (R130). Answered with `Done`."""
 
 
 class Restored(Command, frozen=True, kw_only=True):

@@ -147,6 +147,13 @@ def _transferred(record: Record) -> str:
     return f"transferred to instance '{owner}', which had asked for it (term {term})"
 
 
+def _returning(record: Record) -> str:
+    without = record.detail.get("without")
+    if without:
+        return f"this instance, which returned, waited no more for {', '.join(map(repr, without))}, by somebody's word"
+    return "this instance was away, and waited for its peers" if record.detail["on"] else "this instance had heard its peers"
+
+
 def _requested(record: Record) -> str:
     return f"instance '{record.detail['requester']}' asked its owner, instance '{record.detail['owner']}', for it, or for others"
 
@@ -177,6 +184,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.TRANSFERRED: _transferred,
     Kind.CLAIM_CONFIRMED: lambda _: "its owner was not seen to live: what was claimed may be granted",
     Kind.TRANSFER_REQUESTED: _requested,
+    Kind.RETURNING: _returning,
     Kind.SET_ASIDE: lambda record: f"queue '{record.queue}' was set aside",
     Kind.REVIVED: lambda record: f"queue '{record.queue}' was taken back in",
     Kind.REDRIVEN: lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",

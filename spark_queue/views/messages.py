@@ -212,7 +212,7 @@ def _limited(rows: BitMap64, limit: int | None) -> BitMap64:
 
 
 #: Of the whole journal.
-_GENERAL = (Kind.JOURNAL_CREATED, Kind.EPOCH_CLAIMED, Kind.DEFINITIONS_APPLIED)
+_GENERAL = (Kind.JOURNAL_CREATED, Kind.EPOCH_CLAIMED, Kind.DEFINITIONS_APPLIED, Kind.RETURNING)
 
 #: Of the message's type, where they touch it.
 _OF_FILES = (Kind.ENTERED, Kind.NAMED, Kind.RETIRED)

@@ -36,7 +36,7 @@ PAGE_RECORDS = 100
 #: What people do, or a program in their name; the rest is consumers and the coordinator itself.
 BY_PEOPLE = (
     Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED, Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN, Kind.UNSUBSCRIBED,
-    Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED, Kind.RESTORED,
+    Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED, Kind.RESTORED, Kind.RETURNING,
 )  # fmt: skip
 
 #: Details that tell who it was, in this order.

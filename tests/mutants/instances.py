@@ -89,7 +89,7 @@ INSTANCES = (
     ),
     Mutant(
         "an owner that was away grants what it was asked for before it has heard anybody",
-        "    if work.liveness.restored is not None or not work.liveness.may_give:\n", "    if False:\n",
+        "restored is not None or work.liveness.is_mute or work.state.returning is not None:", "restored is not None:",
         _TESTS,
     ),
     Mutant(

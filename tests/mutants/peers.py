@@ -123,7 +123,58 @@ PEERS = (
     ),
     Mutant(
         "who was missed goes on at once",
-        "            self.changed(now_ms=now_ms)\n        if not liveness", "            pass\n        if not liveness",
+        "if self._was_missed or gap_ms is None", "if gap_ms is None",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who was away goes on at once",
+        "or 3 * gap_ms >= 2 * after_ms:", "or False:",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who has no beacon was never away",
+        "or gap_ms is None or 3 * gap_ms >= 2 * after_ms:", "or 3 * (gap_ms or 0) >= 2 * after_ms:",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who returns does not ask whether others know",
+        "if heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):", "if True:",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who returns waits for ever for who does not run",
+        "self._number or self._engine.liveness.is_silent(peer):", "self._number:",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who returns goes on by what was pulled before",
+        "now_ms - peer.level_age_ms > answered_ms", "True",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who returns may be silent meanwhile",
+        "heard.own_age_ms >= GAP_MS:", "False:",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who is new waits for all",
+        "        if joins:\n            # Nobody", "        if False:\n            # Nobody",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "nobody can let it return without a peer",
+        "awaited = shared - returning.without", "awaited = shared",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who was put back from a backup of a moment ago goes on at once",
+        "return self._is_searched(now_ms=now_ms) and state.returning is None", "return state.returning is None",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "a return ends with the reign",
+        "if state.returning is not None and self._is_back(",
+        "if state.returning is not None and self._number is None or self._is_back(",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(

@@ -33,7 +33,7 @@ def test_what_a_peer_lost_is_skipped(sparkq: Terminal, asked: Asked, path: str) 
 
 
 def test_an_instance_returns_without_a_peer(sparkq: Terminal, asked: Asked, path: str) -> None:
-    """R112."""
+    """R130."""
     said = sparkq("return", path, "--without", "virginia")
     assert asked.requests == [commands.ReturnWithout(peer="virginia")]
     assert "waits for peer 'virginia' no more" in said.out

@@ -222,7 +222,7 @@ def returning(world: World) -> list[dict[str, Any]]:
 
 
 def test_who_was_missed_for_less_than_two_thirds_of_the_time_goes_on_at_once(seen: type[Seen]) -> None:
-    """R112; the default is 30 s."""
+    """R130; the default is 30 s."""
     seen.told = Heard(own_number=9, own_gap_ms=19_999)
     world = World(PULLS)
     assert delivers(world)
@@ -233,7 +233,7 @@ def test_who_was_missed_for_less_than_two_thirds_of_the_time_goes_on_at_once(see
 def test_who_was_away_delivers_once_each_peer_knows_that_it_is_back_and_was_pulled_after_that(
     seen: type[Seen], gap_ms: int | None
 ) -> None:
-    """R112: it stays returning over a restart; without a beacon nobody knows how long it was."""
+    """R130: it stays returning over a restart; without a beacon nobody knows how long it was."""
     world = World(PULLS)
     pull(world, world.loop._engine.state.definitions, 7)
     seen.told = Heard(own_number=9, own_gap_ms=gap_ms)
@@ -259,7 +259,7 @@ def test_who_was_away_delivers_once_each_peer_knows_that_it_is_back_and_was_pull
 
 
 def test_who_returns_does_not_wait_for_a_peer_that_does_not_run_but_for_its_log(seen: type[Seen]) -> None:
-    """R112: its beacon is silent for three periods, and there is no time limit."""
+    """R130: its beacon is silent for three periods, and there is no time limit."""
     seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
     seen.peers = {"virginia": HeardPeer(is_readable=False, level_age_ms=None)}
     world = World(PULLS)
@@ -273,7 +273,7 @@ def test_who_returns_does_not_wait_for_a_peer_that_does_not_run_but_for_its_log(
 
 
 def test_what_was_heard_does_not_count_where_the_own_beacon_was_silent_meanwhile(seen: type[Seen]) -> None:
-    """R112: two of its periods are enough."""
+    """R130: two of its periods are enough."""
     seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
     seen.peers = {"virginia": HeardPeer(seen_own=9, level_age_ms=5_000)}
     world = World(PULLS)
@@ -289,7 +289,7 @@ def test_what_was_heard_does_not_count_where_the_own_beacon_was_silent_meanwhile
 
 
 def test_who_is_new_waits_for_those_alone_that_can_be_read(seen: type[Seen]) -> None:
-    """R112: nobody can have claimed from who was not there."""
+    """R130: nobody can have claimed from who was not there."""
     seen.told = Heard(own_number=9, own_gap_ms=None)
     seen.peers = {"virginia": HeardPeer(level_age_ms=None)}
     world = World(PULLS)
@@ -300,7 +300,7 @@ def test_who_is_new_waits_for_those_alone_that_can_be_read(seen: type[Seen]) -> 
 
 
 def test_somebody_may_let_it_return_without_a_peer(seen: type[Seen]) -> None:
-    """R112: that stands in the log, and so it does after a restart."""
+    """R130: that stands in the log, and so it does after a restart."""
     seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
     seen.peers = {name: HeardPeer(level_age_ms=None) for name in ("virginia", "tokyo")}
     world = World(PULLS | {"peers": PULLS["peers"] | {"tokyo": PULLS["peers"]["virginia"] | {"journal": "/tokyo"}}})
@@ -391,6 +391,20 @@ def test_messages_enter_once_the_peers_were_searched_for_what_is_lost_here(monke
     alone.publish(2)
     are_compared = False
     assert entered(alone) == 2, "who has no peers waits for none"
+
+
+def test_nothing_is_delivered_before_the_peers_were_searched_for_what_is_lost_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R130: a backup of a moment ago has a beacon of a moment ago, and lost what became of its messages."""
+    world = World(PULLS)
+    world.publish(1)
+    assert entered(world) == 1
+    are_compared = False
+    monkeypatch.setattr(NoPeers, "are_compared", lambda _: are_compared)
+    world.loop, world.journal = world.reign()
+    planner = Planner(world)
+    assert planner.next().messages == 0
+    are_compared = True
+    assert planner.next().messages == 1
 
 
 def test_who_fixes_a_place_in_the_log_asks_again_until_messages_may_enter(monkeypatch: pytest.MonkeyPatch) -> None:
