@@ -170,8 +170,11 @@ class Peers:
         assert self._number is not None, "its beacon is written"
         shared = {each.name for each in state.definitions.peers.values() if each.queues}
         awaited = shared - returning.without - state.peer_changes.forgotten
+        pulled_here = self._pullers.pulled_here()
         for peer in awaited & heard.peers.keys():
-            if heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):
+            # Who pulls nothing from here claims nothing, and never says to have seen it.
+            pulls = pulled_here.get(peer, -1) is not None
+            if not pulls or heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):
                 self._answered_ms.setdefault(peer, now_ms)
         return all(
             self._is_heard(heard.peers.get(peer), now_ms, self._answered_ms.get(peer), joins=returning.joins) for peer in awaited

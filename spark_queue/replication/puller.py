@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
 SILENT_KINDS = SINK_KINDS | {
     Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES,
-    Kind.CLAIM_CONFIRMED,
+    Kind.CLAIM_CONFIRMED, Kind.RETURNING,
 }  # fmt: skip
 
 #: After so many silent records one watermark is written all the same.

@@ -138,12 +138,18 @@ PEERS = (
     ),
     Mutant(
         "who returns does not ask whether others know",
-        "if heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):", "if True:",
+        "if not pulls or heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):",
+        "if True:",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
         "who returns waits for ever for who does not run",
         "self._number or self._engine.liveness.is_silent(peer):", "self._number:",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who returns waits for ever for who does not know it",
+        "if not pulls or heard", "if heard",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(

@@ -272,6 +272,21 @@ def test_who_returns_does_not_wait_for_a_peer_that_does_not_run_but_for_its_log(
     assert delivers(world)
 
 
+def test_who_returns_does_not_wait_to_be_seen_by_a_peer_that_pulls_nothing_from_here(
+    seen: type[Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R130: that one runs, and could not claim; an instance that joins is known to others later."""
+    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    pulled_here: dict[str, int | None] = {"virginia": 3}
+    monkeypatch.setattr(NoPeers, "pulled_here", lambda _: pulled_here)
+    world = World(PULLS)
+    for _ in range(2):
+        assert not delivers(world)
+    pulled_here = {"virginia": None}
+    assert not delivers(world)
+    assert delivers(world)
+
+
 def test_what_was_heard_does_not_count_where_the_own_beacon_was_silent_meanwhile(seen: type[Seen]) -> None:
     """R130: two of its periods are enough."""
     seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
