@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,34 @@ def test_a_lost_site_is_served_by_the_other_until_it_comes_back(sites: dict[str,
     wait_until(lambda: states(virginia) == {"remote": 2})
     back = Planner(virginia)
     wait_until(lambda: back.next(wait_ms=1_000).messages > 0)
+
+
+@pytest.mark.parametrize("other", ["runs", "does not run", "is lost"])
+def test_a_site_that_comes_back_late_hears_the_other_first(sites: dict[str, World], tmp_path: Path, other: str) -> None:
+    """R130: the steps of "An instance comes back late" in docs/operations/instances.md."""
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    virginia.publish(4)
+    wait_until(lambda: states(frankfurt) == {"remote": 4})
+    virginia.end()
+    beacon = tmp_path / "virginia" / "beacon.json"
+    told = json.loads(beacon.read_text())
+    beacon.write_text(json.dumps({**told, "number": told["number"] - 3_600}))
+    if other != "runs":
+        frankfurt.end()
+    if other == "is lost":
+        (tmp_path / "frankfurt").rename(tmp_path / "lost")
+    planner, journal = Planner(virginia), Journal(virginia.store.path)
+    wait_until(lambda: "[RETURNING]" in str(journal.queue("WORK").status().alarm))
+    if other == "is lost":
+        assert planner.next(wait_ms=1_000).messages == 0
+        assert "PEER_AWAY" in str(journal.peer_status()[0].trouble)
+        assert "[RETURNING]" in str(journal.queue("WORK").explain(0).reason)
+        journal.peer("frankfurt").return_without()
+    wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
+    assert planner.bookmarks() == [0, 1, 2, 3]
+    assert journal.queue("WORK").status().alarm is None
+    if other == "is lost":
+        (tmp_path / "lost").rename(tmp_path / "frankfurt")
 
 
 def test_a_site_that_was_put_back_from_a_backup_gets_back_what_it_lost(sites: dict[str, World], tmp_path: Path) -> None:
