@@ -83,9 +83,8 @@ class Peers:
         self._entrance = entrance
         self._pullers = pullers
         self._searched_at_latest_ms = now_ms + HEARS_MS
-        #: By which definitions it was asked how long the own beacon was silent before, and whether it has been for too long since.
-        self._asked_by: Definitions | None = None
-        self._was_missed = False
+        #: How many of the times were looked at in which the own beacon was not written.
+        self._gaps = 0
         #: The number of the own beacon from which on a peer says that it knows this instance to be back, and when each has.
         self._number: int | None = None
         self._answered_ms: dict[str, int] = {}
@@ -139,28 +138,21 @@ class Peers:
         after_ms = state.definitions.replication.unreachable_after_ms
         silence_ms = heard.own_age_ms
         liveness.is_mute = silence_ms is None or 3 * silence_ms >= 2 * after_ms
-        self._was_missed |= silence_ms is not None and silence_ms >= after_ms
-        if silence_ms is not None and not liveness.is_mute:
-            is_asked, self._asked_by = self._asked_by is not state.definitions, state.definitions
-            gap_ms = heard.own_gap_ms if is_asked else 0
-            if self._was_missed or gap_ms is None or 3 * gap_ms >= 2 * after_ms:
-                joins = not self._was_missed and gap_ms is None and not state.pulled
-                self._was_missed = False
-                self._begin_return(joins=joins, now_ms=now_ms)
+        for gap_ms in heard.own_gaps_ms[self._gaps :]:
+            # Meanwhile somebody may have missed it, so what was heard before does not count.
+            self._number, self._answered_ms = None, {}
+            if gap_ms is None or 3 * gap_ms >= 2 * after_ms:
+                self._engine.begin_return(joins=gap_ms is None and not state.pulled, now_ms=now_ms)
+        self._gaps = len(heard.own_gaps_ms)
         if state.returning is not None and self._is_back(heard, now_ms):
             self._engine.end_return(now_ms=now_ms)
         # Also who was put back from a backup of a moment ago has lost what its peers know.
         return self._is_searched(now_ms=now_ms) and state.returning is None and not liveness.is_mute
 
-    def _begin_return(self, *, joins: bool, now_ms: int) -> None:
-        self._number, self._answered_ms = None, {}
-        self._engine.begin_return(joins=joins, now_ms=now_ms)
-
     def _is_back(self, heard: Heard, now_ms: int) -> bool:
         """Return whether each peer that shares a queue knows that this instance is back, or does not run, and was heard then."""
         if heard.own_age_ms is None or heard.own_age_ms >= GAP_MS:
-            # Meanwhile somebody may have missed it: what was heard does not count.
-            self._number, self._answered_ms = None, {}
+            # It is heard anew once it is written.
             return False
         if self._number is None:
             self._number = heard.own_number
@@ -222,7 +214,8 @@ class Peers:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
         self._engine.liveness.restored = None
-        self._begin_return(joins=False, now_ms=now_ms)
+        self._number, self._answered_ms = None, {}
+        self._engine.begin_return(joins=False, now_ms=now_ms)
         self._searched_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: PullProgressQuery | ApplyPulled | wire.AskPeers, *, now_ms: int) -> Answer:

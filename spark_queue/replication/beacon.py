@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store, TooLargeError
 from spark_queue.ports import Clock
@@ -126,9 +127,13 @@ class BeaconThread(threading.Thread):
     ----------
     seen : callable
         Returns the newest numbers of other instances.
+    gaps : list of int or None
+        Is told how long it was not written where that is two of its periods or more, in milliseconds; None where nobody knows.
     """
 
-    def __init__(self, store: Store, instance: str, seen: Callable[[], dict[str, int]], clock: Clock) -> None:
+    def __init__(
+        self, store: Store, instance: str, seen: Callable[[], dict[str, int]], clock: Clock, gaps: list[int | None]
+    ) -> None:
         super().__init__(name="beacon", daemon=True)
         self._store = store
         self._instance = instance
@@ -137,8 +142,7 @@ class BeaconThread(threading.Thread):
         self._told_to_end = threading.Event()
         #: The newest number that somebody may have seen; None before the first.
         self.number: int | None = None
-        #: How long it had not been written when this began, in milliseconds; None where there was none.
-        self.gap_ms: int | None = None
+        self._gaps = gaps
         #: When it began to be written the last time that it was, by both clocks.
         self._written_ms: tuple[int, int] | None = None
 
@@ -158,8 +162,8 @@ class BeaconThread(threading.Thread):
         """Renew, wait, and renew again."""
         known = read_beacon(self._store)
         number = 0 if known is None else known.number
-        # Numbers are seconds, unless a clock was put back: then nobody knows how long it was.
-        self.gap_ms = None if known is None else abs(self._clock.wall_ms() - 1_000 * number)
+        # Numbers are seconds, unless a clock was put back.
+        gap_ms = None if known is None else abs(self._clock.wall_ms() - 1_000 * number)
         while not self._told_to_end.is_set():
             # As seconds it is above all earlier numbers, also where the last beacon was lost, or could not be read just now.
             number = max(number + 1, self._clock.wall_ms() // 1_000)
@@ -168,5 +172,9 @@ class BeaconThread(threading.Thread):
             # Peers find the instance silent while its store cannot be written, and so it is.
             with contextlib.suppress(SparkQueueError):
                 self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
+                gap_ms = gap_ms if self._written_ms is None else self.age_ms()
+                if gap_ms is None or gap_ms >= GAP_MS:
+                    self._gaps.append(gap_ms)
+                # Whoever sees that it is written sees how long it was not.
                 self._written_ms = began_ms
             self._told_to_end.wait(RENEWAL_S)

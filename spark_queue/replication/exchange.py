@@ -74,8 +74,8 @@ class Heard:
     #: How long ago the own beacon was written, and its number; None before the first time.
     own_age_ms: int | None = 0
     own_number: int | None = 0
-    #: How long it had not been written before that; None where there was none.
-    own_gap_ms: int | None = 0
+    #: How long it was not written, whenever that was two of its periods or more; None where nobody knows.
+    own_gaps_ms: Sequence[int | None] = ()
 
     @property
     def level_age_ms(self) -> int | None:

@@ -94,6 +94,8 @@ class Pullers:
         self._read: dict[str, Definitions] = {}
         self._beacon: BeaconThread | None = None
         self._hearing = Hearing()
+        #: How long the own beacon was not written; see `BeaconThread`.
+        self._gaps: list[int | None] = []
         #: The instances that the own log tells of.
         self._known: frozenset[str] = frozenset()
         self._threads: dict[str, _PullThread] = {}
@@ -109,7 +111,7 @@ class Pullers:
             self._beacon.end()
             self._beacon = None
         if definitions.peers and definitions.journal.instance is not None:
-            self._beacon = BeaconThread(self._own, definitions.journal.instance, self._hearing.newest, self._clock)
+            self._beacon = BeaconThread(self._own, definitions.journal.instance, self._hearing.newest, self._clock, self._gaps)
             self._beacon.start()
 
     def _replace(self, definitions: Definitions) -> None:
@@ -155,10 +157,11 @@ class Pullers:
             for name, thread in threads.items()
         }
         beacon = self._beacon
-        own: dict[str, int | None] = {"own_age_ms": None, "own_number": None, "own_gap_ms": None}
-        if beacon is not None:
-            own = {"own_age_ms": beacon.age_ms(), "own_number": beacon.number, "own_gap_ms": beacon.gap_ms}
-        return Heard(rises=self._hearing.rises(), look_age_ms=round((now_s - looked_s) * 1_000), peers=peers, **own)
+        own_age_ms, own_number = (None, None) if beacon is None else (beacon.age_ms(), beacon.number)
+        return Heard(
+            rises=self._hearing.rises(), look_age_ms=round((now_s - looked_s) * 1_000), peers=peers,
+            own_age_ms=own_age_ms, own_number=own_number, own_gaps_ms=tuple(self._gaps),
+        )  # fmt: skip
 
     def are_compared(self) -> bool:
         """Return whether the log of each peer that can be read was searched for what the own log has lost; see `restored`."""

@@ -123,17 +123,20 @@ PEERS = (
     ),
     Mutant(
         "who was missed goes on at once",
-        "if self._was_missed or gap_ms is None", "if gap_ms is None",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        "                    self._gaps.append(gap_ms)\n",
+        "                    pass\n",
+        ("tests/unit/replication/test_pullers.py",),
     ),
     Mutant(
         "who was away goes on at once",
-        "or 3 * gap_ms >= 2 * after_ms:", "or False:",
+        "if gap_ms is None or 3 * gap_ms >= 2 * after_ms:",
+        "if gap_ms is None:",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
         "who has no beacon was never away",
-        "or gap_ms is None or 3 * gap_ms >= 2 * after_ms:", "or 3 * (gap_ms or 0) >= 2 * after_ms:",
+        "if gap_ms is None or 3 * gap_ms >= 2 * after_ms:",
+        "if gap_ms is not None and 3 * gap_ms >= 2 * after_ms:",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
@@ -160,6 +163,11 @@ PEERS = (
     Mutant(
         "who returns may be silent meanwhile",
         "heard.own_age_ms >= GAP_MS:", "False:",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "what was heard before its own silence counts",
+        "            self._number, self._answered_ms = None, {}\n            if gap_ms", "            if gap_ms",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from spark_queue.coordinator.inbox import Call
+from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import wire
@@ -48,6 +49,7 @@ class InstancePullers:
         self._renewed_at_ms: int | None = None
         self._written_at_ms: int | None = None
         self._gap_ms: int | None = None
+        self._gaps_ms: list[int | None] = []
 
     def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from the peers that are defined now, and from no others."""
@@ -75,7 +77,7 @@ class InstancePullers:
             rises=self.hearing.rises(), peers=peers,
             look_age_ms=now_ms - min((thread.looked_ms for thread in self.threads.values()), default=now_ms),
             own_age_ms=None if self._written_at_ms is None else now_ms - self._written_at_ms,
-            own_number=self.number, own_gap_ms=self._gap_ms,
+            own_number=self.number, own_gaps_ms=tuple(self._gaps_ms),
         )  # fmt: skip
 
     def pulled_here(self) -> dict[str, int | None]:
@@ -140,6 +142,9 @@ class InstancePullers:
         beacon = Beacon(instance=self.instance.name, number=self.number, seen=self.hearing.newest())
         with suppress(SparkQueueError):
             self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
+            gap_ms = self._gap_ms if self._written_at_ms is None else now_ms - self._written_at_ms
+            if gap_ms is None or gap_ms >= GAP_MS:
+                self._gaps_ms.append(gap_ms)
             self._written_at_ms = now_ms
 
 

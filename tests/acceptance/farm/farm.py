@@ -43,7 +43,7 @@ FROZEN, FROZEN_CARDS, FROZEN_S = "frozen", 2, (7.0, 10.0)
 TRANSFER, CLAIM = "transfer", "claim"
 
 #: How long a journal is away at least, in seconds: mostly longer than its instance counts as reachable.
-AWAY_S = (1.0, 20.0)
+AWAY_S = (1.0, 45.0)
 
 #: Messages of one publish, and how many publishes in a row are to one journal: whoever waits meanwhile asks for its messages.
 ROWS, IN_A_ROW = 150, 20

@@ -223,7 +223,7 @@ def returning(world: World) -> list[dict[str, Any]]:
 
 def test_who_was_missed_for_less_than_two_thirds_of_the_time_goes_on_at_once(seen: type[Seen]) -> None:
     """R130; the default is 30 s."""
-    seen.told = Heard(own_number=9, own_gap_ms=19_999)
+    seen.told = Heard(own_number=9, own_gaps_ms=(19_999,))
     world = World(PULLS)
     assert delivers(world)
     assert returning(world) == []
@@ -236,7 +236,7 @@ def test_who_was_away_delivers_once_each_peer_knows_that_it_is_back_and_was_pull
     """R130: it stays returning over a restart; without a beacon nobody knows how long it was."""
     world = World(PULLS)
     pull(world, world.loop._engine.state.definitions, 7)
-    seen.told = Heard(own_number=9, own_gap_ms=gap_ms)
+    seen.told = Heard(own_number=9, own_gaps_ms=(gap_ms,))
     world.loop, world.journal = world.reign()
     seen.peers = {"virginia": HeardPeer(seen_own=8)}
     assert not delivers(world)
@@ -260,7 +260,7 @@ def test_who_was_away_delivers_once_each_peer_knows_that_it_is_back_and_was_pull
 
 def test_who_returns_does_not_wait_for_a_peer_that_does_not_run_but_for_its_log(seen: type[Seen]) -> None:
     """R130: its beacon is silent for three periods, and there is no time limit."""
-    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    seen.told = Heard(own_number=9, own_gaps_ms=(3_600_000,))
     seen.peers = {"virginia": HeardPeer(is_readable=False, level_age_ms=None)}
     world = World(PULLS)
     world.loop.step([])
@@ -276,7 +276,7 @@ def test_who_returns_does_not_wait_to_be_seen_by_a_peer_that_pulls_nothing_from_
     seen: type[Seen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R130: that one runs, and could not claim; an instance that joins is known to others later."""
-    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    seen.told = Heard(own_number=9, own_gaps_ms=(3_600_000,))
     pulled_here: dict[str, int | None] = {"virginia": 3}
     monkeypatch.setattr(NoPeers, "pulled_here", lambda _: pulled_here)
     world = World(PULLS)
@@ -289,13 +289,14 @@ def test_who_returns_does_not_wait_to_be_seen_by_a_peer_that_pulls_nothing_from_
 
 def test_what_was_heard_does_not_count_where_the_own_beacon_was_silent_meanwhile(seen: type[Seen]) -> None:
     """R130: two of its periods are enough."""
-    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    seen.told = Heard(own_number=9, own_gaps_ms=(3_600_000,))
     seen.peers = {"virginia": HeardPeer(seen_own=9, level_age_ms=5_000)}
     world = World(PULLS)
     assert not delivers(world)
-    seen.told = Heard(own_number=9, own_age_ms=10_000)
+    seen.told = Heard(own_number=9, own_age_ms=10_000, own_gaps_ms=(3_600_000,))
+    seen.peers = {"virginia": HeardPeer(seen_own=9)}
     assert not delivers(world)
-    seen.told, seen.peers = Heard(own_number=10), {"virginia": HeardPeer(seen_own=9)}
+    seen.told = Heard(own_number=10, own_gaps_ms=(3_600_000, 10_000))
     assert not delivers(world), "it is to know of a newer one"
     seen.peers = {"virginia": HeardPeer(seen_own=10)}
     world.clock.advance(1_000)
@@ -305,7 +306,7 @@ def test_what_was_heard_does_not_count_where_the_own_beacon_was_silent_meanwhile
 
 def test_who_is_new_waits_for_those_alone_that_can_be_read(seen: type[Seen]) -> None:
     """R130: nobody can have claimed from who was not there."""
-    seen.told = Heard(own_number=9, own_gap_ms=None)
+    seen.told = Heard(own_number=9, own_gaps_ms=(None,))
     seen.peers = {"virginia": HeardPeer(level_age_ms=None)}
     world = World(PULLS)
     assert not delivers(world)
@@ -316,7 +317,7 @@ def test_who_is_new_waits_for_those_alone_that_can_be_read(seen: type[Seen]) -> 
 
 def test_somebody_may_let_it_return_without_a_peer(seen: type[Seen]) -> None:
     """R130: that stands in the log, and so it does after a restart."""
-    seen.told = Heard(own_number=9, own_gap_ms=3_600_000)
+    seen.told = Heard(own_number=9, own_gaps_ms=(3_600_000,))
     seen.peers = {name: HeardPeer(level_age_ms=None) for name in ("virginia", "tokyo")}
     world = World(PULLS | {"peers": PULLS["peers"] | {"tokyo": PULLS["peers"]["virginia"] | {"journal": "/tokyo"}}})
     assert not delivers(world)
@@ -342,7 +343,7 @@ def test_who_may_be_missed_grants_nothing_and_who_was_missed_returns(seen: type[
     seen.told = Heard(own_number=9, own_age_ms=30_000)
     assert not delivers(world)
     assert returning(world) == []
-    seen.told = Heard(own_number=10)
+    seen.told = Heard(own_number=10, own_gaps_ms=(30_000,))
     assert not delivers(world), "others may have claimed what is owned here"
     assert returning(world) == [{"on": True}]
     seen.peers = {"virginia": HeardPeer(seen_own=10)}

@@ -42,12 +42,13 @@ def wait_until(is_so: Callable[[], bool], stepped: threading.Event) -> None:
 def renewed(store: Store, clock: FakeClock) -> int:
     """Return the number of the first beacon of a reign."""
     told: list[BeaconThread] = []
+    gaps: list[int | None] = []
 
     def seen() -> dict[str, int]:
         told[0].end()
         return {}
 
-    told.append(BeaconThread(store, "frankfurt", seen, clock))
+    told.append(BeaconThread(store, "frankfurt", seen, clock, gaps))
     told[0].start()
     told[0].join()
     beacon = read_beacon(store)
@@ -69,13 +70,14 @@ def test_how_long_a_beacon_was_not_written_is_told_by_the_clock_that_has_gone_fu
     """R108: a host that slept was silent, though one of its clocks stood still; what failed was not written."""
     clock, store = FakeClock(), Store(str(tmp_path / "frankfurt"))
     told: list[BeaconThread] = []
+    gaps: list[int | None] = []
 
     def seen() -> dict[str, int]:
         told[-1].end()
         return {}
 
     def write() -> None:
-        told.append(BeaconThread(store, "frankfurt", seen, clock))
+        told.append(BeaconThread(store, "frankfurt", seen, clock, gaps))
         assert told[-1].age_ms() is None
         told[-1].start()
         told[-1].join()
@@ -86,6 +88,12 @@ def test_how_long_a_beacon_was_not_written_is_told_by_the_clock_that_has_gone_fu
     assert told[-1].age_ms() == 7_000
     clock.set_wall(clock.wall_ms() + 3_600_000)
     assert told[-1].age_ms() == 3_607_000
+    write()
+    write()
+    nobody_knows, gap_ms = gaps
+    assert nobody_knows is None, "there was none"
+    assert gap_ms is not None
+    assert abs(gap_ms - 3_607_000) < 1_000, "its number tells when it was written"
     store = Store(str(tmp_path / "there is nothing"))
     write()
     assert told[-1].age_ms() is None
