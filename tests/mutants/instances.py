@@ -368,6 +368,11 @@ INSTANCES = (
         _SAID,
     ),
     Mutant(
+        "who was restored says nothing of its messages that came back",
+        "bool(state.peer_changes.restorations)", "False",
+        ("tests/simulation/test_whole_instances.py",),
+    ),
+    Mutant(
         "an origin hears nothing of what it published itself",
         "here = _here(state, news.message_type, news.rows)\n    told",
         "here = BitMap64.union(BitMap64(), *(known.origins.here(name, there) for name, there in news.rows.items()))\n    told",

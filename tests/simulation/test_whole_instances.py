@@ -34,7 +34,8 @@ from tests.simulation.whole_instance import WholeInstance
 KEPT_SEEDS: dict[int, str] = {
     6: "what had not entered when the backup was taken came twice, as it may",
     9: "with a planted bug: what came by two ways at once entered twice",
-    11: "a backup was put back while its log was read, which was refused as if somebody had damaged it",
+    11: "a backup was put back while its log was read, which was refused as if somebody had damaged it; what others had of what it"
+    " lost was in nobody's queue, since its word on that was lost, too",
     13: "messages entered a restored journal before its peers were searched for what it had lost: some were given away twice",
     33: "as 13: what was lost and what was new had one name, and both were taken for gone",
     41: "as 13: a peer with what was lost was refused before another one told that it was lost",

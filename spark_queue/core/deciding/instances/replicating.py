@@ -155,14 +155,21 @@ def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) ->
 
 
 def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
-    """Decide as the first owner of a queue about messages of a peer that does not have it: nobody else will."""
-    for name in pulled.without:
-        ledger = state.queues.get(name)
-        if ledger is None or ledger.ownership is None or ledger.definition.initial_owner != state.definitions.journal.instance:
+    """Decide about messages of which nobody else will say what they are.
+
+    These are of a peer that does not have a queue whose first owner is here, and what was published here before the journal was
+    restored, and came back.
+    """
+    instance, restored = state.definitions.journal.instance, bool(state.peer_changes.restorations)
+    for name, ledger in list(state.queues.items()) if restored or pulled.without else ():
+        origins = {instance} if restored else set()
+        if name in pulled.without and ledger.definition.initial_owner == instance:
+            origins.add(pulled.peer)
+        if ledger.ownership is None or not origins:
             continue
         known = state.message_types[ledger.definition.message_type]
-        own = (rows for origin, rows in known.origins.pulled.items() if state.instances.get(origin) == pulled.peer)
-        undecided = BitMap64.union(BitMap64(), *own) - known.membership(name).known
+        theirs = (rows for origin, rows in known.origins.pulled.items() if state.instances.get(origin) in origins)
+        undecided = BitMap64.union(BitMap64(), *theirs) - known.membership(name).known
         if undecided:
             with state.guard(name):
                 decide(state, ledger, undecided, emit)
