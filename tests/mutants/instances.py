@@ -242,7 +242,7 @@ INSTANCES = (
     Mutant(
         "a claim is granted by an earlier look",
         "known.looked_ms > claim.committed_ms else None", "True else None",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "a coordinator remembers no claim of before it slept",

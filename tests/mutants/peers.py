@@ -119,7 +119,7 @@ PEERS = (
     Mutant(
         "who may be missed grants",
         "3 * silence_ms >= 2 * after_ms", "False",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who was missed goes on at once",
@@ -131,54 +131,54 @@ PEERS = (
         "who was away goes on at once",
         "if gap_ms is None or 3 * gap_ms >= 2 * after_ms:",
         "if gap_ms is None:",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who has no beacon was never away",
         "if gap_ms is None or 3 * gap_ms >= 2 * after_ms:",
         "if gap_ms is not None and 3 * gap_ms >= 2 * after_ms:",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who returns does not ask whether others know",
         "if not pulls or heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):",
         "if True:",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who returns waits for ever for who does not run",
         "self._number or self._engine.liveness.is_silent(peer):", "self._number:",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who returns waits for ever for who does not know it",
         "if not pulls or heard", "if heard",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who returns goes on by what was pulled before",
         "now_ms - peer.level_age_ms > answered_ms", "True",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who returns may be silent meanwhile",
         "heard.own_age_ms >= GAP_MS:", "False:",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "what was heard before its own silence counts",
         "            self._number, self._answered_ms = None, {}\n            if gap_ms", "            if gap_ms",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who is new waits for all",
         "        if joins:\n            # Nobody", "        if False:\n            # Nobody",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "nobody can let it return without a peer",
         "awaited = shared - returning.without", "awaited = shared",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who was put back from a backup of a moment ago goes on at once",
@@ -189,7 +189,7 @@ PEERS = (
         "a return ends with the reign",
         "if state.returning is not None and self._is_back(",
         "if state.returning is not None and self._number is None or self._is_back(",
-        ("tests/unit/coordinator/test_loop_pulls.py",),
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "a copy of a peer's journal is a second peer",
