@@ -139,8 +139,8 @@ class Peers:
         silence_ms = heard.own_age_ms
         liveness.is_mute = silence_ms is None or 3 * silence_ms >= 2 * after_ms
         for gap_ms in heard.own_gaps_ms[self._gaps :]:
-            # Meanwhile somebody may have missed it, so what was heard before does not count.
-            self._number, self._answered_ms = None, {}
+            # Meanwhile somebody may have missed it.
+            self._hear_anew()
             if gap_ms is None or 3 * gap_ms >= 2 * after_ms:
                 self._engine.begin_return(joins=gap_ms is None and not state.pulled, now_ms=now_ms)
         self._gaps = len(heard.own_gaps_ms)
@@ -148,6 +148,10 @@ class Peers:
             self._engine.end_return(now_ms=now_ms)
         # Also who was put back from a backup of a moment ago has lost what its peers know.
         return self._is_searched(now_ms=now_ms) and state.returning is None and not liveness.is_mute
+
+    def _hear_anew(self) -> None:
+        """Forget who knows that this instance is back: what was heard before does not count."""
+        self._number, self._answered_ms = None, {}
 
     def _is_back(self, heard: Heard, now_ms: int) -> bool:
         """Return whether each peer that shares a queue knows that this instance is back, or does not run, and was heard then."""
@@ -185,8 +189,7 @@ class Peers:
 
         So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long.
         """
-        is_searched = self._is_searched(now_ms=now_ms)
-        return is_searched and self._engine.liveness.restored is None
+        return self._is_searched(now_ms=now_ms) and self._engine.liveness.restored is None
 
     def _is_searched(self, *, now_ms: int) -> bool:
         are_compared = self._note_restored()
@@ -214,7 +217,7 @@ class Peers:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
         self._engine.liveness.restored = None
-        self._number, self._answered_ms = None, {}
+        self._hear_anew()
         self._engine.begin_return(joins=False, now_ms=now_ms)
         self._searched_at_latest_ms = now_ms + HEARS_MS
 

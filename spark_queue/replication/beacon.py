@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from spark_queue.core.deciding.instances.liveness import GAP_MS
+from spark_queue.core.definitions.keys import BEACON_PERIOD_MS
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store, TooLargeError
 from spark_queue.ports import Clock
@@ -22,8 +23,8 @@ _LOG = logging.getLogger(__name__)
 #: Where it lies in a journal.
 BEACON_KEY = "beacon.json"
 
-#: How often a coordinator of an instance renews its beacon, and how often it looks at those of its peers, in seconds.
-RENEWAL_S = 5.0
+#: How often a beacon is renewed, and looked at, in seconds.
+RENEWAL_S = BEACON_PERIOD_MS / 1_000
 
 #: A beacon that is larger than this is none, in bytes.
 _SIZE_MAX = 100_000
@@ -143,6 +144,8 @@ class BeaconThread(threading.Thread):
         #: The newest number that somebody may have seen; None before the first.
         self.number: int | None = None
         self._gaps = gaps
+        #: How long it had not been written before the first time, in milliseconds; None where nobody knows.
+        self._first_gap_ms: int | None = None
         #: When it began to be written the last time that it was, by both clocks.
         self._written_ms: tuple[int, int] | None = None
 
@@ -160,21 +163,24 @@ class BeaconThread(threading.Thread):
 
     def run(self) -> None:
         """Renew, wait, and renew again."""
-        known = read_beacon(self._store)
-        number = 0 if known is None else known.number
-        # Numbers are seconds, unless a clock was put back.
-        gap_ms = None if known is None else abs(self._clock.wall_ms() - 1_000 * number)
         while not self._told_to_end.is_set():
-            # As seconds it is above all earlier numbers, also where the last beacon was lost, or could not be read just now.
-            number = max(number + 1, self._clock.wall_ms() // 1_000)
-            beacon = Beacon(instance=self._instance, number=number, seen=self._seen())
-            self.number, began_ms = number, self._now_ms()
-            # Peers find the instance silent while its store cannot be written, and so it is.
-            with contextlib.suppress(SparkQueueError):
-                self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
-                gap_ms = gap_ms if self._written_ms is None else self.age_ms()
-                if gap_ms is None or gap_ms >= GAP_MS:
-                    self._gaps.append(gap_ms)
-                # Whoever sees that it is written sees how long it was not.
-                self._written_ms = began_ms
+            self.renew()
             self._told_to_end.wait(RENEWAL_S)
+
+    def renew(self) -> None:
+        """Write it with a number above all earlier ones; peers find the instance silent while that fails, and so it is."""
+        if self.number is None:
+            known = read_beacon(self._store)
+            self.number = 0 if known is None else known.number
+            # Numbers are seconds, unless a clock was put back.
+            self._first_gap_ms = None if known is None else abs(self._clock.wall_ms() - 1_000 * self.number)
+        # As seconds it is above them also where the last beacon was lost, or could not be read just now.
+        self.number = max(self.number + 1, self._clock.wall_ms() // 1_000)
+        beacon, began_ms = Beacon(instance=self._instance, number=self.number, seen=self._seen()), self._now_ms()
+        with contextlib.suppress(SparkQueueError):
+            self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
+            gap_ms = self._first_gap_ms if self._written_ms is None else self.age_ms()
+            if gap_ms is None or gap_ms >= GAP_MS:
+                self._gaps.append(gap_ms)
+            # Whoever sees that it is written sees how long it was not.
+            self._written_ms = began_ms

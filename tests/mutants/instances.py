@@ -104,7 +104,7 @@ INSTANCES = (
     ),
     Mutant(
         "who asks gets all that it names",
-        "claim_to_grant(work, oldest(free, left))", "claim_to_grant(work, free)",
+        "claim(work, oldest(free, left), awaits_look=True)", "claim(work, free, awaits_look=True)",
         _TESTS,
     ),
     Mutant(
@@ -221,7 +221,7 @@ INSTANCES = (
     ),
     Mutant(
         "what is claimed is granted at once",
-        "reason=CLAIMED, awaits_look=True)\n    return rows - foreign\n", "reason=CLAIMED)\n    return rows\n",
+        "reason=CLAIMED, awaits_look=awaits_look)\n    return rows - foreign\n", "reason=CLAIMED)\n    return rows\n",
         _TESTS,
     ),
     Mutant(

@@ -123,8 +123,8 @@ PEERS = (
     ),
     Mutant(
         "who was missed goes on at once",
-        "                    self._gaps.append(gap_ms)\n",
-        "                    pass\n",
+        "                self._gaps.append(gap_ms)\n",
+        "                pass\n",
         ("tests/unit/replication/test_pullers.py",),
     ),
     Mutant(
@@ -167,7 +167,7 @@ PEERS = (
     ),
     Mutant(
         "what was heard before its own silence counts",
-        "            self._number, self._answered_ms = None, {}\n            if gap_ms", "            if gap_ms",
+        "            self._hear_anew()\n            if gap_ms", "            if gap_ms",
         ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from spark_queue.coordinator.inbox import Call
-from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.definitions.keys import BEACON_PERIOD_MS
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import wire
-from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, Hearing, read_beacon
+from spark_queue.replication.beacon import BeaconThread, Hearing, read_beacon
 from spark_queue.replication.exchange import ApplyPulled, EndedError, Heard, HeardPeer, PullProgressQuery, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
@@ -42,14 +39,11 @@ class InstancePullers:
         self._definitions: Definitions | None = None
         #: The definitions of peers, by name, as far as they were read.
         self.read: dict[str, Definitions] = {}
-        self._store = instance.way(node)
         self.hearing = Hearing()
         self.known: frozenset[str] = frozenset()
-        self.number = 0
-        self._renewed_at_ms: int | None = None
-        self._written_at_ms: int | None = None
-        self._gap_ms: int | None = None
         self._gaps_ms: list[int | None] = []
+        self.beacon = BeaconThread(instance.way(node), instance.name, self.hearing.newest, node.clock, self._gaps_ms)
+        self._renewed_at_ms: int | None = None
 
     def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from the peers that are defined now, and from no others."""
@@ -76,8 +70,7 @@ class InstancePullers:
         return Heard(
             rises=self.hearing.rises(), peers=peers,
             look_age_ms=now_ms - min((thread.looked_ms for thread in self.threads.values()), default=now_ms),
-            own_age_ms=None if self._written_at_ms is None else now_ms - self._written_at_ms,
-            own_number=self.number, own_gaps_ms=tuple(self._gaps_ms),
+            own_age_ms=self.beacon.age_ms(), own_number=self.beacon.number, own_gaps_ms=tuple(self._gaps_ms),
         )  # fmt: skip
 
     def pulled_here(self) -> dict[str, int | None]:
@@ -131,21 +124,9 @@ class InstancePullers:
 
     def _renew_beacon(self) -> None:
         now_ms = self.node.clock.monotonic_ms()
-        if self._renewed_at_ms is not None and now_ms < self._renewed_at_ms + RENEWAL_S * 1_000:
-            return
-        if self._renewed_at_ms is None:
-            known = read_beacon(self._store)
-            self.number = 0 if known is None else known.number
-            self._gap_ms = None if known is None else abs(self.node.clock.wall_ms() - 1_000 * known.number)
-        self._renewed_at_ms = now_ms
-        self.number = max(self.number + 1, self.node.clock.wall_ms() // 1_000)
-        beacon = Beacon(instance=self.instance.name, number=self.number, seen=self.hearing.newest())
-        with suppress(SparkQueueError):
-            self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
-            gap_ms = self._gap_ms if self._written_at_ms is None else now_ms - self._written_at_ms
-            if gap_ms is None or gap_ms >= GAP_MS:
-                self._gaps_ms.append(gap_ms)
-            self._written_at_ms = now_ms
+        if self._renewed_at_ms is None or now_ms >= self._renewed_at_ms + BEACON_PERIOD_MS:
+            self._renewed_at_ms = now_ms
+            self.beacon.renew()
 
 
 class PullThread:
@@ -211,12 +192,12 @@ class PullThread:
 
     def _hear(self) -> None:
         now_ms = self._node.clock.monotonic_ms()
-        if self.heard_at_ms is not None and now_ms < self.heard_at_ms + RENEWAL_S * 1_000:
+        if self.heard_at_ms is not None and now_ms < self.heard_at_ms + BEACON_PERIOD_MS:
             return
         self.heard_at_ms, beacon = now_ms, read_beacon(self._store)
         if beacon is not None and beacon.instance == self._peer.name:
             known = self._pullers.known.union(*(each.peers for each in self._pullers.read.values()))
-            self._pullers.hearing.hear(beacon, own=self._pullers.instance.name, own_number=self._pullers.number, known=known)
+            self._pullers.hearing.hear(beacon, own=self._pullers.instance.name, own_number=self._pullers.beacon.number, known=known)
         self.looked_ms = now_ms
 
     def _make(self) -> Puller:

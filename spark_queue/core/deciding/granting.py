@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below, oldest
 from spark_queue.core.deciding.barrier import before_held, pending
 from spark_queue.core.deciding.fairness import UNLIMITED, Contender, assign, backlog_limit, left_within, room_within
-from spark_queue.core.deciding.instances.transfers import claim_to_grant, claimable
+from spark_queue.core.deciding.instances.transfers import claim, claimable
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import Session, UnitOfWork
 from spark_queue.core.definitions.keys import FAST
@@ -86,8 +86,7 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
     if _is_paused(work, subscription):
         return None
     barrier = pending(subscription)
-    rows = barrier or _take_part(work, subscription, limit)
-    rows = claim_to_grant(work, rows)
+    rows = claim(work, barrier or _take_part(work, subscription, limit), awaits_look=True)
     if not rows:
         return None
     number = ledger.next_lease

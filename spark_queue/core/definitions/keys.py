@@ -26,8 +26,11 @@ READ, WRITE, CHANGE, ADMINISTER = RIGHTS = ("read", "write", "change", "administ
 #: Tokens that a principal has at once: one takes the other's place.
 _TOKENS_MAX = 2
 
-#: A beacon rises every 5 s, and one that comes late is no silence.
-SILENCE_LEAST_MS = 15_000
+#: How often an instance renews its beacon, and looks at those of its peers, in milliseconds.
+BEACON_PERIOD_MS = 5_000
+
+#: Three of them: one that comes late is no silence.
+SILENCE_LEAST_MS = 3 * BEACON_PERIOD_MS
 
 #: Longest duration: a century, so that no time stored with it can overflow.
 DURATION_LIMIT_MS = 36_500 * 86_400_000

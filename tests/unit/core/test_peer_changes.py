@@ -82,7 +82,7 @@ def test_what_an_instance_owned_that_is_gone_is_claimed(pair: tuple[Instance, In
     clock.advance(2_000)
     consumer.take()
     assert "virginia" in frankfurt.ownership().requests
-    frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms(), looked_ms=clock.wall_ms())
     clock.advance(LOST_MS - 2_000)
     with pytest.raises(JournalError, match=r"PEER_LIVES.*29 s ago.*drain"):
         frankfurt.decide(commands.ForgetPeer(peer="virginia"))

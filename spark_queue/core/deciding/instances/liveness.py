@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_queue.core.definitions.keys import BEACON_PERIOD_MS, SILENCE_LEAST_MS
 from spark_queue.errors import JournalError
 
-#: Longest time between two looks at a beacon, in milliseconds: two of its periods. What is longer is a gap, in which anything may
-#: have happened.
-GAP_MS = 10_000
-
-#: After so long, in milliseconds, an instance seems not to run: three periods.
-SILENT_MS = 15_000
+#: Longest time between two looks at a beacon, in milliseconds. What is longer is a gap, in which anything may have happened.
+GAP_MS = 2 * BEACON_PERIOD_MS
 
 
 @dataclass(slots=True)
@@ -57,17 +54,16 @@ class Liveness:
         #: Claims that are not granted yet, by queue and owner.
         self._claims: dict[tuple[str, str], _Claim] = {}
 
-    def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int | None = None) -> None:
+    def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int) -> None:
         """Note what looks at beacons have shown.
 
         Parameters
         ----------
         numbers : Mapping of str to int
             How often the beacon of each instance was seen to rise.
-        looked_ms : int or None
-            When the oldest of the last looks at peers began; None for now.
+        looked_ms : int
+            When the oldest of the last looks at peers began.
         """
-        looked_ms = now_ms if looked_ms is None else looked_ms
         for instance in {*numbers, *self._beacons}:
             known, number = self._of(instance, looked_ms), numbers.get(instance, -1)
             if looked_ms - known.looked_ms > GAP_MS:
@@ -95,19 +91,16 @@ class Liveness:
     def is_silent(self, instance: str) -> bool:
         """Return whether the beacon of an instance has not risen for three of its periods."""
         known = self._beacons.get(instance)
-        return known is not None and known.looked_ms - known.since_ms >= SILENT_MS
+        return known is not None and known.looked_ms - known.since_ms >= SILENCE_LEAST_MS
 
     def heard_ms(self, instance: str, *, now_ms: int) -> int | None:
         """Return how long ago the beacon of an instance rose last; None where it was never heard."""
-        return self.silent_ms(instance, now_ms=now_ms) if instance in self.numbers() else None
+        known = self._beacons.get(instance)
+        return None if known is None or known.number < 0 else now_ms - known.since_ms
 
     def silent_ms(self, instance: str, *, now_ms: int) -> int:
         """Return since when the beacon of an instance has not risen; silence begins with the first question."""
         return now_ms - self._of(instance, now_ms).since_ms
-
-    def numbers(self) -> dict[str, int]:
-        """Return the newest beacons, for the own."""
-        return {instance: known.number for instance, known in self._beacons.items() if known.number >= 0}
 
     def note_claim(self, queue: str, owner: str) -> None:
         """Note that messages of an owner are claimed, by what was seen of it until now."""

@@ -159,26 +159,22 @@ def _lost(work: UnitOfWork, ownership: Ownership) -> set[str]:
     return {owner for owner in allowed if work.liveness.is_lost(owner, after_ms=after_ms)}
 
 
-def claim(work: UnitOfWork, rows: BitMap64) -> None:
-    """Take those of `rows` that another instance owns, since they end in the same commit; they may be claimed (R110)."""
-    ownership = work.ledger.ownership
-    foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
-    if ownership is not None and foreign:
-        transfer(work, foreign, ownership.instance, reason=CLAIMED)
+def claim(work: UnitOfWork, rows: BitMap64, *, awaits_look: bool = False) -> BitMap64:
+    """Claim those of `rows` that another instance owns, and may be claimed; returns the others (R110).
 
-
-def claim_to_grant(work: UnitOfWork, rows: BitMap64) -> BitMap64:
-    """Claim those of `rows` that another instance owns, and may be claimed; returns the others, which may be granted now.
-
-    What is claimed is granted only once another look finds its owner silent still: this coordinator may stop, or sleep, between
-    what it decides and its commit, and its owner live again by then (R110).
+    Parameters
+    ----------
+    awaits_look : bool
+        Whether what is claimed is to be granted: then another look must find its owner silent still, since this coordinator may
+        stop, or sleep, between what it decides and its commit. What ends in the same commit needs none.
     """
     ownership = work.ledger.ownership
     foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
-    if ownership is not None and foreign:
-        for owner in ownership.of_others(foreign):
-            work.liveness.note_claim(work.ledger.definition.name, owner)
-        transfer(work, foreign, ownership.instance, reason=CLAIMED, awaits_look=True)
+    if ownership is None or not foreign:
+        return rows
+    for owner in ownership.of_others(foreign) if awaits_look else ():
+        work.liveness.note_claim(work.ledger.definition.name, owner)
+    transfer(work, foreign, ownership.instance, reason=CLAIMED, awaits_look=awaits_look)
     return rows - foreign
 
 
@@ -187,12 +183,13 @@ def end_claims(work: UnitOfWork) -> None:
     ownership, queue = work.ledger.ownership, work.ledger.definition.name
     for owner, rows in list(ownership.claims.items()) if ownership is not None else ():
         stands = work.liveness.verdict(queue, owner)
+        if stands is None:
+            continue
         if stands:
             work.emit(Kind.CLAIM_CONFIRMED, rows)
-        elif stands is not None:
+        else:
             transfer(work, rows, owner, reason=RETURNED_CLAIM)
-        if stands is not None:
-            work.liveness.forget_claim(queue, owner)
+        work.liveness.forget_claim(queue, owner)
 
 
 def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
@@ -410,7 +407,7 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
             # What a barrier holds up here it cannot take; two owners might wait for each other's messages for ever.
             free -= work.visible_to_subscription(subscription, before_held(ledger, free))
     # Who asks again is given what is claimed now.
-    given = claim_to_grant(work, oldest(free, left))
+    given = claim(work, oldest(free, left), awaits_look=True)
     beyond = given & ledger.rows[State.INACTIVE]
     if beyond:
         # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).
