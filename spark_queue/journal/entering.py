@@ -165,10 +165,7 @@ class Sequencer:
         """
         known = self._engine.state.message_types[files.message_type]
         while True:
-            while self.admit(files.message_type, now_ms=now_ms):
-                continue
-            if files.message_type in self.trouble:
-                raise self.trouble[files.message_type]
+            self._admit_all(files.message_type, now_ms)
             if any(known.origins.holds(file.origins) for file in files.files):
                 return False
             if known.may_repeat(files.publishers, since=files.compared_until):
@@ -176,8 +173,15 @@ class Sequencer:
                 return False
             if append(files, after_version=self._version(files.message_type), at_ms=now_ms):
                 break
-        self.admit(files.message_type, now_ms=now_ms)
+        # News of them that are taken over before they have entered would be about nothing here, and never come again.
+        self._admit_all(files.message_type, now_ms)
         return True
+
+    def _admit_all(self, message_type: str, now_ms: int) -> None:
+        while self.admit(message_type, now_ms=now_ms):
+            continue
+        if message_type in self.trouble:
+            raise self.trouble[message_type]
 
     def _check_past(self, message_type: str) -> None:
         if message_type not in self._unchecked:

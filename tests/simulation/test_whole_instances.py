@@ -95,7 +95,8 @@ def test_a_message_is_in_one_pair_of_hands(seed: int) -> None:
             assert read_by_more(world, judged) == []
 
 
-@over_seeds(every=125, kept=KEPT_SEEDS)
+# In the last one a store failed between the commit of pulled files and reading it: what was said of them was about nothing.
+@over_seeds(every=125, kept=[*KEPT_SEEDS, 73651754])
 def test_what_was_claimed_ends_once_everywhere(seed: int) -> None:
     """R107 to R111: what is delivered twice was claimed; in the end all say the same, also where a store never returns."""
     with simulated_delta(random.Random(seed).getrandbits):
