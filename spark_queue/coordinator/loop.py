@@ -167,6 +167,7 @@ class Loop:
             if self._engine.take_over(now_ms=now_ms):
                 self._peers.changed(now_ms=now_ms)
             self._takes_over = False
+        self._peers.note_heard(now_ms=now_ms)
         self._peers.end_claims(now_ms=now_ms)
         if self._is_due(now_ms):
             # It may have slept: nobody gets what grew too old. Leases end after the calls, so that who speaks now is heard first.
@@ -297,7 +298,7 @@ class Loop:
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group, when the message log has been read."""
-        if self._peers.are_heard(request.queue, now_ms=now_ms) and self._run(call, request, now_ms):
+        if self._run(call, request, now_ms):
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
@@ -368,7 +369,7 @@ class Loop:
                 poll.call.answer(None)
                 continue
             trouble = self._refusal(poll.call, now_ms)
-            if trouble is None and self._peers.are_heard(poll.request.queue, now_ms=now_ms):
+            if trouble is None:
                 if self._run(poll.call, poll.request, now_ms):
                     continue
                 self._engine.ask_owners(poll.request, now_ms=now_ms)

@@ -99,8 +99,6 @@ class Peers:
         self._hear(now_ms)
         self._note_restored()
         self._engine.liveness.pulled_here = self._pullers.pulled_here()
-        if state.definitions.peers:
-            self.have_spoken(now_ms=now_ms)
 
     def _hear(self, now_ms: int) -> None:
         liveness, heard = self._engine.liveness, self._pullers.heard()
@@ -126,16 +124,15 @@ class Peers:
             for name, report in self._pullers.reports().items()
         }  # fmt: skip
 
-    def are_heard(self, queue: str, *, now_ms: int) -> bool:
-        """Return whether a queue may grant, or refuses to: an owner who was away must first hear what was claimed."""
-        if not self._engine.state.definitions.is_replicated(queue):
-            return True
-        return self.have_spoken(now_ms=now_ms) or self._engine.liveness.restored is not None
-
-    def have_spoken(self, *, now_ms: int) -> bool:
-        """Return whether what is owned here may be granted: nobody can have claimed it, or all of that was heard (DESIGN 17.6)."""
-        liveness, state, heard = self._engine.liveness, self._engine.state, self._pullers.heard()
-        after_ms = state.definitions.replication.unreachable_after_ms
+    def note_heard(self, *, now_ms: int) -> None:
+        """Note whether what is owned here may be granted: an owner who was away must first hear what was claimed (DESIGN 17.6)."""
+        liveness, state = self._engine.liveness, self._engine.state
+        liveness.is_searched = self._is_searched(now_ms=now_ms)
+        # Who has no peers is heard by nobody, and may get some.
+        liveness.is_mute = True
+        if not state.definitions.peers:
+            return
+        heard, after_ms = self._pullers.heard(), state.definitions.replication.unreachable_after_ms
         silence_ms = heard.own_age_ms
         liveness.is_mute = silence_ms is None or 3 * silence_ms >= 2 * after_ms
         for gap_ms in heard.own_gaps_ms[self._gaps :]:
@@ -146,8 +143,6 @@ class Peers:
         self._gaps = len(heard.own_gaps_ms)
         if state.returning is not None and self._is_back(heard, now_ms):
             self._engine.end_return(now_ms=now_ms)
-        # Also who was put back from a backup of a moment ago has lost what its peers know.
-        return self._is_searched(now_ms=now_ms) and state.returning is None and not liveness.is_mute
 
     def _hear_anew(self) -> None:
         """Forget who knows that this instance is back: what was heard before does not count."""
@@ -199,8 +194,9 @@ class Peers:
         """Return whether a command waits until peers were heard, or searched for what is lost here."""
         if isinstance(command, commands.Restored | commands.DrainTo):
             # They are to tell that it was restored, and what was claimed meanwhile.
-            is_heard = self._is_searched if isinstance(command, commands.Restored) else self.have_spoken
-            return not is_heard(now_ms=now_ms)
+            liveness = self._engine.liveness
+            is_known = isinstance(command, commands.Restored) or liveness.restored is not None
+            return not (liveness.is_searched if is_known else liveness.may_grant(self._engine.state))
         # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
         return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.liveness.restored is None
 
@@ -216,7 +212,7 @@ class Peers:
     def changed(self, *, now_ms: int) -> None:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
-        self._engine.liveness.restored = None
+        self._engine.liveness.restored, self._engine.liveness.is_searched = None, False
         self._hear_anew()
         self._engine.begin_return(joins=False, now_ms=now_ms)
         self._searched_at_latest_ms = now_ms + HEARS_MS
@@ -243,8 +239,6 @@ class Peers:
             return Answer(reply=wire.failed(refusal))
         if not call.pulled:
             return Answer(reply=replies.Done())
-        # Requests are granted as polls are, only once others were heard.
-        self.have_spoken(now_ms=now_ms)
         try:
             self._engine.pull(request.pulled, now_ms=now_ms)
         except JournalError as refusal:

@@ -89,7 +89,8 @@ INSTANCES = (
     ),
     Mutant(
         "an owner that was away grants what it was asked for before it has heard anybody",
-        "restored is not None or work.liveness.is_mute or work.state.returning is not None:", "restored is not None:",
+        "    if not work.may_grant():\n        # Who wants it",
+        "    if work.liveness.restored is not None:\n        # Who wants it",
         _TESTS,
     ),
     Mutant(

@@ -182,8 +182,28 @@ PEERS = (
     ),
     Mutant(
         "who was put back from a backup of a moment ago goes on at once",
-        "return self._is_searched(now_ms=now_ms) and state.returning is None", "return state.returning is None",
+        "return self.is_searched and not self.is_mute", "return not self.is_mute",
         ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "who returns grants",
+        "if _is_paused(work, subscription) or not work.may_grant():", "if _is_paused(work, subscription):",
+        ("tests/unit/coordinator/test_returning.py",),
+    ),
+    Mutant(
+        "who returns hands over again what it had granted before",
+        "        if not work.may_grant():\n            return None\n", "",
+        ("tests/unit/coordinator/test_returning.py",),
+    ),
+    Mutant(
+        "a bounded run does not wait for who returns",
+        "        return bool(grantable(work, subscription))\n", "        return False\n",
+        ("tests/unit/coordinator/test_returning.py",),
+    ),
+    Mutant(
+        "a planner that begins anew takes what came back to who returns",
+        "came_back) if work.may_grant() else BitMap64()", "came_back)",
+        ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "a return ends with the reign",

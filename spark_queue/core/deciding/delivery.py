@@ -197,6 +197,8 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
     _check_lease_number(work, subscription, command.finished)
     lease = work.ledger.open_lease(subscription)
     if lease is not None and lease.number > command.finished:
+        if not work.may_grant():
+            return None
         if lease.incarnation != session.incarnation and not (_is_handed_over_once(work, lease) or lease.has_landed):
             rows = resumable(work, lease)
             resume(work, lease, session.incarnation, rows, call=command.call, counted=False, vanished_runs=lease.vanished_runs)
@@ -262,8 +264,7 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
     """Note that a planner ends; its lease returns at once where its batch cannot have been committed (R19, P6)."""
     subscription = work.subscription(command.subscription)
     if command.incarnation == subscription.incarnation and not subscription.left:
-        detail = {"incarnation": list(command.incarnation)}
-        work.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail=detail)
+        work.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail={"incarnation": list(command.incarnation)})
         lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
         if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):
             end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
@@ -290,8 +291,7 @@ def _hand_over(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -
     queue = work.ledger.definition
     if lease.handed_to is None and not (lease.lapsed and queue.order_key is not None):
         due_at_ms = work.now_ms + queue.lease_period_ms if lease.lapsed else None
-        detail = {"incarnation": list(session.incarnation), "call": call}
-        work.emit(Kind.CLAIMED, of=lease, due_at_ms=due_at_ms, detail=detail)
+        work.emit(Kind.CLAIMED, of=lease, due_at_ms=due_at_ms, detail={"incarnation": list(session.incarnation), "call": call})
     return lease.rows if lease.handed_to == session.incarnation else BitMap64()
 
 
@@ -335,7 +335,7 @@ def resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
     # What somebody cancelled by hand, to be delivered later, is not delivered sooner by a restart.
     later = work.ledger.rows[State.DELAYED] - work.ledger.due(work.now_ms)
     came_back = in_queue(work, lease.recoverable) - lease.leased - later
-    came_back = work.entitled(work.ledger.subscriptions[lease.subscription], came_back)
+    came_back = work.entitled(work.ledger.subscriptions[lease.subscription], came_back) if work.may_grant() else BitMap64()
     return lease.leased | work.ledger.selection.order_keys.together(came_back, lease.leased)
 
 

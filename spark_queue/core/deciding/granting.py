@@ -83,7 +83,7 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
         Most messages that the caller takes.
     """
     ledger, queue = work.ledger, work.ledger.definition
-    if _is_paused(work, subscription):
+    if _is_paused(work, subscription) or not work.may_grant():
         return None
     barrier = pending(subscription)
     rows = claim(work, barrier or _take_part(work, subscription, limit), awaits_look=True)
@@ -144,13 +144,15 @@ def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
 def is_withheld(work: UnitOfWork, subscription: Subscription) -> bool:
     """Return whether messages that a subscription has room for wait for others, until they come or their window ends.
 
-    They may be what others have kept, or have no room in the queue beside that (R31). What leases of others fill is waited for by
-    nobody.
+    They may be what others have kept, or have no room in the queue beside that (R31), or peers are to be heard first (R130). What
+    leases of others fill is waited for by nobody.
     """
     backlogs = work.ledger.backlogs()
     left = left_within(work.ledger, backlogs)
     if _is_paused(work, subscription) or min(left, room_within(work.ledger, subscription, backlogs)) <= 0:
         return False
+    if not work.may_grant():
+        return bool(grantable(work, subscription))
     kept = BitMap64.union(BitMap64(), *(rows for name, rows in work.shares.kept.items() if name != subscription.name))
     rows = grantable(work, subscription) if kept else kept
     return bool(rows) and (len(kept) >= left or kept.intersect(rows))

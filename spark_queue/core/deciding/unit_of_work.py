@@ -117,6 +117,10 @@ class UnitOfWork:
         fields.setdefault("queue", self.ledger.definition.name)
         self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
 
+    def may_grant(self) -> bool:
+        """Return whether this queue may grant what is owned here: nobody can have claimed it, or all of that was heard (R130)."""
+        return self.liveness.may_grant(self.state) or not self.state.definitions.is_replicated(self.ledger.definition.name)
+
     def subscription(self, name: str) -> Subscription:
         """Return a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""
         known = self.ledger.subscriptions

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_queue.core.definitions.keys import BEACON_PERIOD_MS, SILENCE_LEAST_MS
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 
 #: Longest time between two looks at a beacon, in milliseconds. What is longer is a gap, in which anything may have happened.
@@ -45,6 +46,8 @@ class Liveness:
         self.level_ms: int | None = None
         #: Whether the own beacon was not renewed for so long that others may soon claim what is owned here.
         self.is_mute = False
+        #: Whether the logs of all peers that can be read were searched for what the own one has lost, or that takes too long.
+        self.is_searched = True
         #: The error that this journal was restored from a backup, until somebody says so.
         self.restored: JournalError | None = None
         #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
@@ -53,6 +56,11 @@ class Liveness:
         self._beacons: dict[str, _Beacon] = {}
         #: Claims that are not granted yet, by queue and owner.
         self._claims: dict[tuple[str, str], _Claim] = {}
+
+    def may_grant(self, state: JournalState) -> bool:
+        """Return whether what is owned here may be granted: nobody can have claimed it, or all of that was heard (DESIGN 17.6)."""
+        # Also who was put back from a backup of a moment ago has lost what its peers know.
+        return self.is_searched and not self.is_mute and self.restored is None and state.returning is None
 
     def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int) -> None:
         """Note what looks at beacons have shown.

@@ -52,6 +52,8 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped or ownership.claims:
         # What is claimed is for whoever has room.
         return
+    if not work.may_grant():
+        return
     if ledger.definition.order_key is not None or not work.state.definitions.is_replicated(ledger.definition.name):
         # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2). Or nobody would hear of it.
         return
@@ -392,8 +394,8 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     ledger, left = work.ledger, _left(ownership, rows, asked)
     if ledger.paused or ledger.definition.order_key is not None or left <= 0:
         return
-    if work.liveness.restored is not None or work.liveness.is_mute or work.state.returning is not None:
-        # What it owned may have been claimed, or given away, by what it has yet to hear. Who wants it asks again.
+    if not work.may_grant():
+        # Who wants it asks again.
         return
     # What came back for later stays delayed until somebody takes it, also once it is due.
     free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
