@@ -243,6 +243,10 @@ JOURNAL: dict[str, str] = {
         "Peer '{peer}' is alive: it was heard from {heard_s} s ago. What it owns may be leased there, so nothing was claimed. Let "
         "it hand its messages over with `sparkq peers drain`; or stop its coordinator for good, and repeat this after {after_s} s."
     ),
+    "DRAIN_STUCK": (
+        "{transferred} message(s) were handed to peer '{peer}', and {count} of queue '{queue}' are still owned here: {reason} "
+        "These stay here, and are delivered here. Repair it in the definitions, or drain to another peer, and repeat this."
+    ),
     "PEER_REFUSED": (
         "Peer '{peer}' is not pulled further: {what} is refused, because {reason} What came before it is here, other peers are "
         "pulled, and nothing of this journal was changed. Run `sparkq verify` on the peer's journal, and restore it from a copy if "

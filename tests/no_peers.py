@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pyroaring import BitMap64
+
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.replication.exchange import Heard, HeardPeer, PullReport
 
@@ -23,6 +25,10 @@ class NoPeers:
     def pulled_here(self) -> dict[str, int | None]:
         """Return that nobody pulls from here."""
         return {}
+
+    def there(self, _peer: str, _message_type: str, _origin: str, rows: BitMap64) -> BitMap64:
+        """Return that everybody has everything."""
+        return rows
 
     def restored(self) -> None:
         """Return that nobody knows more of it."""

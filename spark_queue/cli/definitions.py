@@ -71,6 +71,10 @@ def apply(
     remove: Annotated[
         list[str] | None, typer.Option(metavar="QUEUE", help="Drop this queue, which the file leaves out; may repeat.")
     ] = None,
+    leave: Annotated[
+        list[str] | None,
+        typer.Option(metavar="QUEUE", help="The same, where it is shared with other instances; may repeat."),
+    ] = None,
     as_store_owner: Annotated[
         bool,
         typer.Option(
@@ -86,12 +90,12 @@ def apply(
     """Make a definition file the definitions of a journal."""
     target = open_target(journal, storage, coordinator, token_file)
     if as_store_owner:
-        for option, queues in (("--reset", reset), ("--remove", remove)):
+        for option, queues in (("--reset", reset), ("--remove", remove), ("--leave", leave)):
             if queues:
                 raise bad_argument(option, queues[0], "left out with --as-store-owner, which changes [principals] alone")
         changes = _apply_as_store_owner(target, definitions, dry_run=dry_run)
     else:
-        changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [])
+        changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [], leave=leave or [])
     outcome = "Nothing to change." if not changes else "Nothing was changed yet." if dry_run else "Applied."
     value = {"dry_run": dry_run, "changes": [asdict(change) for change in changes]}
     show(value, "\n".join([*map(str, changes), outcome]), as_json=json)
@@ -108,7 +112,8 @@ def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) 
 
     wanted = load_definitions(definitions)
     journal = open_journal(target.store)
-    changes = plan(journal, wanted, reset=(), remove=journal.definitions().queues, endpoint=None, dry_run=True)
+    queues = journal.definitions().queues
+    changes = plan(journal, wanted, reset=(), remove=queues, leave=queues, endpoint=None, dry_run=True)
     others = [change.where for change in changes if not change.where.startswith("[principals.")]
     if others:
         value, expected = f"with a change of {others[0]}", "given with definitions that change [principals] alone"

@@ -191,6 +191,7 @@ def plan(
     *,
     reset: tuple[str, ...],
     remove: Collection[str],
+    leave: Collection[str],
     endpoint: Endpoint | None,
     dry_run: bool,
 ) -> list[Change]:
@@ -206,6 +207,8 @@ def plan(
         Queues whose recovery point is taken again.
     remove
         Queues that may go, of those that the definitions leave out.
+    leave
+        The same, of those that are shared with other instances.
     dry_run
         Whether the expressions of new and changed queues are tried out on messages of the journal.
     endpoint
@@ -229,7 +232,7 @@ def plan(
     changes = changes_between(old, wanted, reset=reset)
     if not changes:
         return []
-    _refuse_removals(now, wanted, remove)
+    _refuse_removals(now, wanted, remove, leave)
     for name, message_type in wanted.message_types.items():
         check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
         if message_type != old.message_types.get(name):
@@ -239,18 +242,28 @@ def plan(
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
 
-def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[str]) -> None:
+def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[str], leave: Collection[str]) -> None:
     """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt."""
-    for name in now.state.definitions.queues:
-        if name not in wanted.queues and name not in remove:
-            status = queue_status(now, name)
+    known = now.state.definitions
+    for name in known.queues:
+        word, named = ("leave", leave) if known.is_replicated(name) else ("remove", remove)
+        if name in wanted.queues or name in named:
+            continue
+        status = queue_status(now, name)
+        reason = (
+            f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
+            f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
+            "that is added begins anew."
+        )
+        first = ""
+        if word == "leave":
             reason = (
-                f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
-                f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
-                "that is added begins anew."
+                f"the definitions leave it out, and it is shared with other instances. {status.owned:,} messages are this one's: "
+                "nobody would deliver them before it joins again."
             )
-            next_step = f"Nothing was changed. Correct the definitions, or say remove=['{name}'], or --remove {name}."
-            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
+            first = "hand them over with `sparkq peers drain`, and "
+        next_step = f"Nothing was changed. Correct the definitions, or {first}say {word}=['{name}'], or --{word} {name}."
+        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
 def _with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, traits: TraitSource) -> list[Change]:

@@ -100,8 +100,9 @@ class Journal:
         return open_reader(self.store).definitions()
 
     def apply(
-        self, definitions: DefinitionSource, *, dry_run: bool = False, reset: Iterable[str] = (), remove: Iterable[str] = ()
-    ) -> list[Change]:
+        self, definitions: DefinitionSource, *, dry_run: bool = False, reset: Iterable[str] = (), remove: Iterable[str] = (),
+        leave: Iterable[str] = (),
+    ) -> list[Change]:  # fmt: skip
         """Make `definitions` the whole set of definitions of the journal.
 
         Parameters
@@ -115,6 +116,8 @@ class Journal:
             Queues whose recovery point is taken again.
         remove
             Queues that `definitions` leave out and that may go, with what was remembered of their messages.
+        leave
+            The same, of those that this instance shares with others: what it owns there nobody delivers until it joins again.
 
         Returns
         -------
@@ -124,8 +127,8 @@ class Journal:
         Raises
         ------
         ConfigError
-            What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
-            does not name.
+            What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that neither
+            `remove` nor `leave` names.
         AccessError
             ACCESS_DENIED or TOKEN_EXPIRED, also for a dry run.
         """
@@ -137,7 +140,8 @@ class Journal:
 
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        changes = plan(opened, wanted, reset=resets, remove=set(remove), endpoint=self.endpoint, dry_run=dry_run)
+        gone = {"remove": set(remove), "leave": set(leave)}
+        changes = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **gone)
         if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)

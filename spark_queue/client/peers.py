@@ -17,7 +17,7 @@ from spark_queue.core.definitions.definition import TEXTS, Definitions, PeerDefi
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.folds.journal import watermark_of
-from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError, parsed
+from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError, parsed
 from spark_queue.journal.commit import Published
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import TornEntryError, read_entry
@@ -93,6 +93,8 @@ class Peer:
     def drain(self, *, on_progress: Callable[[int, Mapping[str, int]], None] | None = None) -> int:
         """Hand all that is owned here to the peer; returns how many messages that were, once it has heard of all of them.
 
+        A message is handed over once the peer's log shows that it is there.
+
         Parameters
         ----------
         on_progress
@@ -102,6 +104,8 @@ class Peer:
         ------
         ConfigError
             UNKNOWN_PEER.
+        JournalError
+            DRAIN_STUCK: some of it will never come to the peer as things are.
         """
         transferred, record = 0, -1
         while True:
@@ -111,6 +115,10 @@ class Peer:
                 on_progress(transferred, done.left)
             if done.is_pulled:
                 return transferred
+            if done.stuck and not done.transferred:
+                queue, reason = next(iter(done.stuck.items()))
+                facts = {"transferred": transferred, "count": done.left[queue], "queue": queue, "reason": reason}
+                raise JournalError("DRAIN_STUCK", peer=self.name, **facts)
             time.sleep(_PAUSE_S)
 
     def _ask(self, command: commands.InstanceCommand) -> replies.CoreReply:

@@ -281,7 +281,10 @@ class Loop:
                 if fixes_place(command):
                     # Messages that were published before it enter before it.
                     self._admit_everything(now_ms)
+                known = {name: ledger.ownership for name, ledger in self._engine.state.queues.items()}
                 self._run(call, command, now_ms)
+                if isinstance(command, commands.Apply):
+                    self._peers.join(known, now_ms=now_ms)
 
     def _refusal(self, call: Call, now_ms: int) -> SparkQueueError | None:
         """Return why its caller may not ask that; None where it may."""

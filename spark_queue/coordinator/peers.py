@@ -15,6 +15,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.engine import Engine
+from spark_queue.core.state.ownership import Ownership
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
 from spark_queue.ports import JournalPort
@@ -52,6 +53,10 @@ class PeerPullers(Protocol):
         """Return how far the peers that were read have pulled from here; see `Liveness`."""
         ...
 
+    def there(self, peer: str, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
+        """Return those of some messages that a peer has; see `Liveness`."""
+        ...
+
     def restored(self) -> JournalError | None:
         """Return what tells that this journal was restored from a backup."""
         ...
@@ -82,6 +87,7 @@ class Peers:
         self._engine = engine
         self._entrance = entrance
         self._pullers = pullers
+        engine.liveness.there = pullers.there
         self._searched_at_latest_ms = now_ms + HEARS_MS
         #: How many of the times were looked at in which the own beacon was not written.
         self._gaps = 0
@@ -123,6 +129,25 @@ class Peers:
             )
             for name, report in self._pullers.reports().items()
         }  # fmt: skip
+
+    def join(self, known: Mapping[str, Ownership | None], *, now_ms: int) -> None:
+        """Grant nothing of replicated queues that begin by new definitions before peers were read from their beginnings (R130).
+
+        Parameters
+        ----------
+        known : Mapping of str to Ownership or None
+            What was known of the messages of each queue before.
+        """
+        state = self._engine.state
+        # One that was taken away and put back begins anew: what became of its messages stands in the logs of others.
+        begun = [
+            name
+            for name, ledger in state.queues.items()
+            if state.definitions.is_replicated(name) and known.get(name) is not ledger.ownership
+        ]
+        if begun:
+            self.look(now_ms=now_ms)
+            self._engine.begin_return(joins=True, queues=begun, now_ms=now_ms)
 
     def note_heard(self, *, now_ms: int) -> None:
         """Note whether what is owned here may be granted: an owner who was away must first hear what was claimed (DESIGN 17.6)."""
@@ -196,7 +221,7 @@ class Peers:
             # They are to tell that it was restored, and what was claimed meanwhile.
             liveness = self._engine.liveness
             is_known = isinstance(command, commands.Restored) or liveness.restored is not None
-            return not (liveness.is_searched if is_known else liveness.may_grant(self._engine.state))
+            return not (liveness.is_searched if is_known else liveness.may_grant() and self._engine.state.returning is None)
         # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
         return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.liveness.restored is None
 

@@ -262,11 +262,19 @@ class Engine:
             raise JournalError("PEER_REFUSED", peer=pulled.peer, what=what, reason=reason) from fault
         self._release_barriers(now_ms)
 
-    def begin_return(self, *, joins: bool, now_ms: int) -> None:
-        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come."""
-        known = self.state.returning
-        if known is None or known.joins > joins:
-            say_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without)
+    def begin_return(self, *, joins: bool, queues: Collection[str] = (), now_ms: int) -> None:
+        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come.
+
+        Parameters
+        ----------
+        queues : collection of str
+            The only ones that wait, since they begin; empty for all.
+        """
+        known, wanted = self.state.returning, frozenset(queues)
+        if known is not None:
+            wanted = known.queues | wanted if known.queues and wanted else frozenset()
+        if known is None or known.joins > joins or wanted != known.queues:
+            say_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without, queues=wanted)
 
     def end_return(self, *, now_ms: int) -> None:
         """Grant again what is owned here: peers were heard."""

@@ -227,6 +227,8 @@ class Drained(Reply, frozen=True, kw_only=True):
 
     transferred: int
     left: dict[str, int]
+    #: Why some of those will never go there as things are, by queue.
+    stuck: dict[str, str] = {}
     #: Once nothing is left: the record that says so, and whether the peer has pulled it.
     record: int
     is_pulled: bool

@@ -73,6 +73,11 @@ class PeerFold:
         """Return whether its messages have or had an origin."""
         return origin == self.journal_id or any(origin == each.origin for each in self.restorations)
 
+    def has(self, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
+        """Return those of some messages of an origin that are there; another thread may ask."""
+        known = self.message_types.get(message_type)
+        return rows if self.is_own(origin) else BitMap64() if known is None else rows & known.origins.held.get(origin, BitMap64())
+
     def group_of(self, instance: str, message_type: str) -> str:
         """Return the group of an instance whose messages of a type are there."""
         if instance == self.instance:

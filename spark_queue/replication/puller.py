@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from pyroaring import BitMap64
+
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
@@ -231,6 +233,10 @@ class Puller:
         watermark = self._fold.pulled.get(self._own_journal)
         # Before this journal was restored its log had other records of the same numbers.
         return watermark.record if watermark is not None and watermark.origin == self._own_origin else -1
+
+    def there(self, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
+        """Return those of some messages that the peer has, as its log says up to where it was read; another thread may ask."""
+        return self._fold.has(message_type, origin, rows)
 
     def _foresee_definitions(self, told: Sequence[Record]) -> None:
         """Learn which definitions are the newest before the log is read: whether a queue fits is told by them alone."""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyroaring import BitMap64
+
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError, SparkQueueError
@@ -138,6 +140,11 @@ class Pullers:
         """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Liveness`."""
         return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
+    def there(self, peer: str, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
+        """Return those of some messages that a peer has, as far as it was read; see `Liveness`."""
+        puller = None if peer not in self._threads else self._threads[peer].puller
+        return BitMap64() if puller is None else puller.there(message_type, origin, rows)
+
     def look_soon(self) -> None:
         """Let the beacons be looked at now."""
         for thread in self._threads.values():
@@ -246,6 +253,7 @@ class _PullThread(threading.Thread):
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
         self.pulled_here: int | None = None
+        self.puller: Puller | None = None
 
     def end(self) -> None:
         """Let it end after what it does."""
@@ -284,7 +292,7 @@ class _PullThread(threading.Thread):
                     puller = self._make(store)
                 began_s = time.monotonic()
                 puller.step()
-                self.is_read, self.pulled_here = True, puller.pulled_here()
+                self.is_read, self.pulled_here, self.puller = True, puller.pulled_here(), puller
                 # What is wrong with one message type, or with a beacon, keeps nothing else from being pulled.
                 self.level_s = began_s if puller.is_at_end else self.level_s
                 self.report.trouble, failures = puller.trouble or self._doubt, 0

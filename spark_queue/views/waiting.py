@@ -102,7 +102,7 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int,
         owner = next(owner for _, owner, _ in ledger.ownership.by_owner(BitMap64([bookmark])))
         lost = "If that instance is lost, `sparkq proxied-transfer` lets this one take it over."
         return f"Instance '{owner}' owns it, and alone delivers it: look there why it waits. {lost}"
-    if ledger.ownership is not None and state.returning is not None:
+    if ledger.ownership is not None and state.returning is not None and state.returning.holds(queue):
         return f"It waits: {JournalError('RETURNING')}"
     return next(_reasons(ledger, queue, bookmark, now_ms, heard), None)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue import Journal
-from spark_queue.errors import JournalError
+from spark_queue.errors import ConfigError, JournalError
 from tests.integration.coordinator_world import Planner, World
 from tests.integration.sites import peer, site, states
 from tests.integration.source_journal import wait_until
@@ -87,6 +87,32 @@ def test_owners_and_filters_are_altered_at_one_site_after_the_other(sites: dict[
     wait_until(lambda: states(frankfurt) == {})
     journals[1].apply(altered[1])
     wait_until(lambda: {each.rule for each in journals[0].check_peers().broken} == set())
+
+
+def test_a_queue_that_is_taken_out_and_put_back_delivers_nothing_again(sites: dict[str, World]) -> None:
+    """R130: docs/operations/instances.md, "An instance leaves a queue"; others know what became of its messages."""
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    frankfurt.publish(4)
+    virginia.publish(1)
+    wait_until(lambda: states(virginia) == {"available": 1, "remote": 4})
+    planner = Planner(frankfurt)
+    wait_until(lambda: planner.next(limit=3, wait_ms=1_000).messages == 3)
+    planner.next(limit=0)
+    wait_until(lambda: states(virginia) == {"available": 1, "remote": 1})
+    journal = Journal(frankfurt.store.path)
+    stored = dict(journal.definitions().stored)
+    peers = {"virginia": {name: value for name, value in stored["peers"]["virginia"].items() if name != "queues"}}
+    without = {**stored, "queues": {}, "peers": peers}
+    with pytest.raises(ConfigError, match=r"1 messages are this one's.*sparkq peers drain.*leave=\['WORK'\], or --leave WORK"):
+        journal.apply(without, remove=["WORK"])
+    journal.apply(without, leave=["WORK"])
+    virginia.publish(1)
+    wait_until(lambda: states(virginia) == {"available": 2, "remote": 1})
+    journal.apply(stored)
+    again = Planner(frankfurt)
+    wait_until(lambda: again.next(wait_ms=1_000).messages > 0)
+    assert again.bookmarks() == [3]
+    wait_until(lambda: states(frankfurt) == {"leased": 1, "remote": 2})
 
 
 def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:

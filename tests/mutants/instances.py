@@ -104,6 +104,27 @@ INSTANCES = (
         _TESTS,
     ),
     Mutant(
+        "a letter that died in its queue stays when its message is acknowledged elsewhere",
+        "over = (to_bitmap(record.ranges) & letters.entered)",
+        "over = (to_bitmap(record.ranges) & letters.entered - letters.rows[State.DEAD])",
+        ("tests/unit/core/test_replication.py",),
+    ),
+    Mutant(
+        "an owner says of what has ended nothing more",
+        "_named(origins, gone | (here - work.ledger.entered), own)", "_named(origins, here - work.ledger.entered, own)",
+        ("tests/unit/core/test_transfers.py",),
+    ),
+    Mutant(
+        "an owner says of what was redriven that it has ended",
+        "gone - ownership.before_life(gone, asked.life)", "gone",
+        ("tests/unit/core/test_transfers.py",),
+    ),
+    Mutant(
+        "an owner says at each request what has ended",
+        "        if now_ms < at_ms + HEARS_OF_ENDS_MS:\n            return BitMap64()\n", "",
+        ("tests/unit/core/test_transfers.py",),
+    ),
+    Mutant(
         "who asks gets all that it names",
         "claim(work, oldest(free, left), awaits_look=True)", "claim(work, free, awaits_look=True)",
         _TESTS,

@@ -186,6 +186,41 @@ PEERS = (
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
+        "a queue that is put back grants at once",
+        "        if begun:\n            self.look(", "        if False:\n            self.look(",
+        ("tests/unit/coordinator/test_returning.py",),
+    ),
+    Mutant(
+        "all queues wait for one that is put back",
+        "        return not self.queues or queue in self.queues\n", "        return True\n",
+        ("tests/unit/coordinator/test_returning.py",),
+    ),
+    Mutant(
+        "the second queue that begins waits alone",
+        "known.queues | wanted if known.queues and wanted", "wanted if known.queues and wanted",
+        ("tests/unit/coordinator/test_returning.py",),
+    ),
+    Mutant(
+        "a peer is given what it does not have",
+        "        there = BitMap64() if differs else _there(work, ledger, free, command.peer)\n", "        there = free\n",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a drain waits for ever for what never comes",
+        "        elif never:\n", "        elif False:\n",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a drain does not wait for what is on its way",
+        "known.entered_before(1 + (-1 if pulled is None else pulled))", "known.entered_until",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "of a key the younger is handed over before the older",
+        "if (leased or stay) and ledger.definition.order_key", "if leased and ledger.definition.order_key",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
         "who returns grants",
         "if _is_paused(work, subscription) or not work.may_grant():", "if _is_paused(work, subscription):",
         ("tests/unit/coordinator/test_returning.py",),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyroaring import BitMap64
+
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.definitions.keys import BEACON_PERIOD_MS
@@ -76,6 +78,10 @@ class InstancePullers:
     def pulled_here(self) -> dict[str, int | None]:
         """Return how far the peers that were read have pulled from here."""
         return {name: thread.pulled_here for name, thread in self.threads.items() if thread.is_read}
+
+    def there(self, peer: str, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
+        """Return nothing: nobody drains."""
+        return BitMap64()
 
     def reports(self) -> dict[str, PullReport]:
         """Return nothing: nobody asks."""

@@ -119,7 +119,9 @@ class UnitOfWork:
 
     def may_grant(self) -> bool:
         """Return whether this queue may grant what is owned here: nobody can have claimed it, or all of that was heard (R130)."""
-        return self.liveness.may_grant(self.state) or not self.state.definitions.is_replicated(self.ledger.definition.name)
+        queue, returning = self.ledger.definition.name, self.state.returning
+        is_heard = self.liveness.may_grant() and (returning is None or not returning.holds(queue))
+        return is_heard or not self.state.definitions.is_replicated(queue)
 
     def subscription(self, name: str) -> Subscription:
         """Return a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""

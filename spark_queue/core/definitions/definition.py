@@ -73,6 +73,9 @@ TEXTS = {
 #: Where one of these is broken, news about the queue would mean something else here, so they wait.
 WITHHOLDING = frozenset({Rule.SAME_QUEUES, Rule.SAME_DEFINITION})
 
+#: Where they are broken, what is handed over to the peer is not taken over there.
+_HINDERING = WITHHOLDING | {Rule.BOTH_WAYS}
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Disagreement:
@@ -83,6 +86,10 @@ class Disagreement:
     reason: str
     #: Since when it is known.
     since_ms: int = field(default=0, compare=False)
+
+    def hinders(self, queue: str) -> bool:
+        """Return whether messages of a queue that are given to the peer may not be taken over there."""
+        return self.queue == queue and self.rule in _HINDERING
 
 
 #: Column names that the journal or the reader adds (DESIGN 4).

@@ -43,11 +43,18 @@ class Returning:
         Whether nobody can have claimed from it, since it is new: then it waits for those alone that can be read.
     without : frozenset of str
         The peers for which it does not wait, by somebody's word.
+    queues : frozenset of str
+        The queues that begin here, where others go on; empty where none does.
     """
 
     since_ms: int
     joins: bool
     without: frozenset[str]
+    queues: frozenset[str] = frozenset()
+
+    def holds(self, queue: str) -> bool:
+        """Return whether a replicated queue waits for it."""
+        return not self.queues or queue in self.queues
 
 
 @dataclass(slots=True)

@@ -225,9 +225,10 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
             "were published the queue is not, or is set aside"
         )
         found["messages of which nobody says what they are"] = Alarm(error=text, since_ms=since_ms)
-    if state.returning is not None and state.definitions.is_replicated(ledger.definition.name):
+    name, returning = ledger.definition.name, state.returning
+    if returning is not None and returning.holds(name) and state.definitions.is_replicated(name):
         text = str(JournalError("RETURNING")).removesuffix(".")
-        found["the return of this instance"] = Alarm(error=text, since_ms=state.returning.since_ms)
+        found["the return of this instance"] = Alarm(error=text, since_ms=returning.since_ms)
     return found | _of_sinks(ledger) | _of_peers(state, ledger.definition.name)
 
 

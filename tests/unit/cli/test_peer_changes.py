@@ -65,6 +65,16 @@ def test_a_peer_that_is_gone_is_forgotten(sparkq: Terminal, asked: Asked, path: 
     assert sparkq("peers", "forget", path, "virginia", "--json").json == told
 
 
+def test_a_drain_ends_with_what_never_comes_to_the_peer(sparkq: Terminal, path: str, asked: Asked) -> None:
+    asked.reply = replies.Drained(transferred=0, left={"WORK": 2}, stuck={"WORK": "They stay."}, record=-1, is_pulled=False)
+    said = sparkq("peers", "drain", path, "virginia")
+    assert said.code == 1
+    assert (
+        "[DRAIN_STUCK] 0 message(s) were handed to peer 'virginia', and 2 of queue 'WORK' are still owned here: They stay."
+        in said.err
+    )
+
+
 def test_a_drain_asks_until_the_peer_has_heard_of_the_last(sparkq: Terminal, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [
         replies.Drained(transferred=3, left={"WORK": 1}, record=-1, is_pulled=False),

@@ -150,6 +150,44 @@ def test_who_is_new_waits_for_those_alone_that_can_be_read(seen: type[Seen]) -> 
     assert delivers(world)
 
 
+def test_a_queue_that_is_put_back_waits_for_what_others_know_and_no_other_does(seen: type[Seen]) -> None:
+    """R130: what it acknowledged before it was taken out stands in their logs."""
+    queues = {name: {"underlying_topic": "ORDERS", "lease_period": "10s"} for name in ("WORK", "OTHER")}
+    shared = {"virginia": PULLS["peers"]["virginia"] | {"queues": ["WORK", "OTHER"]}}
+    both = PULLS | {"queues": queues, "peers": shared}
+    world = World(both)
+    world.publish(1)
+    assert entered(world) == 1
+    peers = {"virginia": PULLS["peers"]["virginia"] | {"queues": ["OTHER"]}}
+    other = both | {"queues": {"OTHER": queues["OTHER"]}, "peers": peers}
+    for definitions in (other, both):
+        assert world.ask(commands.Apply, definitions=definitions) == replies.Done()
+        seen.peers = {"virginia": HeardPeer(level_age_ms=None)}
+    assert returning(world) == [{"on": True, "joins": True, "queues": ["WORK"]}]
+    assert not delivers(world)
+    state = world.loop._engine.state
+    assert [len(alarms(state, state.queues[name])) for name in ("WORK", "OTHER")] == [1, 0]
+    assert Planner(world, queue="OTHER").next().messages > 0
+    seen.peers = {"virginia": HeardPeer(level_age_ms=0)}
+    assert delivers(world)
+    assert returning(world)[1:] == [{"on": False}]
+
+
+def test_two_queues_that_begin_one_after_the_other_wait_both(seen: type[Seen]) -> None:
+    """R130; an instance that was away lets all of them wait."""
+    seen.peers = {"virginia": HeardPeer(level_age_ms=None)}
+    world = World(PULLS)
+    names = ["WORK", "A", "B"]
+    for count in (2, 3):
+        queues = {name: {"underlying_topic": "ORDERS"} for name in names[:count]}
+        peers = {"virginia": PULLS["peers"]["virginia"] | {"queues": names[:count]}}
+        assert world.ask(commands.Apply, definitions=PULLS | {"queues": queues, "peers": peers}) == replies.Done()
+    seen.told = Heard(own_number=9, own_gaps_ms=(3_600_000,))
+    world.clock.advance(1_000)
+    world.loop.step([])
+    assert [each.get("queues") for each in returning(world)] == [["A"], ["A", "B"], None]
+
+
 def test_somebody_may_let_it_return_without_a_peer(seen: type[Seen]) -> None:
     """R130: that stands in the log, and so it does after a restart."""
     seen.told = Heard(own_number=9, own_gaps_ms=(3_600_000,))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Disagreement, Rule
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.errors import ConfigError, JournalError
+from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
 
@@ -41,20 +44,62 @@ def test_what_comes_after_a_drain_is_handed_over_too(pair: tuple[Instance, Insta
     frankfurt, _ = pair
     done = frankfurt.decide(commands.DrainTo(peer="virginia"))
     frankfurt.publish(1)
+    early = frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record))
+    assert (early.transferred, early.left, early.stuck) == (0, {"WORK": 1}, {}), "virginia does not have it yet"
+    exchange(*pair)
     again = frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record))
     assert (again.transferred, again.record, again.is_pulled) == (1, frankfurt.world.state.next_record - 1, False)
 
 
 def test_messages_of_an_order_key_wait_until_nothing_is_leased(clock: FakeClock) -> None:
     keyed = QUEUES["WORK"] | {"order_key": "topic", "ownership": "group_local", "initial_owner": "frankfurt"}
-    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=QUEUES | {"WORK": keyed})
+    queues = QUEUES | {"WORK": keyed}
+    frankfurt, virginia = (
+        Instance(name, [peer], clock, queues=queues) for name, peer in (("frankfurt", "virginia"), ("virginia", "frankfurt"))
+    )
     frankfurt.publish(3)
     consumer = Consumer(frankfurt)
     consumer.take(limit=1)
+    exchange(frankfurt, virginia)
     done = frankfurt.decide(commands.DrainTo(peer="virginia"))
     assert (done.transferred, done.left) == (0, {"WORK": 3})
     frankfurt.decide(commands.Unsubscribe(queue="WORK", subscription="s"))
-    assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 3
+    frankfurt.publish(1)
+    done = frankfurt.decide(commands.DrainTo(peer="virginia"))
+    assert (done.transferred, done.left) == (0, {"WORK": 4}), "one is not there yet"
+    exchange(frankfurt, virginia)
+    assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 4
+
+
+def test_what_never_comes_to_a_peer_is_not_handed_over(clock: FakeClock) -> None:
+    frankfurt, virginia = Instance("frankfurt", ["virginia", "tokyo"], clock), Instance("virginia", ["frankfurt"], clock)
+    tokyo = Instance("tokyo", ["frankfurt"], clock)
+    virginia.publish(2)
+    frankfurt.publish(1)
+    exchange(frankfurt, virginia, tokyo)
+    virginia.decide(commands.DrainTo(peer="frankfurt"))
+    exchange(frankfurt, virginia, tokyo)
+    nothing_of_virginia = PeerFold("tokyo")
+    nothing_of_virginia.message_types["json"] = MessageTypeState()
+    nothing_of_virginia.message_types["json"].origins.held["uuid-of-frankfurt"] = BitMap64([0])
+    frankfurt.world.engine.liveness.there = lambda _, *rows: nothing_of_virginia.has(*rows)
+    done = frankfurt.decide(commands.DrainTo(peer="tokyo"))
+    assert (done.transferred, done.left) == (1, {"WORK": 2})
+    assert done.stuck["WORK"].startswith("2 of them did not come to it")
+    assert len(frankfurt.rows("available")) == 2
+
+
+def test_nothing_is_handed_over_that_is_not_taken_over_there(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(2)
+    exchange(*pair)
+    for rule, is_hindering in ((Rule.SAME_DEFINITION, True), (Rule.BOTH_WAYS, True), (Rule.SAME_MEMBERS, False)):
+        differs = [Disagreement(rule, "WORK", "semantics is not the same.")]
+        last = frankfurt.world.state.pulled["virginia"].record
+        pulled = Pulled(peer="virginia", journal=virginia.world.journal_id, record=last, digest="", disagreements=differs)
+        frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
+        done = frankfurt.decide(commands.DrainTo(peer="virginia"))
+        assert (done.left, done.stuck) == (({"WORK": 2}, {"WORK": "semantics is not the same."}) if is_hindering else ({}, {}))
 
 
 def test_what_was_acknowledged_before_its_turn_is_not_handed_over(clock: FakeClock) -> None:

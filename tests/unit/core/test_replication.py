@@ -260,3 +260,22 @@ def test_what_was_said_of_an_earlier_queue_of_the_name_is_no_news(clock: FakeClo
     virginia.define(QUEUES)
     exchange(frankfurt, virginia)
     assert virginia.rows("available") == frankfurt.rows("remote") == [0]
+
+
+def test_a_letter_that_died_in_its_queue_ends_with_an_acknowledgement_elsewhere(pair: tuple[Instance, Instance]) -> None:
+    """R107: virginia was working on the message when frankfurt claimed it, and gave it up."""
+    frankfurt, virginia = pair
+    virginia.publish(1)
+    exchange(*pair)
+    working = Consumer(virginia)
+    assert working.take() == [0]
+    frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True))
+    frankfurt.miss(31_000)
+    gives_up = (commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)
+    for queue in ("WORK", "FAILED"):
+        frankfurt.decide(commands.Settle(queue=queue, outcomes=gives_up))
+    assert (frankfurt.rows("dead"), frankfurt.rows("dead", "FAILED")) == ([0], [0])
+    assert working.take() == []
+    exchange(*pair)
+    for each in pair:
+        assert (each.rows("removed"), each.rows("dead", "FAILED")) == ([0], []), each.name

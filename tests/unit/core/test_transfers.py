@@ -293,6 +293,28 @@ def test_what_was_left_out_when_it_was_pulled_is_gone_for_who_asks(pair: tuple[I
     assert told == [{"origins": {"uuid-of-virginia": [[7, 9], [20, 21]]}, "life": 3}]
 
 
+def test_an_owner_says_again_what_has_ended_to_who_goes_on_asking(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R105: virginia missed it, and would ask for ever; of what was redriven meanwhile nothing is said."""
+    frankfurt, virginia = pair
+    frankfurt.publish(3)
+    virginia.pull(frankfurt)
+    consumer = Consumer(frankfurt)
+    assert consumer.take(limit=2) == [0, 1]
+    assert consumer.take(limit=1) == [2]
+    for seconds, count in ((0, 0), (4, 0), (1, 1), (1, 1), (4, 2)):
+        clock.advance(1_000 * seconds)
+        ask(frankfurt, {"uuid-of-frankfurt": [0, 1, 2]})
+        assert frankfurt.count("not_in_queue") == count
+    clock.advance(5_000)
+    ask(frankfurt, {"uuid-of-frankfurt": [0, 1, 2]}, life=1)
+    assert frankfurt.count("not_in_queue") == 2
+    virginia._read["frankfurt"] = max(
+        number for number, record in enumerate(frankfurt.world.committed) if record.kind == "not_in_queue"
+    )
+    virginia.pull(frankfurt)
+    assert (virginia.rows("removed"), virginia.rows("remote")) == ([0, 1], [2])
+
+
 def test_what_may_come_by_another_way_is_not_called_gone(clock: FakeClock) -> None:
     frankfurt = Instance("frankfurt", ["virginia"], clock, passthrough=["sydney"])
     frankfurt.publish(1)

@@ -5,15 +5,24 @@ How long messages of other instances wait here before they are asked for: about 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from pyroaring import BitMap64
+
 from spark_queue.core.definitions.keys import BEACON_PERIOD_MS, SILENCE_LEAST_MS
-from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 
 #: Longest time between two looks at a beacon, in milliseconds. What is longer is a gap, in which anything may have happened.
 GAP_MS = 2 * BEACON_PERIOD_MS
+
+
+#: How long after an instance asked for a message that had ended, in milliseconds, it should have heard of that.
+HEARS_OF_ENDS_MS = 5_000
+
+
+def _nothing(_peer: str, _message_type: str, _origin: str, _rows: BitMap64) -> BitMap64:
+    return BitMap64()
 
 
 @dataclass(slots=True)
@@ -53,14 +62,16 @@ class Liveness:
         #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
         #: that is not in it nothing is known yet.
         self.pulled_here: Mapping[str, int | None] = {}
+        #: Returns those of some messages that a peer has, by its name, message type, origin, and bookmarks there.
+        self.there: Callable[[str, str, str, BitMap64], BitMap64] = _nothing
         self._beacons: dict[str, _Beacon] = {}
         #: Claims that are not granted yet, by queue and owner.
         self._claims: dict[tuple[str, str], _Claim] = {}
 
-    def may_grant(self, state: JournalState) -> bool:
-        """Return whether what is owned here may be granted: nobody can have claimed it, or all of that was heard (DESIGN 17.6)."""
+    def may_grant(self) -> bool:
+        """Return whether others hear of this instance, and its journal lacks nothing that they know, as far as it was searched."""
         # Also who was put back from a backup of a moment ago has lost what its peers know.
-        return self.is_searched and not self.is_mute and self.restored is None and state.returning is None
+        return self.is_searched and not self.is_mute and self.restored is None
 
     def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int) -> None:
         """Note what looks at beacons have shown.
@@ -150,13 +161,23 @@ _WEIGHT = 1 / 8
 
 
 class TransferDelay:
-    """How long one queue's messages usually take to end, by owner.
+    """How long one queue's messages usually take to end, by owner, and who asks for what has ended.
 
     A hint: it is lost with the reign and not in the log, since no record depends on when something was asked for.
     """
 
     def __init__(self) -> None:
         self._means_ms: dict[str, float] = {}
+        #: What had ended when an instance asked for it, and when that was.
+        self._ended: dict[str, tuple[BitMap64, int]] = {}
+
+    def asked_again(self, requester: str, ended: BitMap64, *, now_ms: int) -> BitMap64:
+        """Return those of some ended messages for which an instance had asked long enough ago to have heard of their end."""
+        before, at_ms = self._ended.get(requester, (BitMap64(), now_ms - HEARS_OF_ENDS_MS))
+        if now_ms < at_ms + HEARS_OF_ENDS_MS:
+            return BitMap64()
+        self._ended[requester] = (ended, now_ms)
+        return before & ended
 
     def note_end(self, owner: str, waited_ms: int) -> None:
         """Note how long some messages of an owner had been here when news of their end came."""

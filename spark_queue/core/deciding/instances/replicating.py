@@ -11,7 +11,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, ReturnWithout, SkipLost
 from spark_queue.core.deciding.instances.liveness import Liveness
 from spark_queue.core.deciding.instances.membership import decide
@@ -31,6 +31,7 @@ from spark_queue.core.definitions.definition import Disagreement
 from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange, Record, Removal
 from spark_queue.core.replies import Done, Drained, Forgotten
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
@@ -193,8 +194,8 @@ def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> No
     letters = None if source is None else state.queues.get(source.definition.dead_letter_queue or "")
     if source is None or letters is None:
         return
-    standing = letters.entered - letters.rows[State.REMOVED] - letters.rows[State.DEAD]
-    over = (to_bitmap(record.ranges) & standing) - source.rows[State.DEAD]
+    # Also of those that died in their own queue.
+    over = (to_bitmap(record.ranges) & letters.entered) - letters.rows[State.REMOVED] - source.rows[State.DEAD]
     if over:
         emit(Kind.REMOVED, queue=letters.definition.name, ranges=to_ranges(over), reason=Removal.ACKNOWLEDGED)
 
@@ -304,7 +305,7 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
     work.check_peer(command.peer)
     if work.liveness.restored is not None:
         raise work.liveness.restored
-    transferred, left = 0, dict[str, int]()
+    transferred, left, stuck = 0, dict[str, int](), dict[str, str]()
     for name in work.state.definitions.peers[command.peer].queues:
         ledger = work.state.ledger(name)
         leased = ledger.rows[State.LEASED]
@@ -313,11 +314,22 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
             # Its turn would only tell that it is done (R83).
             remove(work.work_on(name), acknowledged, Removal.ACKNOWLEDGED)
         free = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
-        stay = BitMap64() if ledger.ownership is None else ledger.ownership.of_last_term(free)
+        differs = [each.reason for each in work.state.disagreements.get(command.peer, ()) if each.hinders(name)]
+        there = BitMap64() if differs else _there(work, ledger, free, command.peer)
+        stay = free - there
+        # What entered before the last record that the peer has pulled would be there by now.
+        known, pulled = work.state.message_types[ledger.definition.message_type], work.liveness.pulled_here.get(command.peer)
+        never = below(stay, known.entered_before(1 + (-1 if pulled is None else pulled)))
+        if free and differs:
+            stuck[name] = differs[0]
+        elif never:
+            stuck[name] = f"{len(never)} of them did not come to it: it does not pull their topic, or what they were published to."
+        if ledger.ownership is not None:
+            stay |= ledger.ownership.of_last_term(free)
         free -= stay
         if leased or stay:
             left[name] = len(leased) + len(stay)
-        if leased and ledger.definition.order_key is not None:
+        if (leased or stay) and ledger.definition.order_key is not None:
             # Of one key the oldest is delivered first, wherever it is.
             left[name] += len(free)
         elif free:
@@ -330,7 +342,16 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
         work.emit(Kind.PEER_CHANGED, reason=PeerChange.DRAINED, detail={"peer": command.peer})
     pulled = work.liveness.pulled_here.get(command.peer)
     is_pulled = record >= 0 and pulled is not None and pulled >= record
-    return Drained(transferred=transferred, left=left, record=record, is_pulled=is_pulled)
+    return Drained(transferred=transferred, left=left, stuck=stuck, record=record, is_pulled=is_pulled)
+
+
+def _there(work: PeersWork, ledger: QueueLedger, rows: BitMap64, peer: str) -> BitMap64:
+    """Return those of some messages that the log of a peer shows to be there: of others it would not hear whose they are."""
+    message_type, state = ledger.definition.message_type, work.state
+    names = state.message_types[message_type].origins.of(rows, own=state.journal_id)
+    return rows & _here(
+        state, message_type, {origin: work.liveness.there(peer, message_type, origin, part) for origin, part in names}
+    )
 
 
 def return_without(work: PeersWork, command: ReturnWithout) -> Done:
@@ -341,14 +362,14 @@ def return_without(work: PeersWork, command: ReturnWithout) -> Done:
         reason = "this instance is not returning: it waits for no peer."
         raise CallerError("UNSUPPORTED_WRITE", what="`sparkq return`", reason=reason, next_step="Nothing is to be done.")
     if command.peer not in known.without:
-        say_returning(work.emit, joins=known.joins, without=known.without | {command.peer})
+        say_returning(work.emit, joins=known.joins, without=known.without | {command.peer}, queues=known.queues)
     return Done()
 
 
-def say_returning(emit: Emit, *, joins: bool, without: Collection[str] = ()) -> None:
-    """Record that this instance grants nothing that it owns before it has heard from its peers."""
-    detail: dict[str, Any] = {"on": True} | ({"joins": True} if joins else {}) | ({"without": sorted(without)} if without else {})
-    emit(Kind.RETURNING, detail=detail)
+def say_returning(emit: Emit, *, joins: bool, without: Collection[str] = (), queues: Collection[str] = ()) -> None:
+    """Record that this instance grants nothing that it owns, or nothing of some queues, before it has heard from its peers."""
+    told = {"joins": joins, "without": sorted(without), "queues": sorted(queues)}
+    emit(Kind.RETURNING, detail={"on": True} | {name: value for name, value in told.items() if value})
 
 
 def restored(work: PeersWork, command: Restored) -> Done:

@@ -435,7 +435,7 @@ def _pass_on(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Aske
 
 
 def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
-    """Return what is asked for and not in the queue, by origin: it never came into it, and never will.
+    """Return what is asked for and not in the queue, by origin: it never came into it, or its end was missed.
 
     What is not even here was left out when the peer was pulled, since its topic is not pulled; but what may not come through this
     peer may still come by another way, and what was published here under any of the own origins was never pulled. No more is
@@ -444,7 +444,10 @@ def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str,
     state, own, ownership = work.state, work.state.journal_id, work.ledger.ownership
     assert ownership is not None, "the queue is replicated"
     origins, peer = state.message_types[work.ledger.definition.message_type].origins, state.definitions.peers[asked.peer]
-    absent = _named(origins, here - work.ledger.entered, own)
+    gone = here & work.ledger.rows[State.REMOVED]
+    # Not in an earlier life than it is asked for: others have redriven it since.
+    gone = work.transfer_delay.asked_again(asked.requester, gone - ownership.before_life(gone, asked.life), now_ms=work.now_ms)
+    absent = _named(origins, gone | (here - work.ledger.entered), own)
     for origin, there in wanted.items():
         instance = state.instances.get(origin, "")
         is_own = origin == own or instance == ownership.instance

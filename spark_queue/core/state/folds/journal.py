@@ -166,8 +166,8 @@ def fold(state: JournalState, record: Record) -> None:
             _restored(state, record)
         case Kind.RETURNING, _:
             detail, began = record.detail, record.at_ms if state.returning is None else state.returning.since_ms
-            without = frozenset(detail.get("without", ()))
-            state.returning = Returning(began, detail.get("joins", False), without) if detail["on"] else None
+            without, queues = frozenset(detail.get("without", ())), frozenset(detail.get("queues", ()))
+            state.returning = Returning(began, detail.get("joins", False), without, queues) if detail["on"] else None
 
 
 def _restored(state: JournalState, record: Record) -> None:
