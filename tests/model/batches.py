@@ -80,10 +80,12 @@ def prepare(queue: Queue, name: str, left_out: dict[int, tuple[str, int | None]]
     if queue.rules.at_most_once or subscription.explicit or lease.barrier or not lease.rows:
         return False
     rows = _resumable(queue, subscription, lease)
+    if lease.planner is not subscription.planner or lease.lost or set(rows) != lease.rows:
+        return False
     cancelled = [queue.messages[bookmark] for bookmark, (outcome, _) in left_out.items() if outcome == "cancel"]
     staying = [queue.messages[bookmark] for bookmark in lease.rows if left_out.get(bookmark, ("acknowledge",))[0] == "acknowledge"]
     behind = [each for each in staying for old in cancelled if order.is_alike(queue, old, each) and old.bookmark < each.bookmark]
-    if lease.planner is not subscription.planner or behind or set(rows) != lease.rows:
+    if behind:
         return False
     if lease.held != lease.rows:
         _resume(queue, subscription, lease, rows, counted=False)
@@ -182,7 +184,9 @@ def _begin_anew(queue: Queue, subscription: Subscription, lease: Lease) -> None:
 def _resume(queue: Queue, subscription: Subscription, lease: Lease, rows: list[int], *, counted: bool) -> None:
     counted = counted or lease.undelivered
     if lease.planner is not subscription.planner:
-        lease.said = {}
+        lease.said, lease.lost = {}, set()
+    else:
+        lease.lost |= lease.rows - set(rows)
     lease.rows, lease.held, lease.claim = set(rows), set(), set()
     lease.piece = not lease.barrier and bool(lease.rows & subscription.failed)
     lease.due, lease.begun_at, lease.planner = queue.now + queue.rules.lease_ms, queue.now, subscription.planner

@@ -114,8 +114,11 @@ class Queue:
     def choose(self, subscription: Subscription, count: int) -> list[Message]:
         """Return the messages that are due to a subscription: those that it tries apart, or a batch."""
         heads = self.allowed(subscription)
-        runs = order.with_runs(self, heads, [each for each in self.free(subscription) if not each.lone])
-        batch = [each for each in sorted(runs, key=lambda each: (-self.rank(each), each.bookmark)) if not each.lone]
+        # What stands behind one that is tried only alone waits with it.
+        runs = order.with_runs(
+            self, [each for each in heads if not each.lone], [each for each in self.free(subscription) if not each.lone]
+        )
+        batch = sorted(runs, key=lambda each: (-self.rank(each), each.bookmark))
         failed = [each for each in self.free(subscription) if each.bookmark in subscription.failed and not each.lone]
         piece = order.with_runs(self, [each for each in heads if each in failed], failed)
         return (subscription.tries_apart(heads, sorted(piece, key=lambda each: each.bookmark)) or batch)[:count]

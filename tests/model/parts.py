@@ -63,6 +63,8 @@ class Lease:
     #: Whether nobody knows if its batch stands in a sink, and whether it is known to.
     in_doubt: bool = False
     landed: bool = False
+    #: What its planner start was given, and a later call of the same did not get (R124).
+    lost: set[int] = field(default_factory=set)
 
 
 @dataclass
