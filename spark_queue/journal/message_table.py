@@ -69,6 +69,22 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
 
 
+def widen(store: Store, message_type: str, fields: list[Field], *, durable: bool) -> pa.Schema:
+    """Append columns that another instance declares to a message type's table, unless it has them; returns its columns then."""
+    key = messages_key(message_type)
+    for _ in range(_ATTEMPTS):
+        table = open_repaired(store, key)
+        assert table is not None, "the message type is defined"
+        there = arrow_schema(table)
+        if durable:
+            store.sync([log_key(key, int(table.version()))], ancestors=True)
+        appended = [field for field in fields if field.name not in there.names]
+        if not appended:
+            return there
+        _append_columns(store, table, appended)
+    raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
+
+
 def arrow_schema(table: DeltaTable) -> pa.Schema:
     """Return a table's columns."""
     exported: Any = table.schema()

@@ -98,6 +98,46 @@ def check_columns(message_type: str, columns: str, *, of_instance: bool = False)
             raise ConfigError("RESERVED_COLUMN", column=name, message_type=message_type)
 
 
+def check_kept(message_type: str, before: str, columns: str) -> None:
+    """Refuse to declare fewer columns than before: stored messages have them. A table may have more, of other instances."""
+    names = ColumnNames(user_schema(columns).names)
+    gone = next((name for name in user_schema(before).names if names.find(name) is None), None)
+    if gone is not None:
+        reason = f"column '{gone}' is no longer declared, but stored messages have it."
+        raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=message_type, reason=reason)
+
+
+def of_others(message_type: str, peer: str, there: pa.Schema, known: pa.Schema) -> list[Field]:
+    """Return the columns of a peer's file that a table lacks, and that it can have; refuse one that it has as another.
+
+    Raises
+    ------
+    ConfigError
+        MESSAGE_TYPE_DIFFERS.
+    """
+    names, found = ColumnNames({*known.names, *RESERVED_COLUMNS, *INSTANCE_COLUMNS}), list[Field]()
+    for field in there:
+        name = names.find(field.name)
+        if name is None and _is_declarable(field.type):
+            names.add(field.name)
+            found.append(pa.field(field.name, field.type))
+        elif name is None or (name in known.names and (name != field.name or known.field(name).type != field.type)):
+            facts = {"peer": peer, "column": field.name[:200], "found": str(field.type)[:200]}
+            raise ConfigError("MESSAGE_TYPE_DIFFERS", message_type=message_type, **facts)
+    return found
+
+
+def _is_declarable(kind: Any) -> bool:
+    """Return whether some DDL gives a column this type."""
+    if pa.types.is_list(kind):
+        return _is_declarable(kind.value_type)
+    if pa.types.is_map(kind):
+        return _is_declarable(kind.key_type) and _is_declarable(kind.item_type)
+    if pa.types.is_struct(kind):
+        return all(_is_declarable(kind.field(number).type) for number in range(kind.num_fields))
+    return pa.types.is_decimal128(kind) or kind in _ATOMIC.values()
+
+
 def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) -> list[Field]:
     """Return the fields that `declared` has beyond `stored`, which are appended to a table in use.
 
@@ -118,7 +158,8 @@ def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) 
     for field in stored:
         known = names.find(field.name)
         if known is None:
-            raise refuse(f"column '{field.name}' is no longer declared, but stored messages have it.")
+            # Another instance declares it.
+            continue
         if known != field.name:
             raise refuse(f"column '{field.name}' is declared as '{known}', but a column keeps the spelling that it is stored with.")
         wanted = declared.field(field.name)

@@ -31,6 +31,9 @@ GROUP_ROWS = 2**20
 #: Most values of a column in a row group, in which one row may have a list of any length.
 GROUP_VALUES = 2**26
 
+#: Most columns of a file, and of a table that gets those which are not declared here.
+COLUMNS_MOST = 5_000
+
 #: Most bytes of a footer; ours have some kilobytes for each row group.
 FOOTER_BYTES = 16 * 1024 * 1024
 
@@ -49,8 +52,8 @@ class BoundedFile:
     ----------
     source : str or file-like
         Path or content of the file.
-    columns : Sequence of str
-        Those that are read, as far as they are there.
+    columns : Sequence of str or None
+        Those that are read, as far as they are there; None for all.
 
     Attributes
     ----------
@@ -60,14 +63,16 @@ class BoundedFile:
         As the file says.
     """
 
-    def __init__(self, source: Any, columns: Sequence[str]) -> None:
+    def __init__(self, source: Any, columns: Sequence[str] | None) -> None:
         file = pq.ParquetFile(source)
         if file.metadata.serialized_size > FOOTER_BYTES:
             raise UnboundedFileError(f"its footer has {file.metadata.serialized_size} bytes, and {FOOTER_BYTES} are the most")
         there: list[str] = file.schema_arrow.names
         if len(set(there)) != len(there):
             raise UnboundedFileError("two of its columns have one name")
-        self.columns = [name for name in columns if name in there]
+        if len(there) > COLUMNS_MOST:
+            raise UnboundedFileError(f"it has {len(there)} columns, and {COLUMNS_MOST} are the most")
+        self.columns = there if columns is None else [name for name in columns if name in there]
         self.row_count: int = file.metadata.num_rows
         self.schema = pa.schema([file.schema_arrow.field(name) for name in self.columns])
         leaves = {number: file.schema.column(number) for number in range(file.metadata.num_columns)}

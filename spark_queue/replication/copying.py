@@ -23,13 +23,15 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS, valid_name
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, is_named, joined, overlap
 from spark_queue.core.message_files.segment import Segment, stretches
-from spark_queue.errors import ConfigError, JournalError
+from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles, fitted
+from spark_queue.journal.message_table import widen
 from spark_queue.journal.publisher import make_plan
-from spark_queue.journal.schema import Field
-from spark_queue.journal.staging import write_file
+from spark_queue.journal.schema import of_others
+from spark_queue.journal.staging import StagingPlan, write_file
 from spark_queue.ports import PulledFile, PulledFiles
+from spark_queue.replication.bounded_files import COLUMNS_MOST, UnboundedFileError
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_messages import PART_ROWS, opened, refused_file
@@ -171,9 +173,11 @@ class Taking:
         Own bookmark, origin and bookmark there of what is here already, and is not written.
     """
 
-    def __init__(self, repeats: Repeats, standing: Standing) -> None:
+    def __init__(self, repeats: Repeats, standing: Standing, columns: Sequence[str]) -> None:
         self._repeats = repeats
         self._standing = standing
+        #: Those that are declared here: by these two messages of one number are the same.
+        self._columns = columns
         self._written = 0
         self.origins: list[OriginRows] = []
         self.publishers: dict[str, SequenceRange] = {}
@@ -189,7 +193,7 @@ class Taking:
         """Return those of the next rows that no publisher has brought here, and note what they and the others are."""
         numbers = numbers_of(rows)
         if numbers:
-            found = self._repeats.compare(rows, numbers, self._standing)
+            found = self._repeats.compare(rows.select(self._columns), numbers, self._standing)
             is_here = found.here >= 0
             if is_here.any():
                 self.names += wanted.among(is_here).names_of(found.here[is_here])
@@ -255,6 +259,8 @@ class Copier:
         self._definitions = definitions
         self._definition = definition
         self._fold = fold
+        #: Columns of the own tables, by message type, as far as they were asked for.
+        self._stored: dict[str, pa.Schema] = {}
 
     def copy(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], standing: Standing, *, now_ms: int) -> Copied:
         """Write the rows of segments of one message type that are pulled and not here, under whatever name.
@@ -273,8 +279,8 @@ class Copier:
         for segment in stretches([each for each in segments if not each.retired]):
             if not self._is_wanted(segment, held):
                 continue
-            taking = Taking(self._repeats, standing)
-            staged = write_file(plan, self._rows(plan.shape.schema, segment, held, taking), now_ms=now_ms)
+            taking = Taking(self._repeats, standing, plan.shape.schema.names)
+            staged = write_file(plan, self._rows(plan, segment, held, taking), now_ms=now_ms)
             names += taking.names
             if staged is not None:
                 file = PulledFile(
@@ -349,10 +355,10 @@ class Copier:
             return True
         return self._definition.passes(instance, self._fold.group_of(instance, segment.message_type))
 
-    def _rows(self, schema: pa.Schema, segment: Segment, held: Mapping[str, BitMap64], taking: Taking) -> Iterator[pa.Table]:
+    def _rows(self, plan: StagingPlan, segment: Segment, held: Mapping[str, BitMap64], taking: Taking) -> Iterator[pa.Table]:
         """Yield the rows that are taken over, and note in `taking` what they are."""
         at = 0
-        for rows in self._parts(schema, segment):
+        for rows in self._parts(plan, segment):
             # As large as the file is in fact, not as the log says: so much is in memory of it.
             part = replace(segment, first=segment.first + at, until=segment.first + at + len(rows))
             at += len(rows)
@@ -371,21 +377,29 @@ class Copier:
             if len(rows):
                 yield rows
 
-    def _parts(self, schema: pa.Schema, segment: Segment) -> Iterator[pa.Table]:
-        """Yield the rows of a segment of the peer, checked, with the columns of this journal."""
+    def _parts(self, plan: StagingPlan, segment: Segment) -> Iterator[pa.Table]:
+        """Yield the rows of a segment of the peer, checked, with the columns of this journal and those that they have beyond."""
         try:
-            with opened(self._peer, self._definition.name, segment, schema.names) as file:
-                for field in file.schema:
-                    if field.type != schema.field(field.name).type:
-                        raise self._differs(segment, field)
+            with opened(self._peer, self._definition.name, segment, None) as file:
+                schema = self._widened(plan, file.schema)
                 for rows in file.parts(segment.first_row, segment.row_count, most_rows=PART_ROWS):
                     yield _checked(fitted(rows, schema))
         except JournalError as failure:
             raise CopyFailedError(segment, failure) from None
 
-    def _differs(self, segment: Segment, field: Field) -> ConfigError:
-        facts = {"peer": self._definition.name, "column": field.name, "found": str(field.type)[:200]}
-        return ConfigError("MESSAGE_TYPE_DIFFERS", message_type=segment.message_type, **facts)
+    def _widened(self, plan: StagingPlan, there: pa.Schema) -> pa.Schema:
+        """Return the columns of a copy: what its origin says of a message shows here as soon as somebody declares it."""
+        declared, message_type = plan.shape.schema, plan.message_type
+        names = self._stored.get(message_type, declared)
+        more = of_others(message_type, self._definition.name, there, declared)
+        new = [field.name for field in more if field.name not in names.names]
+        if len(names) + len(new) > COLUMNS_MOST:
+            raise UnboundedFileError(f"with its columns there were {len(names) + len(new)} here, and {COLUMNS_MOST} are the most")
+        if new:
+            names = self._stored[message_type] = widen(self._own, message_type, more, durable=plan.durable)
+        # As another instance has them, which may be another type.
+        of_others(message_type, self._definition.name, pa.schema(more), names)
+        return pa.schema([*more, *declared])
 
 
 def _checked(rows: pa.Table) -> pa.Table:

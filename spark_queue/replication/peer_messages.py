@@ -26,7 +26,7 @@ def refused_file(peer: str, segment: Segment, reason: object) -> JournalError:
 
 
 @contextmanager
-def opened(store: Store, peer: str, segment: Segment, columns: Sequence[str]) -> Iterator[BoundedFile]:
+def opened(store: Store, peer: str, segment: Segment, columns: Sequence[str] | None) -> Iterator[BoundedFile]:
     """Open the file in which a segment of a peer stands; what the block finds wrong with it is refused as well."""
     try:
         check_place(store, peer, f"{messages_key(segment.message_type)}/{segment.path}")

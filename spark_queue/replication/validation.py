@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import WITHHOLDING, Definitions, Disagreement, PeerDefinition, QueueDefinition, Rule
 from spark_queue.core.definitions.keys import GROUP_LOCAL, valid_name
 from spark_queue.core.message_files.message_type import MessageTypeState
@@ -332,14 +333,24 @@ def _differences(queue: QueueDefinition, other: QueueDefinition, own: Definition
             here, elsewhere = getattr(queue, key), getattr(other, key)
             if here != elsewhere:
                 yield _disagreement(rule, queue.name, f"{key} is {here!r} here, and {elsewhere!r} there.")
-    if _columns(queue.columns) != _columns(other.columns):
-        reason = f"its columns are '{queue.columns}' here, and '{other.columns}' there."
-        yield _disagreement(Rule.SAME_DEFINITION, queue.name, reason)
+    own_columns, columns = _columns(queue.columns), _columns(other.columns)
+    if own_columns != columns:
+        # A column that only one of them has is copied all the same, and shows here once it is declared.
+        rule = Rule.SAME_MEMBERS if _agree(own_columns, columns) else Rule.SAME_DEFINITION
+        yield _disagreement(rule, queue.name, f"its columns are '{queue.columns}' here, and '{other.columns}' there.")
 
 
 def _domain(queue: QueueDefinition, of: Definitions) -> str | None:
     """Return what tells a group_local queue from others of its name (R116)."""
     return queue.group_local_domain or of.journal.group or of.journal.instance
+
+
+def _agree(mine: Mapping[str, pa.DataType] | str, there: Mapping[str, pa.DataType] | str) -> bool:
+    """Return whether columns that are in both have one spelling and one type."""
+    if isinstance(mine, str) or isinstance(there, str):
+        return False
+    names = ColumnNames(there)
+    return all((known := names.find(name)) is None or (known == name and there[name] == kind) for name, kind in mine.items())
 
 
 def _columns(text: str) -> Mapping[str, pa.DataType] | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_CHANGED = "tests/unit/replication/test_changed_definitions.py"
 _HOSTILE = "tests/unit/replication/test_hostile_peers.py"
 _JOURNALS = "tests/unit/replication/test_hostile_journals.py"
 _REFUSED = f"{_HOSTILE}::test_a_record_that_no_peer_may_write_is_refused"
@@ -219,6 +220,41 @@ PEERS = (
         "of a key the younger is handed over before the older",
         "if (leased or stay) and ledger.definition.order_key", "if leased and ledger.definition.order_key",
         ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a copy has only the columns that are declared here",
+        "        return pa.schema([*more, *declared])\n", "        return declared\n",
+        (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
+    ),
+    Mutant(
+        "a merged file loses the columns of others",
+        "names = self._stored[message_type] = widen(self._own, message_type, more, durable=plan.durable)", "pass",
+        (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
+    ),
+    Mutant(
+        "a column that others have may be declared as another",
+        "if (wanted.type, wanted.nullable) != (field.type, field.nullable):", "if field.name in declared.names[:1]:",
+        (_CHANGED,),
+    ),
+    Mutant(
+        "two peers may have a column in two types",
+        "        of_others(message_type, self._definition.name, pa.schema(more), names)\n", "",
+        (f"{_CHANGED}::test_another_type_of_a_column_that_nobody_declares_here_stops_its_message_type",),
+    ),
+    Mutant(
+        "a peer may make a table ever wider",
+        "        if len(names) + len(new) > COLUMNS_MOST:", "        if False:",
+        (_CHANGED,),
+    ),
+    Mutant(
+        "a column may be undeclared",
+        "            check_kept(name, state", "            len((name, state)) or check_kept(name, state",
+        (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
+    ),
+    Mutant(
+        "news of a queue wait while one site has a column more",
+        "rule = Rule.SAME_MEMBERS if _agree(own_columns, columns) else Rule.SAME_DEFINITION", "rule = Rule.SAME_DEFINITION",
+        (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
     ),
     Mutant(
         "who returns grants",

@@ -64,10 +64,13 @@ class Rule(StrEnum):
 TEXTS = {
     Rule.BOTH_WAYS: "A queue that is pulled from a peer is pulled by that peer, too.",
     Rule.SAME_QUEUES: "A queue here is a queue there; a group_local one of the same domain (R116).",
-    Rule.SAME_DEFINITION: "It has the same topic, columns, semantics and dead-letter queue.",
+    Rule.SAME_DEFINITION: "It has the same topic, semantics and dead-letter queue; a column of both is the same.",
     Rule.TOPICS: "Its topics are pulled with it. `sparkq apply` refuses definitions that break this.",
     Rule.PATHS: "What any instance publishes and settles reaches every other one, through whichever peers (R106).",
-    Rule.SAME_MEMBERS: "It has the same filter, barrier and owners. They may differ: each says what enters from there (R129).",
+    Rule.SAME_MEMBERS: (
+        "It has the same columns, filter, barrier and owners. They may differ: each says what enters from there (R129), and a "
+        "message keeps all columns that it was published with."
+    ),
 }
 
 #: Where one of these is broken, news about the queue would mean something else here, so they wait.

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.state.lifecycle import State
-from spark_queue.errors import JournalError
-from spark_queue.replication import peer_log
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.message_file import MessageFiles, fitted
+from spark_queue.journal.traits import check_command
+from spark_queue.replication import copying, peer_log
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
 from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
@@ -44,6 +47,87 @@ def define_pulled(site: Site, peer: str, **pulled: list[str]) -> None:
     site.decide(commands.Apply(definitions={**stored, "peers": peers}))
     site.definitions = site.state.definitions
     site._pullers.clear()
+
+
+def declare(site: Site, columns: str) -> None:
+    """Declare the columns of the message type anew, as a coordinator does."""
+    stored = site.definitions.stored
+    line = {**stored["message_types"]["line"], "columns": columns}
+    apply = commands.Apply(definitions={**stored, "message_types": {"line": line}})
+    site.engine.decide(apply, now_ms=site.now_ms, check=check_command)
+    site.opened.check_message_table("line", columns)
+    site.commit()
+    site.opened.create_message_table("line", columns)
+    site.definitions = site.state.definitions
+    site._pullers.clear()
+
+
+def stored_rows(site: Site, *columns: str) -> list[dict[str, Any]]:
+    """Return columns of all messages of a site, as files say."""
+    files = MessageFiles(site.store)
+    found = pa.concat_tables(
+        [fitted(rows, pa.schema([(name, pa.int32() if name == "size" else pa.string()) for name in columns]))
+         for each in site.known.segments for rows in files.pieces(each, columns)]
+    )  # fmt: skip
+    return found.to_pylist()
+
+
+def test_a_column_is_added_at_one_site_after_the_other(tmp_path: Path, clock: FakeClock) -> None:
+    """R113.6: a message keeps all columns of its origin, along a chain and in files that are merged, and shows what is declared."""
+    frankfurt, virginia = Site(tmp_path, "frankfurt", ["virginia"], clock), Site(tmp_path, "virginia", ["frankfurt"], clock)
+    tokyo = Site(tmp_path, "tokyo", ["virginia"], clock)
+    sites = frankfurt, virginia, tokyo
+    frankfurt.publish("a")
+    declare(frankfurt, "item STRING, size INT")
+    for size in (1, 2):
+        frankfurt.publish_rows(pa.table({"item": ["b"], "size": pa.array([size], pa.int32())}))
+    virginia.publish("c")
+    exchange(*sites)
+    assert not any(virginia.state.disagreements.values())
+    expected = [{"item": "a", "size": None}, {"item": "b", "size": 1}, {"item": "b", "size": 2}, {"item": "c", "size": None}]
+    for site in sites:
+        site.upkeep()
+        assert any(each.merged for each in site.known.segments)
+        exchange(*sites)
+        declare(site, "item STRING, size INT")
+        assert sorted(stored_rows(site, "item", "size"), key=str) == sorted(expected, key=str), site.path.name
+    with pytest.raises(ConfigError, match=r"MESSAGE_TYPE_CHANGED.*'size' is no longer declared"):
+        declare(tokyo, "item STRING")
+
+
+@pytest.mark.parametrize("columns", ["item STRING, size STRING", "item STRING, Size INT"])
+def test_a_column_that_others_have_is_declared_as_they_have_it(pair: tuple[Site, Site], columns: str) -> None:
+    here, there = pair
+    declare(there, "item STRING, size INT")
+    there.publish_rows(pa.table({"item": ["b"], "size": pa.array([1], pa.int32())}))
+    exchange(*pair)
+    with pytest.raises(ConfigError, match=r"MESSAGE_TYPE_CHANGED.*size"):
+        declare(here, columns)
+
+
+def test_another_type_of_a_column_that_nobody_declares_here_stops_its_message_type(tmp_path: Path, clock: FakeClock) -> None:
+    here = Site(tmp_path, "frankfurt", ["virginia", "tokyo"], clock)
+    others = [Site(tmp_path, name, ["frankfurt"], clock) for name in ("virginia", "tokyo")]
+    for site, kind in zip(others, ("INT", "BIGINT"), strict=True):
+        declare(site, f"item STRING, size {kind}")
+        site.publish_rows(pa.table({"item": [kind], "size": [1]}))
+    assert here.pull("virginia") is None
+    differs = here.pull("tokyo")
+    assert "[MESSAGE_TYPE_DIFFERS] Column 'size' of message type 'line' is int64 on peer 'tokyo'" in str(differs)
+    assert list(here.values().values()) == ["INT"]
+
+
+def test_a_peer_cannot_make_a_table_ever_wider(pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = pair
+    monkeypatch.setattr(copying, "COLUMNS_MOST", 7)
+    columns = "item STRING"
+    for name in ("first", "second"):
+        columns += f", {name} INT"
+        declare(there, columns)
+        there.publish_rows(pa.table({"item": [name]}))
+    with pytest.raises(JournalError, match=r"PEER_REFUSED.*with its columns there were 8 here, and 7 are the most"):
+        here.pull()
+    assert list(here.values().values()) == ["first"]
 
 
 def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -> None:

@@ -67,8 +67,11 @@ def test_a_queue_has_one_definition_on_all_instances(work: dict[str, Any]) -> No
     assert {rule for rule, _ in found} == {"R113.3"}
 
 
-def test_columns_are_the_same() -> None:
-    assert broken(defined("a", ["b"]), defined("b", ["a"], columns="text STRING")) == [("R113.3", "WORK"), ("R113.3", "FAILED")]
+@pytest.mark.parametrize(
+    ("columns", "rule"), [("number STRING", "R113.3"), ("Number BIGINT", "R113.3"), ("more STRING", "R113.6"), ("m FOO", "R113.3")]
+)
+def test_a_column_of_both_is_the_same(columns: str, rule: str) -> None:
+    assert broken(defined("a", ["b"]), defined("b", ["a"], columns=columns)) == [(rule, "WORK"), (rule, "FAILED")]
 
 
 @pytest.mark.parametrize("work", [{"filter": "number > 1"}, {"barrier": "number = 1"}, OWNED, OWNED | {"initial_owner": "b"}])
