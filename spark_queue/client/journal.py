@@ -140,8 +140,8 @@ class Journal:
 
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        gone = {"remove": set(remove), "leave": set(leave)}
-        changes = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **gone)
+        named = {"remove": set(remove), "leave": set(leave)}
+        changes = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **named)
         if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)

@@ -288,7 +288,7 @@ INSTANCES = (
     ),
     Mutant(
         "a letter stands on though its message was redriven elsewhere",
-        "    over = (to_bitmap(record.ranges) & standing) - source.rows[State.DEAD]\n", "    over = BitMap64()\n",
+        "over = (to_bitmap(record.ranges) & letters.entered) - letters.rows[State.REMOVED] -", "over = BitMap64() -",
         _TESTS,
     ),
     Mutant(

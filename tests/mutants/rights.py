@@ -11,7 +11,8 @@ _HIDDEN = ("tests/unit/coordinator/test_hidden.py",)
 RIGHTS = (
     Mutant(
         "a dry run of new definitions asks less than applying them",
-        "    _refuse_removals(now, wanted, remove)\n", "    if not dry_run:\n        _refuse_removals(now, wanted, remove)\n",
+        "    _refuse_removals(now, wanted, remove, leave)\n",
+        "    if not dry_run:\n        _refuse_removals(now, wanted, remove, leave)\n",
         ("tests/unit/client/test_queue.py", "tests/unit/cli/test_apply.py"),
     ),
     Mutant(
