@@ -224,9 +224,9 @@ JOURNAL: dict[str, str] = {
     ),
     "JOURNAL_RESTORED": (
         "Peer '{peer}' has pulled record {record} of the journal at '{path}', whose log does not have it: it was put back from a "
-        "backup, or lost its end, before its record {since}. Nothing enters, and its replicated queues do nothing, until somebody "
-        "confirms that, since new messages would be taken for the lost ones. Make sure that no other copy of it is served, then "
-        "run `sparkq restored {path}`."
+        "backup, or lost its end, before its record {since}. Nothing enters its shared topics, and its replicated queues do "
+        "nothing, until somebody confirms that, since new messages would be taken for the lost ones. Make sure that no other copy "
+        "of it is served, then run `sparkq restored {path}`."
     ),
     "PEER_RESTORED": (
         "Peer '{peer}' no longer has record {record}, which was pulled: it was put back from a backup, or lost its end. Nothing "

@@ -399,6 +399,9 @@ def _peers(journal: Journal) -> Finding:
     except CoordinatorError as refusal:
         advice = f"Nothing is pulled, and peers that ask get no answer. Keep `sparkq serve {journal.path}` running, as a service."
         return Finding(result="warning", found=refusal.code, advice=advice)
+    troubles = state_at(open_journal(journal.store)).state.peer_troubles
+    if troubles:
+        return Finding(result="failed", found=", ".join(troubles), advice=" ".join(each.error for each in troubles.values()))
     return Finding(result="ok", found=f"{len(peers):,}, and a coordinator runs; `sparkq peers status` tells more")
 
 

@@ -49,6 +49,9 @@ def of_peers(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
         The same, record by record.
     """
     problems, warnings = list(of_origins(folded)), list[str]()
+    for trouble in folded.peer_troubles.values():
+        # That this journal was put back is a fault of its own.
+        (problems if trouble.error.startswith("[JOURNAL_RESTORED]") else warnings).append(trouble.error)
     for definition in folded.definitions.peers.values():
         watermark = folded.pulled.get(definition.name)
         if watermark is None or watermark.record < 0:

@@ -351,16 +351,15 @@ class Loop:
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
-        if not self._peers.may_enter(now_ms=now_ms):
-            return
         for message_type, finds_gaps in tails.items():
-            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
+            may_enter = self._peers.may_enter(message_type, now_ms=now_ms)
+            if may_enter and self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
                 # More is waiting than one group takes: go on in the next.
                 self._read_log(message_type, finds_gaps=finds_gaps)
 
     def _admit_everything(self, now_ms: int) -> None:
-        for message_type in self._engine.state.message_types if self._peers.may_enter(now_ms=now_ms) else ():
-            while self._entrance.admit(message_type, now_ms=now_ms):
+        for message_type in self._engine.state.message_types:
+            while self._peers.may_enter(message_type, now_ms=now_ms) and self._entrance.admit(message_type, now_ms=now_ms):
                 continue
 
     def _serve_polls(self, now_ms: int) -> None:

@@ -13,7 +13,7 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances.liveness import GAP_MS
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.definition import Definitions, is_pattern
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.ownership import Ownership
 from spark_queue.errors import JournalError, SparkQueueError
@@ -29,6 +29,7 @@ from spark_queue.replication.exchange import (
     PullReport,
     PullState,
     Standing,
+    may_pass,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -89,6 +90,8 @@ class Peers:
         self._pullers = pullers
         engine.liveness.there = pullers.there
         self._searched_at_latest_ms = now_ms + HEARS_MS
+        #: The code of what keeps each peer from being pulled, and since when.
+        self._troubled: dict[str, tuple[str, int]] = {}
         #: How many of the times were looked at in which the own beacon was not written.
         self._gaps = 0
         #: The number of the own beacon from which on a peer says that it knows this instance to be back, and when each has.
@@ -105,6 +108,21 @@ class Peers:
         self._hear(now_ms)
         self._note_restored()
         self._engine.liveness.pulled_here = self._pullers.pulled_here()
+        self._note_troubles(now_ms)
+
+    def _note_troubles(self, now_ms: int) -> None:
+        """Say in the log what keeps peers from being pulled: what may be over at the next look, once it has lasted."""
+        after_ms = self._engine.state.definitions.replication.unreachable_after_ms
+        for peer, report in self._pullers.reports().items():
+            trouble = report.trouble
+            error = "" if trouble is None else str(trouble)
+            if error and not isinstance(trouble, SparkQueueError):
+                error = f"[INTERNAL] Peer '{peer}' is not pulled: {trouble!r:.500}"
+            code = error.partition("]")[0]
+            before, since_ms = self._troubled.get(peer, ("", now_ms))
+            self._troubled[peer] = (code, since_ms if code == before else now_ms)
+            if not code or not may_pass(trouble) or now_ms >= self._troubled[peer][1] + after_ms:
+                self._engine.note_trouble(peer, error, now_ms=now_ms)
 
     def _hear(self, now_ms: int) -> None:
         liveness, heard = self._engine.liveness, self._pullers.heard()
@@ -204,12 +222,16 @@ class Peers:
             return not peer.is_readable or peer.level_age_ms is not None
         return answered_ms is not None and peer.level_age_ms is not None and now_ms - peer.level_age_ms > answered_ms
 
-    def may_enter(self, *, now_ms: int) -> bool:
-        """Return whether messages may enter: of a restored journal they would get the bookmarks of what was lost.
+    def may_enter(self, message_type: str, *, now_ms: int) -> bool:
+        """Return whether messages of a type may enter: of a restored journal they would get the bookmarks of what was lost.
 
-        So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long.
+        So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long. What is
+        shared with nobody enters all the same.
         """
-        return self._is_searched(now_ms=now_ms) and self._engine.liveness.restored is None
+        definitions = self._engine.state.definitions
+        known, peers = definitions.message_types.get(message_type), definitions.peers.values()
+        is_shared = known is None or any(is_pattern(topic) or peer.takes(topic) for topic in known.topics for peer in peers)
+        return self._is_searched(now_ms=now_ms) and not (is_shared and self._engine.liveness.restored)
 
     def _is_searched(self, *, now_ms: int) -> bool:
         are_compared = self._note_restored()
@@ -223,7 +245,7 @@ class Peers:
             is_known = isinstance(command, commands.Restored) or liveness.restored is not None
             return not (liveness.is_searched if is_known else liveness.may_grant() and self._engine.state.returning is None)
         # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
-        return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.liveness.restored is None
+        return fixes_place(command) and not self._is_searched(now_ms=now_ms) and self._engine.liveness.restored is None
 
     def _note_restored(self) -> bool:
         """Note whether this journal is known to be restored; returns whether all peers that can be read were searched for that."""

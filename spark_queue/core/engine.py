@@ -39,7 +39,7 @@ from spark_queue.core.deciding.timers import Agenda, Follower
 from spark_queue.core.deciding.unit_of_work import Sessions, UnitOfWork
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import Segment, TraitSource, retired_record, to_record
-from spark_queue.core.records import FORMAT, Emit, Kind, Ranges, Record
+from spark_queue.core.records import FORMAT, Emit, Kind, PeerChange, Ranges, Record
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
 from spark_queue.core.state.alarm import FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
@@ -275,6 +275,12 @@ class Engine:
             wanted = known.queues | wanted if known.queues and wanted else frozenset()
         if known is None or known.joins > joins or wanted != known.queues:
             say_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without, queues=wanted)
+
+    def note_trouble(self, peer: str, error: str, *, now_ms: int) -> None:
+        """Record what keeps a peer from being pulled; empty once nothing does. Who reads the log shows it as an alarm."""
+        known = self.state.peer_troubles.get(peer)
+        if error.partition("]")[0] != ("" if known is None else known.error.partition("]")[0]):
+            self._emit(now_ms)(Kind.PEER_CHANGED, reason=PeerChange.TROUBLE, detail={"peer": peer, "error": error})
 
     def end_return(self, *, now_ms: int) -> None:
         """Grant again what is owned here: peers were heard."""

@@ -152,7 +152,7 @@ class UnpauseReason(StrEnum):
 
 
 class PeerChange(StrEnum):
-    """An operator's statement about a peer: the reason of a ``peer_changed`` record."""
+    """A statement about a peer, mostly an operator's: the reason of a ``peer_changed`` record."""
 
     #: Messages that it lost before they were pulled are done without.
     SKIPPED = "skipped"
@@ -162,6 +162,8 @@ class PeerChange(StrEnum):
     FORGOTTEN = "forgotten"
     #: It owns all that this instance owned.
     DRAINED = "drained"
+    #: Something keeps it from being pulled, or no more; this instance says so itself.
+    TROUBLE = "trouble"
 
 
 #: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).

@@ -64,8 +64,11 @@ class QueueStatus:
     age_of_oldest_attempt: float | None = None
     #: Of a queue that other instances have, too: messages in it that this instance owns, and that another does; messages that came
     #: by transfers, that went, and that were claimed since their owner could not be reached (R119); whether that is allowed (R108).
+    #: How old the oldest of another owner is, and for how long an owner has been asked in vain for messages, in seconds.
     owned: int = 0
     remote: int = 0
+    age_of_oldest_remote: float | None = None
+    age_of_oldest_request: float | None = None
     transferred_in: int = 0
     transferred_out: int = 0
     proxied_transfer: int = 0

@@ -257,6 +257,7 @@ def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[
     found += [
         JournalFinding(level="bad", text=f"Queue '{name}' is set aside: {trouble}") for name, trouble in state.troubles.items()
     ]
+    found += [JournalFinding(level="bad", text=each.error) for each in state.peer_troubles.values()]
     for name, known in state.message_types.items():
         if known.foreign_files:
             text = (

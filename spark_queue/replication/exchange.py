@@ -11,6 +11,7 @@ from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Definitions, Disagreement
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.ownership import Watermark
+from spark_queue.errors import SparkQueueError
 from spark_queue.ports import PulledFiles
 
 #: Longest wait, in milliseconds, for what peers say: of replicated queues for what they said while nobody reigned here, and of all
@@ -105,6 +106,15 @@ class PullProgressQuery:
 
 class EndedError(Exception):
     """The loop has ended, and nothing is pulled any more."""
+
+
+#: What may be over at the next look; what a peer's log says will say the same again.
+_PASSING = frozenset({"STORE_FAILED", "PEER_AWAY"})
+
+
+def may_pass(trouble: BaseException | None) -> bool:
+    """Return whether what keeps a peer from being pulled may be over soon."""
+    return not isinstance(trouble, SparkQueueError) or trouble.code in _PASSING
 
 
 @dataclass(slots=True)

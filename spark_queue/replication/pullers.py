@@ -30,6 +30,7 @@ from spark_queue.replication.exchange import (
     PullProgressQuery,
     PullReport,
     PullState,
+    may_pass,
 )
 from spark_queue.replication.peer_log import LogReplacedError, scan
 from spark_queue.replication.peer_stores import peer_store
@@ -65,14 +66,10 @@ _PASSES_WITHIN_S = 5.0
 #: How long those who were compared wait between looks at the others, in seconds.
 _MEETING_S = 0.02
 
-#: What may be over at the next look; what a peer's log says will say the same again.
-_PASSING = frozenset({"STORE_FAILED", "PEER_AWAY"})
-
 
 def is_unreadable(trouble: BaseException | None, *, for_s: float) -> bool:
     """Return whether a peer cannot be read that has been in trouble for some time."""
-    may_pass = not isinstance(trouble, SparkQueueError) or trouble.code in _PASSING
-    return trouble is not None and (for_s >= _PASSES_WITHIN_S or not may_pass)
+    return trouble is not None and (for_s >= _PASSES_WITHIN_S or not may_pass(trouble))
 
 
 class Pullers:

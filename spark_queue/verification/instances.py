@@ -184,6 +184,7 @@ def digest(state: JournalState) -> dict[str, Any]:
         "returning": state.returning,
         "instances": dict(state.instances),
         "disagreements": repr(state.disagreements),
+        "peer_troubles": dict(state.peer_troubles),
         "definitions": repr(state.definitions),
         "message_types": {
             name: {key: _copied(value) for key, value in vars(message_type).items()}

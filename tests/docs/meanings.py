@@ -40,6 +40,8 @@ FIGURES = {
     "age_of_oldest_attempt": "How long ago the oldest of them was prepared, in seconds.",
     "owned": "Messages in the queue that this instance owns.",
     "remote": "Messages in the queue that another instance owns. They count in no other figure but `entered`.",
+    "age_of_oldest_remote": "Age of the oldest of them, in seconds.",
+    "age_of_oldest_request": "For how long an owner has been asked in vain for some of them, in seconds.",
     "transferred_in": "Messages that other instances gave to this one.",
     "transferred_out": "Messages that this instance gave to others.",
     "proxied_transfer": "Messages that this instance claimed, since their owner could not be reached.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,7 +191,15 @@ def test_a_site_that_was_put_back_from_a_backup_gets_back_what_it_lost(sites: di
     (tmp_path / "copy").rename(tmp_path / "virginia")
     with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
         Planner(virginia).next(wait_ms=1_000)
-    Journal(virginia.store.path).restored()
+    journal = Journal(virginia.store.path)
+    wait_until(lambda: "[JOURNAL_RESTORED]" in str(journal.queue("WORK").status().alarm))
+    assert "sparkq restored" in next(row["alarm"] for row in journal.view("status").to_pylist())
+    wait_until(lambda: "[PEER_RESTORED]" in str(Journal(frankfurt.store.path).queue("WORK").status().alarm))
+    for verb in ("status", "doctor", "verify"):
+        said = subprocess.run([sys.executable, "-m", "spark_queue.cli", verb, journal.path], capture_output=True, check=False)
+        told = b" ".join((said.stdout + said.stderr).split())
+        assert (said.returncode != 0, b"JOURNAL_RESTORED" in told, b"sparkq restored" in told) == (True, True, True), told
+    journal.restored()
     virginia.publish(1)
     wait_until(lambda: states(virginia) == {"available": 7})
     wait_until(lambda: states(frankfurt) == {"remote": 7})

@@ -125,6 +125,31 @@ INSTANCES = (
         ("tests/unit/core/test_transfers.py",),
     ),
     Mutant(
+        "a peer is given what it does not have",
+        "        there = BitMap64() if differs else _there(work, ledger, free, command.peer)\n", "        there = free\n",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a drain waits for ever for what never comes",
+        "        elif never:\n", "        elif False:\n",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a drain does not wait for what is on its way",
+        "known.entered_before(1 + (-1 if pulled is None else pulled))", "known.entered_until",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "of a key the younger is handed over before the older",
+        "if (leased or stay) and ledger.definition.order_key", "if leased and ledger.definition.order_key",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a repeated request is as old as its last",
+        "since_ms=before.since_ms if before is not None and is_repeat else at_ms", "since_ms=at_ms",
+        ("tests/unit/core/test_transfers.py",),
+    ),
+    Mutant(
         "who asks gets all that it names",
         "claim(work, oldest(free, left), awaits_look=True)", "claim(work, free, awaits_look=True)",
         _TESTS,

@@ -202,26 +202,6 @@ PEERS = (
         ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
-        "a peer is given what it does not have",
-        "        there = BitMap64() if differs else _there(work, ledger, free, command.peer)\n", "        there = free\n",
-        ("tests/unit/core/test_peer_changes.py",),
-    ),
-    Mutant(
-        "a drain waits for ever for what never comes",
-        "        elif never:\n", "        elif False:\n",
-        ("tests/unit/core/test_peer_changes.py",),
-    ),
-    Mutant(
-        "a drain does not wait for what is on its way",
-        "known.entered_before(1 + (-1 if pulled is None else pulled))", "known.entered_until",
-        ("tests/unit/core/test_peer_changes.py",),
-    ),
-    Mutant(
-        "of a key the younger is handed over before the older",
-        "if (leased or stay) and ledger.definition.order_key", "if leased and ledger.definition.order_key",
-        ("tests/unit/core/test_peer_changes.py",),
-    ),
-    Mutant(
         "a copy has only the columns that are declared here",
         "        return pa.schema([*more, *declared])\n", "        return declared\n",
         (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
@@ -255,6 +235,21 @@ PEERS = (
         "news of a queue wait while one site has a column more",
         "rule = Rule.SAME_MEMBERS if _agree(own_columns, columns) else Rule.SAME_DEFINITION", "rule = Rule.SAME_DEFINITION",
         (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
+    ),
+    Mutant(
+        "what keeps a peer from being pulled stands in no log",
+        "                self._engine.note_trouble(peer, error, now_ms=now_ms)\n", "                pass\n",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "a store that fails once is an alarm",
+        "if not code or not may_pass(trouble) or now_ms", "if True or now_ms",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "a journal that was restored lets nothing in",
+        "not (is_shared and self._engine.liveness.restored)", "not self._engine.liveness.restored",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
         "who returns grants",

@@ -15,7 +15,7 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import EntryTraits, Foresight, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
 from spark_queue.core.state import folds
-from spark_queue.core.state.alarm import QueueGuard, describe, is_doubt, set_aside
+from spark_queue.core.state.alarm import Alarm, QueueGuard, describe, is_doubt, set_aside
 from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.folds import journal
 from spark_queue.core.state.lease import DoneRequests
@@ -71,6 +71,8 @@ class JournalState:
         self.returning: Returning | None = None
         #: How definitions of peers break rules with those of here, by the name of the peer.
         self.disagreements: dict[str, list[Disagreement]] = {}
+        #: What keeps peers from being pulled, as far as somebody should look at it, by the name of the peer.
+        self.peer_troubles: dict[str, Alarm] = {}
         #: The names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
 

@@ -145,12 +145,16 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Messages that were asked of their owner, how many of them at most, when, in milliseconds, and their earliest life."""
+    """Messages that were asked of their owner, how many of them at most, when, in milliseconds, and their earliest life.
+
+    Also since when they, or some of them, were asked for in vain.
+    """
 
     rows: BitMap64
     limit: int
     at_ms: int
     life: int
+    since_ms: int
 
 
 @dataclass(slots=True)

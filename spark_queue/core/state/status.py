@@ -181,18 +181,22 @@ def queue_status(
         longest_batch_subscription=None if longest is None else longest.subscription,
         attempts_in_doubt=len(prepared),
         age_of_oldest_attempt=_age_s(min(prepared, default=None), now_ms),
-        **_of_instances(ledger),
+        **_of_instances(state, ledger, now_ms),
     )
 
 
-def _of_instances(ledger: QueueLedger) -> dict[str, Any]:
+def _of_instances(state: JournalState, ledger: QueueLedger, now_ms: int) -> dict[str, Any]:
     """Return whose the messages of a replicated queue are, and how they came here (R119)."""
     ownership = ledger.ownership
     if ownership is None:
         return {"owned": ledger.depth}
+    remote = ledger.rows[State.REMOTE]
+    asked = (each.since_ms for each in ownership.requests.values() if each.rows.intersect(remote))
     return {
         "owned": ledger.depth,
-        "remote": len(ledger.rows[State.REMOTE]),
+        "remote": len(remote),
+        "age_of_oldest_remote": _age_s(oldest_ms(state, ledger, [remote]), now_ms),
+        "age_of_oldest_request": _age_s(min(asked, default=None), now_ms),
         "transferred_in": ownership.came_from.total(),
         "transferred_out": ownership.given_to.total(),
         "proxied_transfer": ownership.claimed,
@@ -247,8 +251,9 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
 
 
 def _of_peers(state: JournalState, queue: str) -> dict[str, Alarm]:
-    """Return an alarm for each peer and rule that its definition of a queue breaks (R113; DESIGN 17.7)."""
-    found = {}
+    """Return an alarm for each peer that is not pulled, and each rule that its definition of a queue breaks (R113; DESIGN 17.7)."""
+    pulled = (name for name, peer in state.definitions.peers.items() if queue in peer.queues)
+    found = {f"peer '{name}'": state.peer_troubles[name] for name in pulled if name in state.peer_troubles}
     for peer, disagreements in state.disagreements.items():
         mine = [each for each in disagreements if each.queue == queue]
         for rule in dict.fromkeys(each.rule for each in mine):

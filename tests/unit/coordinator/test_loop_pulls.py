@@ -19,6 +19,7 @@ from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, PullProgressQuery, PullReport, PullState
 from tests.no_peers import NoPeers
+from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 PULLS: dict[str, Any] = DEFINITIONS | {
@@ -250,6 +251,55 @@ def test_messages_enter_also_where_a_peer_answers_nothing_for_too_long(monkeypat
     world.clock.advance(HEARS_MS - 1_001)
     assert entered(world) == 0
     assert entered(world) == 2
+
+
+def test_what_is_shared_with_nobody_goes_on_in_a_journal_that_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = JournalError("JOURNAL_RESTORED", peer="virginia", record=70, path="here", since=2)
+    monkeypatch.setattr(NoPeers, "restored", lambda _: told)
+    kinds = {name: {"columns": "n INT", "topics": [topic]} for name, topic in (("own", "OWN"), ("any", "^A.*"))}
+    own = {"message_types": PULLS["message_types"] | kinds}
+    world = World(PULLS | own | {"queues": {**PULLS["queues"], "MINE": {"underlying_topic": "OWN"}}})
+    for message_type, topic in (("own", "OWN"), ("any", "A"), ("json", "ORDERS")):
+        world.storage.publish(message_type, [PublishedMessage(topic=topic)])
+    assert entered(world) == 0
+    known = world.loop._engine.state.message_types
+    assert {name: known[name].entered_until for name in ("own", "any", "json")} == {"own": 1, "any": 0, "json": 0}
+    assert Planner(world, queue="MINE").next().messages == 1
+
+
+def test_what_keeps_a_peer_from_being_pulled_is_an_alarm_of_its_queues_for_whoever_reads_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What may be over soon is none before it has lasted; the default is 30 s."""
+    report = PullReport()
+    monkeypatch.setattr(NoPeers, "reports", lambda _: {"virginia": report})
+    world = World(PULLS)
+
+    def alarm_after(seconds: int) -> str:
+        world.clock.advance(1_000 * seconds)
+        world.loop.step([])
+        return str(queue_status(world.loop._engine.state, "WORK", now_ms=0).alarm)
+
+    assert alarm_after(1) == "None"
+    restored = {"peer": "virginia", "record": 70, "path": "here", "since": 2}
+    report.trouble = JournalError("JOURNAL_RESTORED", **restored)
+    assert "[JOURNAL_RESTORED] Peer 'virginia' has pulled record 70" in alarm_after(1)
+    report.trouble = JournalError("JOURNAL_RESTORED", **restored | {"record": 71})
+    alarm_after(1)
+    assert world.kinds().count("peer_changed") == 1, "it is the same, in other words"
+    report.trouble = JournalError("PEER_AWAY", peer="virginia", path="there")
+    assert "JOURNAL_RESTORED" in alarm_after(1)
+    assert "JOURNAL_RESTORED" in alarm_after(29)
+    assert "PEER_AWAY" in alarm_after(1)
+    report.trouble = OSError("the disk")
+    assert "PEER_AWAY" in alarm_after(1)
+    assert "[INTERNAL] Peer 'virginia' is not pulled: OSError('the disk')" in alarm_after(30)
+    report.trouble = None
+    assert alarm_after(1) == "None"
+    report.trouble = JournalError("JOURNAL_RESTORED", **restored)
+    assert alarm_after(1) != "None"
+    world.ask(commands.Apply, definitions={**PULLS, "peers": {}})
+    assert alarm_after(1) == "None"
 
 
 def test_nothing_is_taken_over_while_nobody_has_said_that_the_journal_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances import transfers
 from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.core.state.status import queue_status
 from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
@@ -313,6 +314,32 @@ def test_an_owner_says_again_what_has_ended_to_who_goes_on_asking(pair: tuple[In
     )
     virginia.pull(frankfurt)
     assert (virginia.rows("removed"), virginia.rows("remote")) == ([0, 1], [2])
+
+
+def test_the_figures_tell_how_long_messages_of_others_wait_and_were_asked_for(
+    pair: tuple[Instance, Instance], clock: FakeClock
+) -> None:
+    """R119; a request that is repeated stays as old as its first, and ends once something of it comes."""
+    frankfurt, virginia = pair
+
+    def ages() -> tuple[float | None, float | None]:
+        found = queue_status(virginia.world.state, "WORK", now_ms=clock.wall_ms())
+        return found.age_of_oldest_remote, found.age_of_oldest_request
+
+    assert ages() == (None, None)
+    frankfurt.publish(3)
+    virginia.pull(frankfurt)
+    waiting = Consumer(virginia)
+    for seconds, expected in ((0, (0.0, None)), (1, (1.0, 0.0)), (6, (7.0, 6.0)), (6, (13.0, 12.0))):
+        clock.advance(1_000 * seconds)
+        assert waiting.take(limit=2) == []
+        assert ages() == expected
+    exchange(*pair)
+    assert ages() == (13.0, None)
+    clock.advance(6_000)
+    assert waiting.take(limit=2) == [0, 1]
+    assert waiting.take(limit=2) == []
+    assert ages() == (19.0, 0.0)
 
 
 def test_what_may_come_by_another_way_is_not_called_gone(clock: FakeClock) -> None:

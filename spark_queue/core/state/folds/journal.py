@@ -162,6 +162,11 @@ def fold(state: JournalState, record: Record) -> None:
             for ledger in state.queues.values():
                 if ledger.ownership is not None:
                     ledger.ownership.requests.pop(record.detail["peer"], None)
+        case Kind.PEER_CHANGED, PeerChange.TROUBLE:
+            peer, error = record.detail["peer"], record.detail["error"]
+            state.peer_troubles.pop(peer, None)
+            if error:
+                state.peer_troubles[peer] = Alarm(error=error.removesuffix("."), since_ms=record.at_ms)
         case Kind.RESTORED, _:
             _restored(state, record)
         case Kind.RETURNING, _:
@@ -288,6 +293,7 @@ def pull_from_the_start(state: JournalState, before: Definitions) -> None:
         for name, known in state.disagreements.items()
         if name in peers
     }
+    state.peer_troubles = {name: trouble for name, trouble in state.peer_troubles.items() if name in peers}
     for name, watermark in state.pulled.items():
         old, new = before.peers.get(name), peers.get(name)
         if new is None:
@@ -345,7 +351,10 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
     ownership, requester, owner = _ownership(ledger), record.detail["requester"], record.detail["owner"]
     rows = to_bitmap(record.ranges)
-    request = Request(rows, record.detail.get("limit", len(rows)), record.at_ms, record.detail.get("life", 0))
+    limit, life, at_ms = record.detail.get("limit", len(rows)), record.detail.get("life", 0), record.at_ms
+    before = ownership.requests.get(owner)
+    is_repeat = before is not None and before.rows.intersect(rows & ledger.rows[State.REMOTE])
+    request = Request(rows, limit, at_ms, life, since_ms=before.since_ms if before is not None and is_repeat else at_ms)
     if requester == ownership.instance:
         ownership.requests[owner] = request
     else:
