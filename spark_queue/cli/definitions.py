@@ -300,6 +300,9 @@ def settle(
         typer.Option(metavar="DURATION", help='With cancel: how long they wait, such as "30s"; default: as the queue says.'),
     ] = None,
     error: Annotated[str | None, typer.Option(metavar="TEXT", help="With cancel and expire: why; a dead letter keeps it.")] = None,
+    of_owner: Annotated[
+        bool, typer.Option("--of-owner", help="Also what another instance owns, though it lives; it hears of it.")
+    ] = False,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
@@ -308,7 +311,8 @@ def settle(
 ) -> None:
     """Give an outcome to every message that matches a filter, leased or not."""
     target = open_target(journal, storage, coordinator, token_file).queue(queue)
-    counts = _counts(target.settle(where=where, outcome=outcome, retry_after=retry_after, error=error, dry_run=dry_run))
+    said: dict[str, Any] = {"outcome": outcome, "retry_after": retry_after, "error": error, "of_owner": of_owner}
+    counts = _counts(target.settle(where=where, dry_run=dry_run, **said))
     nothing = "nothing that matches is leased" if outcome == Outcome.CANCEL else "nothing matched"
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     text = f"Queue '{queue}': {'it would be ' if dry_run and done else ''}{done or nothing}."

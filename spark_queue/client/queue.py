@@ -152,6 +152,7 @@ class Queue:
         where: str | None = None,
         retry_after: str | timedelta | None = None,
         error: str | None = None,
+        of_owner: bool = False,
         dry_run: bool = False,
     ) -> replies.Settled:
         """Give messages their outcome by hand: all that are named, or none when one of them is refused (DESIGN 15.1).
@@ -170,6 +171,8 @@ class Queue:
             With cancel, for rows without a column ``retry_after``, and for `where`: how long they wait, such as ``"30s"``.
         error
             With cancel and expire, for rows without a column ``error``, and for `where`: why; a dead letter keeps it.
+        of_owner
+            Acknowledge or expire also what another instance owns, though it lives: it hears of it, and may have delivered it.
         dry_run
             Only tell what it would do now; starts nothing and changes nothing.
 
@@ -193,10 +196,10 @@ class Queue:
         after_ms = to_delay_ms(retry_after)
         if where is not None:
             check_error(self.name, [outcome], error)
-            by_filter = commands.SettleWhere(queue=self.name, where=where, outcome=outcome, retry_after_ms=after_ms, error=error)
-            return self._settle(by_filter, dry_run=dry_run)
+            asked: dict[str, Any] = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}
+            return self._settle(commands.SettleWhere(queue=self.name, of_owner=of_owner, **asked), dry_run=dry_run)
         outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms, error))
-        return self._settle(commands.Settle(queue=self.name, outcomes=outcomes), dry_run=dry_run)
+        return self._settle(commands.Settle(queue=self.name, outcomes=outcomes, of_owner=of_owner), dry_run=dry_run)
 
     def _settle(self, command: commands.Settle | commands.SettleWhere, *, dry_run: bool) -> replies.Settled:
         if dry_run:

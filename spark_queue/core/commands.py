@@ -233,6 +233,8 @@ class Settle(ChangeCommand, frozen=True, kw_only=True):
     """Outcomes given by hand, in effect all or none (R36 to R39, DESIGN 15.1). Answered with `Settled`."""
 
     outcomes: tuple[OutcomeRows, ...]
+    #: Also what another instance owns, whether that one lives or not.
+    of_owner: bool = False
 
 
 class SettleWhere(ChangeCommand, frozen=True, kw_only=True):
@@ -247,6 +249,8 @@ class SettleWhere(ChangeCommand, frozen=True, kw_only=True):
     retry_after_ms: int | None = None
     #: With cancel and expire: why, as a dead letter keeps it.
     error: str | None = None
+    #: Also what another instance owns, whether that one lives or not.
+    of_owner: bool = False
 
 
 class Purge(ChangeCommand, frozen=True, kw_only=True):

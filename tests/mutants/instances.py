@@ -150,6 +150,21 @@ INSTANCES = (
         ("tests/unit/core/test_transfers.py",),
     ),
     Mutant(
+        "what a living owner has is ended though nobody asks for that",
+        "None if of_living else _lost(work, ownership)", "None",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
+        "a settlement by list ends nothing of a living owner",
+        "lost, leased = claimable(work, of_living=command.of_owner)", "lost, leased = claimable(work)",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
+        "a settlement by filter ends nothing of a living owner",
+        "work.visible_to_caller(claimable(work, of_living=command.of_owner))", "work.visible_to_caller(claimable(work))",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
         "who asks gets all that it names",
         "claim(work, oldest(free, left), awaits_look=True)", "claim(work, free, awaits_look=True)",
         _TESTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_queue.core import commands, replies
@@ -130,7 +130,9 @@ class Judge:
         if isinstance(request, commands.SettleWhere | commands.Purge) and isinstance(reply, replies.Settled | replies.Purged):
             number = int(str(request.where).rpartition("=")[2])
             counts = [getattr(reply, name) for name in reply.__struct_fields__]
-            return any(counts) and not self._may_see(heard, number)
+            # A repeat tells again what was told when it was asked first.
+            first = replace(heard, asked_after=self.world.first_asked_after[request.request])
+            return any(counts) and not self._may_see(first, number)
         return False
 
     def _may_see(self, heard: Heard, number: int) -> bool:

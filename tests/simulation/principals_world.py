@@ -94,6 +94,8 @@ class PrincipalsWorld(LoopWorld):
         self.operator: Operator = Officer(self)
         self.heard: list[Heard] = []
         self._asked_after: dict[HeardCall, int] = {}
+        #: The same of the first time that a request was sent, by its id.
+        self.first_asked_after: dict[str, int] = {}
         for driver, name in zip(self.drivers, PEOPLE, strict=False):
             driver.who = login(name)
 
@@ -147,6 +149,8 @@ class PrincipalsWorld(LoopWorld):
         call = super().send(request, who)
         if call is not None:
             self._asked_after[call] = len(self.storage.commits)
+            assert isinstance(request, wire.AnyRequest), "pullers are asked nothing here"
+            self.first_asked_after.setdefault(request.request, len(self.storage.commits))
         return call
 
     def note_answer(self, call: HeardCall, reply: wire.AnyReply | None, pieces: pa.Table | None) -> None:

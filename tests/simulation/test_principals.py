@@ -15,6 +15,7 @@ KEPT_SEEDS: dict[int, str] = {
     10: "planted: new definitions hid nothing from who had subscribed, and a right that was taken away went on",
     37: "planted: what is hidden was purged, and settled by hand",
     97: "a released barrier was given to a subscription whose principal could not see it any more",
+    254609497: "none: what was purged is told again to who repeats the request",
 }
 
 

@@ -156,7 +156,7 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     for _, rows in given:
         for lease, held in _in_sinks(work, rows):
             raise refusal(work.ledger, lease, f"settling bookmark {held.min()} by hand")
-    lost, leased = claimable(work), work.visible_to_caller(work.ledger.rows[State.LEASED].copy())
+    lost, leased = claimable(work, of_living=command.of_owner), work.visible_to_caller(work.ledger.rows[State.LEASED].copy())
     plans = [_plan(work, each, lost) for each in parts]
     claim(work, lost & BitMap64.union(BitMap64(), *(rows for _, rows in given)))
     counts: Counter[str] = Counter()
@@ -177,7 +177,7 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
     leased = ledger.rows[State.LEASED]
-    lost, seen = work.visible_to_caller(claimable(work)), work.visible_to_caller(leased.copy())
+    lost, seen = work.visible_to_caller(claimable(work, of_living=command.of_owner)), work.visible_to_caller(leased.copy())
     among = leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered)
     matching = work.matching(command.where, work.visible_to_caller(among) | lost)
     # Files are read before anything is recorded: one may be gone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from spark_queue.verification import invariants
 from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, ask, exchange
+from tests.scenario.traits import PublishedMessage
 
 LOST_MS = 31_000
 
@@ -386,5 +388,39 @@ def test_what_waits_for_the_proof_of_a_batch_counts_as_far_as_its_lease_still_ho
     assert [each.value("WORK", 0) for each in pair] == [found, found]
     assert frankfurt.rows("leased") == ([0] if found.stage == Stage.PRESENT else [])
     assert [each.value("FAILED", 0).owner for each in pair] == ["virginia", "virginia"] if outcome == "expire" else True
+    for each in pair:
+        assert invariants.of_state(each.world.state) == []
+
+
+@pytest.mark.parametrize("is_leased", [False, True])
+@pytest.mark.parametrize(("outcome", "stage"), [("acknowledge", Stage.GONE), ("expire", Stage.DEAD)])
+def test_somebody_may_end_what_a_living_owner_has(
+    pair: tuple[Instance, Instance], *, outcome: str, stage: Stage, is_leased: bool
+) -> None:
+    """R109: that one hears of it, and what it was working on may be acknowledged still."""
+    frankfurt, virginia = pair
+    virginia.world.publish("json", [PublishedMessage(topic="T", attributes={"n": 1})] * 2)
+    virginia.world.commit()
+    exchange(*pair)
+    working = Consumer(virginia)
+    if is_leased:
+        assert working.take() == [0, 1, 2, 3, 4]
+    named = (commands.OutcomeRows(outcome=outcome, ranges=((0, 1),)),)
+    with pytest.raises(LeaseError) if outcome == "expire" else nullcontext():
+        settled = frankfurt.decide(commands.Settle(queue="WORK", outcomes=named))
+        assert settled.acknowledged == 0
+    assert frankfurt.rows("remote") == [0, 1, 2, 3, 4]
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=named, of_owner=True))
+    done = frankfurt.decide(commands.SettleWhere(queue="WORK", where="n = 2", outcome=outcome, of_owner=True))
+    assert (done.acknowledged, done.expired) == (0, 0)
+    assert frankfurt.rows("remote") == [1, 2, 3, 4]
+    exchange(*pair)
+    assert {each.value("WORK", 0).stage for each in pair} == {stage}
+    assert virginia.rows("leased" if is_leased else "available") == [1, 2, 3, 4]
+    cancel = (commands.OutcomeRows(outcome="cancel", ranges=((1, 2),)),)
+    with pytest.raises(LeaseError):
+        frankfurt.decide(commands.Settle(queue="WORK", outcomes=cancel, of_owner=True))
+    done = frankfurt.decide(commands.SettleWhere(queue="WORK", where="n = 1", outcome=outcome, of_owner=True))
+    assert done.acknowledged + done.expired == 2
     for each in pair:
         assert invariants.of_state(each.world.state) == []

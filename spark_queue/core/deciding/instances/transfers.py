@@ -141,15 +141,20 @@ def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
             work.transfer_delay.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
 
 
-def claimable(work: UnitOfWork) -> BitMap64:
+def claimable(work: UnitOfWork, *, of_living: bool = False) -> BitMap64:
     """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109).
 
     With them is what is claimed and not granted yet, for whoever ends it by hand.
+
+    Parameters
+    ----------
+    of_living : bool
+        Whether somebody ends messages of whatever owner: that one hears of it.
     """
     ownership = work.ledger.ownership
-    if ownership is None or not ownership.claims_from or work.ledger.definition.at_most_once:
+    if ownership is None or work.ledger.definition.at_most_once or not (of_living or ownership.claims_from):
         return BitMap64()
-    owned = ownership.of_others(work.ledger.rows[State.REMOTE], _lost(work, ownership)).values()
+    owned = ownership.of_others(work.ledger.rows[State.REMOTE], None if of_living else _lost(work, ownership)).values()
     rows = BitMap64.union(ownership.claimed_rows, *owned)
     return rows - ownership.of_last_term(rows)
 
