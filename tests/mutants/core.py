@@ -15,9 +15,8 @@ CORE = (
     ),
     Mutant(
         "messages are claimed before it is known whether a filter can be asked of all",
-        "    lost, seen = work.visible_to_caller(claimable(work)), work.visible_to_caller(leased.copy())\n",
-        "    lost, seen = work.visible_to_caller(claimable(work)), work.visible_to_caller(leased.copy())\n"
-        "    claim(work, work.matching(command.where, lost))\n",
+        "    among = leased.copy() if said[0] ==",
+        "    claim(work, work.matching(command.where, lost))\n    among = leased.copy() if said[0] ==",
         ("tests/unit/core/test_claims_by_filter.py",),
     ),
     Mutant(
