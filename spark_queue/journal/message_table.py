@@ -12,7 +12,7 @@ from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.log_entry import open_repaired
-from spark_queue.journal.schema import Field, appended_columns, check_columns, stored_schema
+from spark_queue.journal.schema import Field, appended_columns, check_columns, of_others, stored_schema
 
 #: Changes of a table's columns race with publishers; each lost race is retried on the new head.
 _ATTEMPTS = 20
@@ -69,8 +69,14 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
 
 
-def widen(store: Store, message_type: str, fields: list[Field], *, durable: bool) -> pa.Schema:
-    """Append columns that another instance declares to a message type's table, unless it has them; returns its columns then."""
+def widen(store: Store, message_type: str, peer: str, fields: list[Field], *, durable: bool) -> pa.Schema:
+    """Append columns that a peer has to a message type's table, unless it has them; returns its columns then.
+
+    Raises
+    ------
+    ConfigError
+        MESSAGE_TYPE_DIFFERS where it has one of them in another spelling, or of another type.
+    """
     key = messages_key(message_type)
     for _ in range(_ATTEMPTS):
         table = open_repaired(store, key)
@@ -78,7 +84,7 @@ def widen(store: Store, message_type: str, fields: list[Field], *, durable: bool
         there = arrow_schema(table)
         if durable:
             store.sync([log_key(key, int(table.version()))], ancestors=True)
-        appended = [field for field in fields if field.name not in there.names]
+        appended = of_others(message_type, peer, pa.schema(fields), there)
         if not appended:
             return there
         _append_columns(store, table, appended)

@@ -392,13 +392,11 @@ class Copier:
         declared, message_type = plan.shape.schema, plan.message_type
         names = self._stored.get(message_type, declared)
         more = of_others(message_type, self._definition.name, there, declared)
-        new = [field.name for field in more if field.name not in names.names]
+        new = [field.name for field in more if field not in list(names)]
         if len(names) + len(new) > COLUMNS_MOST:
             raise UnboundedFileError(f"with its columns there were {len(names) + len(new)} here, and {COLUMNS_MOST} are the most")
         if new:
-            names = self._stored[message_type] = widen(self._own, message_type, more, durable=plan.durable)
-        # As another instance has them, which may be another type.
-        of_others(message_type, self._definition.name, pa.schema(more), names)
+            names = self._stored[message_type] = widen(self._own, message_type, self._definition.name, more, durable=plan.durable)
         return pa.schema([*more, *declared])
 
 

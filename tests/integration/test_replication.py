@@ -91,6 +91,14 @@ def test_owners_and_filters_are_altered_at_one_site_after_the_other(sites: dict[
     wait_until(lambda: {each.rule for each in journals[0].check_peers().broken} == set())
 
 
+def test_who_leaves_hands_over_what_it_owns(sites: dict[str, World]) -> None:
+    """Docs/operations/instances.md, "An instance leaves for good", step 2: once the other has it, however early it is asked."""
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    frankfurt.publish(3)
+    assert Journal(frankfurt.store.path).peer("virginia").drain() == 3
+    wait_until(lambda: states(virginia) == {"available": 3})
+
+
 def test_a_queue_that_is_taken_out_and_put_back_delivers_nothing_again(sites: dict[str, World]) -> None:
     """R130: docs/operations/instances.md, "An instance leaves a queue"; others know what became of its messages."""
     frankfurt, virginia = sites["frankfurt"], sites["virginia"]

@@ -208,7 +208,8 @@ PEERS = (
     ),
     Mutant(
         "a merged file loses the columns of others",
-        "names = self._stored[message_type] = widen(self._own, message_type, more, durable=plan.durable)", "pass",
+        "names = self._stored[message_type] = widen(self._own, message_type, self._definition.name, more, durable=plan.durable)",
+        "pass",
         (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
     ),
     Mutant(
@@ -218,8 +219,9 @@ PEERS = (
     ),
     Mutant(
         "two peers may have a column in two types",
-        "        of_others(message_type, self._definition.name, pa.schema(more), names)\n", "",
-        (f"{_CHANGED}::test_another_type_of_a_column_that_nobody_declares_here_stops_its_message_type",),
+        "appended = of_others(message_type, peer, pa.schema(fields), there)",
+        "appended = [field for field in fields if field.name not in there.names]",
+        (f"{_CHANGED}::test_another_column_of_one_name_that_nobody_declares_here_stops_its_message_type",),
     ),
     Mutant(
         "a peer may make a table ever wider",

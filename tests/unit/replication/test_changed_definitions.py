@@ -105,16 +105,19 @@ def test_a_column_that_others_have_is_declared_as_they_have_it(pair: tuple[Site,
         declare(here, columns)
 
 
-def test_another_type_of_a_column_that_nobody_declares_here_stops_its_message_type(tmp_path: Path, clock: FakeClock) -> None:
+@pytest.mark.parametrize(("column", "kind"), [("size", "int64"), ("Size", "int32")])
+def test_another_column_of_one_name_that_nobody_declares_here_stops_its_message_type(
+    tmp_path: Path, clock: FakeClock, *, column: str, kind: str
+) -> None:
     here = Site(tmp_path, "frankfurt", ["virginia", "tokyo"], clock)
-    others = [Site(tmp_path, name, ["frankfurt"], clock) for name in ("virginia", "tokyo")]
-    for site, kind in zip(others, ("INT", "BIGINT"), strict=True):
-        declare(site, f"item STRING, size {kind}")
-        site.publish_rows(pa.table({"item": [kind], "size": [1]}))
+    for name, columns in (("virginia", "size INT"), ("tokyo", f"{column} {'INT' if kind == 'int32' else 'BIGINT'}")):
+        site = Site(tmp_path, name, ["frankfurt"], clock)
+        declare(site, f"item STRING, {columns}")
+        site.publish_rows(pa.table({"item": [name], columns.split()[0]: [1]}))
     assert here.pull("virginia") is None
     differs = here.pull("tokyo")
-    assert "[MESSAGE_TYPE_DIFFERS] Column 'size' of message type 'line' is int64 on peer 'tokyo'" in str(differs)
-    assert list(here.values().values()) == ["INT"]
+    assert f"[MESSAGE_TYPE_DIFFERS] Column '{column}' of message type 'line' is {kind} on peer 'tokyo'" in str(differs)
+    assert list(here.values().values()) == ["virginia"]
 
 
 def test_a_peer_cannot_make_a_table_ever_wider(pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
