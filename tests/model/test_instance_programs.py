@@ -104,6 +104,7 @@ class InstanceProgram(RuleBasedStateMachine):
                 # Where it stands counts: who reads it may own something only by what is said behind it.
                 asked = {name: record.detail[name] for name in ("requester", "limit")}
                 side.model.log.insert(len(side.model.log) - said_since, News("request", ids, **asked))
+                said_since += 1
                 requests.insert(0, record)
             elif record.kind in SAID_BY_PULLS:
                 said_since += 1 if record.kind == Kind.ENTERED else len(ids)
