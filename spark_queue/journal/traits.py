@@ -26,7 +26,7 @@ from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
-from spark_queue.journal.schema import check_kept, stored_schema
+from spark_queue.journal.schema import check_columns, check_kept, stored_schema
 
 
 class FileTraits:
@@ -272,6 +272,7 @@ def check_definitions(state: JournalState, definitions: Definitions) -> None:
     """Refuse new definitions with an expression that cannot be, or without columns that messages or subscriptions have."""
     check_expressions(definitions)
     for name, message_type in definitions.message_types.items():
+        check_columns(name, message_type.columns, of_instance=definitions.journal.instance is not None)
         if name in state.definitions.message_types:
             check_kept(name, state.definitions.message_types[name].columns, message_type.columns)
     _check_subscriptions(state, definitions)
