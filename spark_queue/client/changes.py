@@ -250,18 +250,19 @@ def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[s
         if name in wanted.queues or name in named:
             continue
         status = queue_status(now, name)
-        reason = (
-            f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
-            f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
-            "that is added begins anew."
-        )
-        first = ""
         if word == "leave":
+            first = "hand them over with `sparkq peers drain`, and "
             reason = (
                 f"the definitions leave it out, and it is shared with other instances. {status.owned:,} messages are this one's: "
                 "nobody would deliver them before it joins again."
             )
-            first = "hand them over with `sparkq peers drain`, and "
+        else:
+            first = ""
+            reason = (
+                f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
+                f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
+                "that is added begins anew."
+            )
         next_step = f"Nothing was changed. Correct the definitions, or {first}say {word}=['{name}'], or --{word} {name}."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 

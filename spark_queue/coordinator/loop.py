@@ -281,10 +281,12 @@ class Loop:
                 if fixes_place(command):
                     # Messages that were published before it enter before it.
                     self._admit_everything(now_ms)
-                known = {name: ledger.ownership for name, ledger in self._engine.state.queues.items()}
-                self._run(call, command, now_ms)
                 if isinstance(command, commands.Apply):
+                    known = {name: ledger.ownership for name, ledger in self._engine.state.queues.items()}
+                    self._run(call, command, now_ms)
                     self._peers.join(known, now_ms=now_ms)
+                else:
+                    self._run(call, command, now_ms)
 
     def _refusal(self, call: Call, now_ms: int) -> SparkQueueError | None:
         """Return why its caller may not ask that; None where it may."""
@@ -359,7 +361,8 @@ class Loop:
 
     def _admit_everything(self, now_ms: int) -> None:
         for message_type in self._engine.state.message_types:
-            while self._peers.may_enter(message_type, now_ms=now_ms) and self._entrance.admit(message_type, now_ms=now_ms):
+            may_enter = self._peers.may_enter(message_type, now_ms=now_ms)
+            while may_enter and self._entrance.admit(message_type, now_ms=now_ms):
                 continue
 
     def _serve_polls(self, now_ms: int) -> None:

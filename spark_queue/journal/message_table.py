@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -54,19 +56,8 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
         if durable:
             store.sync([log_key(key, 0)], ancestors=True)
         return
-    for _ in range(_ATTEMPTS):
-        table = open_messages(store, journal_id, message_type)
-        appended = appended_columns(message_type, arrow_schema(table), declared)
-        if durable:
-            # The process that made the table, or appended to it, may have died before it was on the disk.
-            store.sync([log_key(key, int(table.version()))], ancestors=True)
-        if not appended:
-            return
-        if _append_columns(store, table, appended):
-            if durable:
-                store.sync([log_key(key, int(table.version()))])
-            return
-    raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
+    opened = partial(open_messages, store, journal_id, message_type)
+    _append_lacking(store, key, opened, lambda there: appended_columns(message_type, there, declared), durable=durable)
 
 
 def widen(store: Store, message_type: str, peer: str, fields: list[Field], *, durable: bool) -> pa.Schema:
@@ -78,16 +69,34 @@ def widen(store: Store, message_type: str, peer: str, fields: list[Field], *, du
         MESSAGE_TYPE_DIFFERS where it has one of them in another spelling, or of another type.
     """
     key = messages_key(message_type)
-    for _ in range(_ATTEMPTS):
+
+    def opened() -> DeltaTable:
         table = open_repaired(store, key)
         assert table is not None, "the message type is defined"
+        return table
+
+    return _append_lacking(
+        store, key, opened, lambda there: of_others(message_type, peer, pa.schema(fields), there), durable=durable
+    )
+
+
+def _append_lacking(
+    store: Store, key: str, opened: Callable[[], DeltaTable], lacking: Callable[[pa.Schema], list[Field]], *, durable: bool
+) -> pa.Schema:
+    """Append the columns that a table lacks until it lacks none; returns its columns then. A durable change reaches the disk."""
+    for _ in range(_ATTEMPTS):
+        table = opened()
         there = arrow_schema(table)
+        appended = lacking(there)
         if durable:
+            # The process that made the table, or appended to it, may have died before it was on the disk.
             store.sync([log_key(key, int(table.version()))], ancestors=True)
-        appended = of_others(message_type, peer, pa.schema(fields), there)
         if not appended:
             return there
-        _append_columns(store, table, appended)
+        if _append_columns(store, table, appended):
+            if durable:
+                store.sync([log_key(key, int(table.version()))])
+            return arrow_schema(table)
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
 
 

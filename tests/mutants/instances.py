@@ -116,12 +116,12 @@ INSTANCES = (
     ),
     Mutant(
         "an owner says of what was redriven that it has ended",
-        "gone - ownership.before_life(gone, asked.life)", "gone",
+        "    gone -= ownership.before_life(gone, asked.life)\n", "",
         ("tests/unit/core/test_transfers.py",),
     ),
     Mutant(
         "an owner says at each request what has ended",
-        "        if now_ms < at_ms + HEARS_OF_ENDS_MS:\n            return BitMap64()\n", "",
+        "        if now_ms < at_ms + after_ms:\n            return BitMap64()\n", "",
         ("tests/unit/core/test_transfers.py",),
     ),
     Mutant(
@@ -136,7 +136,7 @@ INSTANCES = (
     ),
     Mutant(
         "a drain does not wait for what is on its way",
-        "known.entered_before(1 + (-1 if pulled is None else pulled))", "known.entered_until",
+        "known.entered_before(pulled + 1)", "known.entered_until",
         ("tests/unit/core/test_peer_changes.py",),
     ),
     Mutant(
@@ -365,7 +365,7 @@ INSTANCES = (
     ),
     Mutant(
         "a drain is over before the peer has heard of it",
-        "and pulled is not None and pulled >= record", "",
+        "is_pulled=0 <= record <= pulled)", "is_pulled=0 <= record)",
         ("tests/unit/core/test_peer_changes.py",),
     ),
     Mutant(

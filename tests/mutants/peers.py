@@ -219,8 +219,8 @@ PEERS = (
     ),
     Mutant(
         "two peers may have a column in two types",
-        "appended = of_others(message_type, peer, pa.schema(fields), there)",
-        "appended = [field for field in fields if field.name not in there.names]",
+        "lambda there: of_others(message_type, peer, pa.schema(fields), there)",
+        "lambda there: [field for field in fields if field.name not in there.names]",
         (f"{_CHANGED}::test_another_column_of_one_name_that_nobody_declares_here_stops_its_message_type",),
     ),
     Mutant(

@@ -17,14 +17,6 @@ from spark_queue.errors import JournalError
 GAP_MS = 2 * BEACON_PERIOD_MS
 
 
-#: How long after an instance asked for a message that had ended, in milliseconds, it should have heard of that.
-HEARS_OF_ENDS_MS = 5_000
-
-
-def _nothing(_peer: str, _message_type: str, _origin: str, _rows: BitMap64) -> BitMap64:
-    return BitMap64()
-
-
 @dataclass(slots=True)
 class _Beacon:
     """The beacon of an instance, as far as it was seen."""
@@ -63,7 +55,7 @@ class Liveness:
         #: that is not in it nothing is known yet.
         self.pulled_here: Mapping[str, int | None] = {}
         #: Returns those of some messages that a peer has, by its name, message type, origin, and bookmarks there.
-        self.there: Callable[[str, str, str, BitMap64], BitMap64] = _nothing
+        self.there: Callable[[str, str, str, BitMap64], BitMap64] = lambda *_: BitMap64()
         self._beacons: dict[str, _Beacon] = {}
         #: Claims that are not granted yet, by queue and owner.
         self._claims: dict[tuple[str, str], _Claim] = {}
@@ -171,10 +163,10 @@ class TransferDelay:
         #: What had ended when an instance asked for it, and when that was.
         self._ended: dict[str, tuple[BitMap64, int]] = {}
 
-    def asked_again(self, requester: str, ended: BitMap64, *, now_ms: int) -> BitMap64:
+    def asked_again(self, requester: str, ended: BitMap64, *, after_ms: int, now_ms: int) -> BitMap64:
         """Return those of some ended messages for which an instance had asked long enough ago to have heard of their end."""
-        before, at_ms = self._ended.get(requester, (BitMap64(), now_ms - HEARS_OF_ENDS_MS))
-        if now_ms < at_ms + HEARS_OF_ENDS_MS:
+        before, at_ms = self._ended.get(requester, (BitMap64(), now_ms - after_ms))
+        if now_ms < at_ms + after_ms:
             return BitMap64()
         self._ended[requester] = (ended, now_ms)
         return before & ended

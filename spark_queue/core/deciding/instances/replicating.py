@@ -306,6 +306,8 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
     if work.liveness.restored is not None:
         raise work.liveness.restored
     transferred, left, stuck = 0, dict[str, int](), dict[str, str]()
+    pulled = work.liveness.pulled_here.get(command.peer)
+    pulled = -1 if pulled is None else pulled
     for name in work.state.definitions.peers[command.peer].queues:
         ledger = work.state.ledger(name)
         leased = ledger.rows[State.LEASED]
@@ -318,8 +320,8 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
         there = BitMap64() if differs else _there(work, ledger, free, command.peer)
         stay = free - there
         # What entered before the last record that the peer has pulled would be there by now.
-        known, pulled = work.state.message_types[ledger.definition.message_type], work.liveness.pulled_here.get(command.peer)
-        never = below(stay, known.entered_before(1 + (-1 if pulled is None else pulled)))
+        known = work.state.message_types[ledger.definition.message_type]
+        never = below(stay, known.entered_before(pulled + 1))
         if free and differs:
             stuck[name] = differs[0]
         elif never:
@@ -340,9 +342,7 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
         # By this the last transfer is known to have been pulled.
         record = work.state.next_record
         work.emit(Kind.PEER_CHANGED, reason=PeerChange.DRAINED, detail={"peer": command.peer})
-    pulled = work.liveness.pulled_here.get(command.peer)
-    is_pulled = record >= 0 and pulled is not None and pulled >= record
-    return Drained(transferred=transferred, left=left, stuck=stuck, record=record, is_pulled=is_pulled)
+    return Drained(transferred=transferred, left=left, stuck=stuck, record=record, is_pulled=0 <= record <= pulled)
 
 
 def _there(work: PeersWork, ledger: QueueLedger, rows: BitMap64, peer: str) -> BitMap64:

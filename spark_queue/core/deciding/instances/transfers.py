@@ -451,7 +451,8 @@ def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str,
     origins, peer = state.message_types[work.ledger.definition.message_type].origins, state.definitions.peers[asked.peer]
     gone = here & work.ledger.rows[State.REMOVED]
     # Not in an earlier life than it is asked for: others have redriven it since.
-    gone = work.transfer_delay.asked_again(asked.requester, gone - ownership.before_life(gone, asked.life), now_ms=work.now_ms)
+    gone -= ownership.before_life(gone, asked.life)
+    gone = work.transfer_delay.asked_again(asked.requester, gone, after_ms=OPEN_MS, now_ms=work.now_ms)
     absent = _named(origins, gone | (here - work.ledger.entered), own)
     for origin, there in wanted.items():
         instance = state.instances.get(origin, "")
