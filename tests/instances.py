@@ -202,7 +202,7 @@ class Instance:
         reach, now_ms = self.world.engine.liveness, self.world.now_ms
         owners = (ledger.ownership.others() for ledger in self.world.state.queues.values() if ledger.ownership is not None)
         reach.listen({*self._folds}.union(*owners), now_ms=now_ms)
-        reach.there = lambda peer, *rows: self._folds[peer].has(*rows)
+        reach.there = lambda peer, message_type: self._folds[peer].held().get(message_type, {})
         reach.note_commit(now_ms=now_ms - 1)
         reach.hear(rises, now_ms=now_ms, looked_ms=now_ms)
         reach.level_ms = now_ms if is_level else reach.level_ms

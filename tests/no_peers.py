@@ -26,9 +26,9 @@ class NoPeers:
         """Return that nobody pulls from here."""
         return {}
 
-    def there(self, _peer: str, _message_type: str, _origin: str, rows: BitMap64) -> BitMap64:
-        """Return that everybody has everything."""
-        return rows
+    def there(self, _peer: str, _message_type: str) -> dict[str, BitMap64]:
+        """Return that nobody has anything."""
+        return {}
 
     def restored(self) -> None:
         """Return that nobody knows more of it."""

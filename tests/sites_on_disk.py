@@ -154,7 +154,7 @@ class DiskInstance:
             puller = self.puller(peer, **other)
             puller.step()
         self._pullers[peer] = puller
-        self.engine.liveness.there = lambda peer, *rows: self._pullers[peer].there(*rows)
+        self.engine.liveness.there = lambda peer, message_type: self._pullers[peer].held()[message_type]
         return puller.trouble
 
     def puller(self, peer: str, *, store: Store | None = None, definition: PeerDefinition | None = None) -> Puller:

@@ -25,7 +25,7 @@ from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.traits import FileTraits
-from spark_queue.replication.bounded_files import refused
+from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import DAMAGE
 from spark_queue.replication.peer_messages import PeerMessages
 from spark_queue.replication.peer_stores import peer_store

@@ -11,7 +11,6 @@ from pyroaring import BitMap64
 from spark_queue.coordinator.commands import Answer
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.definitions.definition import Definitions, is_pattern
 from spark_queue.core.engine import Engine
@@ -54,8 +53,8 @@ class PeerPullers(Protocol):
         """Return how far the peers that were read have pulled from here; see `Liveness`."""
         ...
 
-    def there(self, peer: str, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
-        """Return those of some messages that a peer has; see `Liveness`."""
+    def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64]:
+        """Return what a peer has; see `Liveness`."""
         ...
 
     def restored(self) -> JournalError | None:
@@ -308,9 +307,7 @@ class Peers:
         state = self._engine.state
         held, standing = {}, {}
         for name, known in state.message_types.items():
-            held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
-            for origin, first, until in known.origins.own_parts(0, known.entered_until, own=state.journal_id):
-                held[name][origin] = held[name].get(origin, BitMap64()) | to_bitmap([(first, until)])
+            held[name] = known.held(state.journal_id)
             # To look through only where a publisher may have brought the same here; a list of them costs little.
             segments = tuple(known.segments) if known.publishers else ()
             standing[name] = Standing(segments=segments, highest=dict(known.publishers), until=known.entered_until)

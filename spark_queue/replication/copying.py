@@ -31,9 +31,9 @@ from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.schema import of_others
 from spark_queue.journal.staging import StagingPlan, write_file
 from spark_queue.ports import PulledFile, PulledFiles
-from spark_queue.replication.bounded_files import COLUMNS_MOST, UnboundedFileError
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
+from spark_queue.replication.peer_files import COLUMNS_MOST, OddFileError
 from spark_queue.replication.peer_messages import PART_ROWS, opened, refused_file
 from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
 
@@ -394,7 +394,7 @@ class Copier:
         more = of_others(message_type, self._definition.name, there, declared)
         new = [field.name for field in more if field not in list(names)]
         if len(names) + len(new) > COLUMNS_MOST:
-            raise UnboundedFileError(f"with its columns there were {len(names) + len(new)} here, and {COLUMNS_MOST} are the most")
+            raise OddFileError(f"with its columns there were {len(names) + len(new)} here, and {COLUMNS_MOST} are the most")
         if new:
             names = self._stored[message_type] = widen(self._own, message_type, self._definition.name, more, durable=plan.durable)
         return pa.schema([*more, *declared])

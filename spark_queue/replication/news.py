@@ -18,14 +18,7 @@ from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
 from spark_queue.core.state.folds.journal import value_of, watermark_of
 from spark_queue.core.state.ownership import MessageValue, Restoration, Stage, Watermark, renew_origins, restoration_of
 from spark_queue.replication.record_forms import checked_detail, is_sound
-from spark_queue.replication.validation import check, refused
-
-#: Most journals that one log may name, and most owners; most message types that it may define, those of before included.
-JOURNALS_MOST = 1_000
-TYPES_MOST = 1_000
-
-#: Most stretches of messages of other journals, and of further names, that one log may tell: some hundred bytes each.
-STRETCHES_MOST = 2**22
+from spark_queue.replication.validation import check
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
@@ -53,12 +46,6 @@ class PeerFold:
         self.message_types: dict[str, MessageTypeState] = {}
         #: Names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
-        #: Those of them that its log named itself.
-        self.journals: set[str] = set()
-        #: The instances that it says to own messages.
-        self.owners: set[str] = set()
-        #: In how many stretches messages of other journals stand there, and have further names.
-        self.stretch_count = 0
         #: As often as its journal was restored from a backup.
         self.restorations: list[Restoration] = []
         #: How far it has pulled other journals, by their UUID.
@@ -73,10 +60,9 @@ class PeerFold:
         """Return whether its messages have or had an origin."""
         return origin == self.journal_id or any(origin == each.origin for each in self.restorations)
 
-    def has(self, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
-        """Return those of some messages of an origin that are there; another thread may ask."""
-        known = self.message_types.get(message_type)
-        return rows if self.is_own(origin) else BitMap64() if known is None else rows & known.origins.held.get(origin, BitMap64())
+    def held(self) -> dict[str, dict[str, BitMap64]]:
+        """Return all that ever entered there, by message type and origin."""
+        return {name: known.held(self.journal_id) for name, known in self.message_types.items()}
 
     def group_of(self, instance: str, message_type: str) -> str:
         """Return the group of an instance whose messages of a type are there."""
@@ -92,7 +78,7 @@ class PeerFold:
             each
             for each in told
             if each not in self.restorations and self.instances.get(each.origin, self.instance) == self.instance
-        ][: JOURNALS_MOST - len(self.restorations)]
+        ]
         self.restorations += found
         self.instances |= {each.origin: self.instance for each in found}
         if found:
@@ -103,7 +89,6 @@ class PeerFold:
         check(record, self)
         record = replace(record, detail=checked_detail(record))
         told: Sequence[OriginRows] = [*record.detail.get("origin", ()), *record.detail.get("names", ())]
-        self._take_growth(record, told)
         match record.kind:
             case Kind.JOURNAL_CREATED:
                 self.journal_id = record.detail["journal"]
@@ -120,9 +105,7 @@ class PeerFold:
             case Kind.ENTERED | Kind.NAMED:
                 needed, known = _needed(record, told), self.message_types[str(record.message_type)]
                 self.instances.update(needed.detail["instances"])
-                before = known.origins.stretch_count
                 known.fold(needed)
-                self.stretch_count += known.origins.stretch_count - before
             case Kind.MOVED | Kind.RETIRED:
                 self.message_types[str(record.message_type)].fold(record)
             case Kind.DECIDED:
@@ -130,28 +113,6 @@ class PeerFold:
             case _ if record.queue in self.definitions.queues:
                 return self._news(record)
         return None
-
-    def _take_growth(self, record: Record, told: Sequence[OriginRows]) -> None:
-        """Note the journals that a record names; refuse one that would make more be kept of the log than anybody's journal has."""
-        detail, journals, types = record.detail, {origin for _, _, origin, _ in told}, set[str]()
-        owners = {detail["owner"]} - {self.instance} if detail.get("owner") else set[str]()
-        match record.kind:
-            case Kind.PULLED:
-                journals = {detail["journal"]}
-            case Kind.RESTORED:
-                journals = {detail["origin_uuid"]}
-            case Kind.DEFINITIONS_APPLIED:
-                types = set(detail["definitions"].get("message_types", {}))
-        for what, count, most in (
-            ("journals", len(self.journals) + len(journals - self.journals), JOURNALS_MOST),
-            ("owners", len(self.owners) + len(owners - self.owners), JOURNALS_MOST),
-            ("message types", len(self.message_types) + len(types - self.message_types.keys()), TYPES_MOST),
-            ("stretches of messages of other journals", self.stretch_count + len(told), STRETCHES_MOST),
-        ):
-            if count > most:
-                raise refused(self.instance, record, f"with it its log names {count} {what}, and {most} are the most.")
-        self.journals |= journals
-        self.owners |= owners
 
     def _decision(self, record: Record) -> News:
         known = self.message_types[str(record.message_type)]

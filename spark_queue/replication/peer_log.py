@@ -23,24 +23,11 @@ from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile, Newer
 from spark_queue.journal.delta import versions_after
 from spark_queue.journal.layout import CONTROL, Store, TooLargeError, log_key
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
-from spark_queue.replication.bounded_files import ENTRY_BYTES, BoundedFile, UnboundedFileError, check_log, check_place, refused
+from spark_queue.replication.peer_files import OddFileError, PeerFile, check_log, check_place, refused
 from spark_queue.replication.record_forms import NUMBER_MAX
-
-#: Most bytes of a record's detail, and of any other text in it.
-DETAIL_BYTES = 16 * 1024 * 1024
-_TEXT_BYTES = 1_000
-
-#: Most lists and tables in a record's detail: reading them keeps all else waiting. Ours have some hundred thousand at most.
-VALUES_MOST = 2**19
-
-#: What each of them takes in memory at least, in bytes.
-_VALUE_BYTES = 64
 
 #: Most bytes of records that become objects in memory at once, but for one record alone.
 CHUNK_BYTES = 32 * 1024 * 1024
-
-#: Most ranges of a record: a purge by filter may find every other one of eight million messages.
-RANGES = 2**22
 
 #: Files up to this size are read by one request, larger ones part by part, in bytes.
 _SMALL_BYTES = 4 * 1024 * 1024
@@ -50,7 +37,7 @@ _PART_RECORDS = 1_024
 
 #: What reading whatever somebody made may raise.
 DAMAGE = (
-    pa.ArrowException, msgspec.MsgspecError, UnboundedFileError, ValueError, TypeError, KeyError, IndexError, AttributeError,
+    pa.ArrowException, msgspec.MsgspecError, OddFileError, ValueError, TypeError, KeyError, IndexError, AttributeError,
     OverflowError, RecursionError,
 )  # fmt: skip
 
@@ -87,40 +74,19 @@ def parts_of(store: Store, peer: str, file: ControlFile, source: Any, *, first: 
     try:
         with store.failures(f"reading {key}"):
             try:
-                found = BoundedFile(source, CONTROL_SCHEMA.names)
+                found = PeerFile(source, CONTROL_SCHEMA.names)
                 if found.columns != CONTROL_SCHEMA.names or found.row_count != file.records:
-                    raise UnboundedFileError(f"it has no {file.records} records with all their columns")
+                    raise OddFileError(f"it has no {file.records} records with all their columns")
                 start = max(first, file.first) - file.first
                 for part in found.parts(start, file.records - start, most_rows=_PART_RECORDS):
-                    yield from _cut(part.cast(CONTROL_SCHEMA).combine_chunks())
+                    yield part.cast(CONTROL_SCHEMA).combine_chunks()
             except OSError as failure:
                 # A disk or a network that fails has a number; what pyarrow cannot decode has none.
                 if failure.errno is None:
-                    raise UnboundedFileError(failure) from None
+                    raise OddFileError(failure) from None
                 raise
     except DAMAGE as reason:
         raise refused(peer, key, store.reason(reason)) from None
-
-
-def _cut(rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield rows in parts that may be in memory as objects."""
-    if len(rows) <= 1 or size_of(rows) <= CHUNK_BYTES:
-        yield rows
-    else:
-        middle = len(rows) // 2
-        yield from _cut(rows.slice(0, middle))
-        yield from _cut(rows.slice(middle))
-
-
-def size_of(rows: pa.Table) -> int:
-    """Return about how many bytes rows take as objects."""
-    return rows.nbytes + _VALUE_BYTES * int(pc.sum(_values(rows)).as_py() or 0)
-
-
-def _values(rows: pa.Table) -> Any:
-    """Return how many lists and tables each record's detail has."""
-    detail = rows.column("detail")
-    return pc.add(pc.count_substring(detail, "["), pc.count_substring(detail, "{"))
 
 
 class RecordReader:
@@ -157,7 +123,9 @@ class RecordReader:
     def _read(self, rows: pa.Table) -> list[Record]:
         what = f"record {self.next_record}"
         try:
-            _check_sizes(rows)
+            for field in CONTROL_SCHEMA:
+                if not field.nullable and rows.column(field.name).null_count:
+                    raise ValueError(f"its {field.name} is missing")
             numbers = rows.column("record").to_numpy()
             if not np.array_equal(numbers, np.arange(self.next_record, self.next_record + len(rows))):
                 raise ValueError(f"its log goes on with record {numbers[0]}")
@@ -171,24 +139,6 @@ class RecordReader:
             raise JournalError("PROTOCOL_NEWER", path=self._store.path, what=str(newer)) from None
         except DAMAGE as reason:
             raise refused(self._peer, what, self._store.reason(reason)) from None
-
-
-def _check_sizes(rows: pa.Table) -> None:
-    for field in CONTROL_SCHEMA:
-        column = rows.column(field.name)
-        if not field.nullable and column.null_count:
-            raise ValueError(f"its {field.name} is missing")
-        if pa.types.is_string(field.type):
-            most = DETAIL_BYTES if field.name == "detail" else _TEXT_BYTES
-            found = pc.max(pc.binary_length(column)).as_py() or 0
-            if found > most:
-                raise ValueError(f"its {field.name} has {found} bytes, and {most} are the most")
-    values = pc.max(_values(rows)).as_py() or 0
-    if values > VALUES_MOST:
-        raise ValueError(f"its detail has {values} lists and tables, and {VALUES_MOST} are the most")
-    ranges = pc.max(pc.list_value_length(rows.column("ranges"))).as_py() or 0
-    if ranges > RANGES:
-        raise ValueError(f"it has {ranges} ranges, and {RANGES} are the most")
 
 
 #: Most records that are read at once.
@@ -275,7 +225,7 @@ class PeerLog:
                 if rows is None:
                     self.has_more = False
                 else:
-                    size_bytes += size_of(rows)
+                    size_bytes += rows.nbytes
                     self._reader.read(rows, chunk)
         except JournalError as refusal:
             if not chunk:
@@ -351,7 +301,7 @@ class PeerLog:
     def _entry(self, version: int) -> LogEntry | None:
         check_place(self._store, self._peer, log_key(CONTROL, version))
         try:
-            return read_entry(self._store, CONTROL, version, most_bytes=ENTRY_BYTES)
+            return read_entry(self._store, CONTROL, version)
         except OddEntryError as reason:
             raise refused(self._peer, f"entry {version} of its log", reason) from None
         except TornEntryError:

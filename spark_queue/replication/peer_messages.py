@@ -12,7 +12,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_file import MessageFiles, decoding
 from spark_queue.journal.staging import ROW_GROUP_ROWS
-from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError, check_place, refused
+from spark_queue.replication.peer_files import OddFileError, PeerFile, check_place, refused
 from spark_queue.replication.peer_log import DAMAGE
 
 #: Rows of a peer's file that are in memory at once.
@@ -26,13 +26,13 @@ def refused_file(peer: str, segment: Segment, reason: object) -> JournalError:
 
 
 @contextmanager
-def opened(store: Store, peer: str, segment: Segment, columns: Sequence[str] | None) -> Iterator[BoundedFile]:
+def opened(store: Store, peer: str, segment: Segment, columns: Sequence[str] | None) -> Iterator[PeerFile]:
     """Open the file in which a segment of a peer stands; what the block finds wrong with it is refused as well."""
     try:
         check_place(store, peer, f"{messages_key(segment.message_type)}/{segment.path}")
-        with decoding(store, segment, lambda source: BoundedFile(source, columns)) as file:
+        with decoding(store, segment, lambda source: PeerFile(source, columns)) as file:
             if file.row_count != segment.row_count and not segment.merged:
-                raise UnboundedFileError(f"it has {file.row_count} rows instead of {segment.row_count}")
+                raise OddFileError(f"it has {file.row_count} rows instead of {segment.row_count}")
             yield file
     except DAMAGE as reason:
         raise refused_file(peer, segment, store.reason(reason)) from None

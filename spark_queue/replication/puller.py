@@ -234,9 +234,9 @@ class Puller:
         # Before this journal was restored its log had other records of the same numbers.
         return watermark.record if watermark is not None and watermark.origin == self._own_origin else -1
 
-    def there(self, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
-        """Return those of some messages that the peer has, as its log says up to where it was read; another thread may ask."""
-        return self._fold.has(message_type, origin, rows)
+    def held(self) -> dict[str, dict[str, BitMap64]]:
+        """Return what the peer has by message type and origin, as its log says up to where it was read."""
+        return self._fold.held()
 
     def _foresee_definitions(self, told: Sequence[Record]) -> None:
         """Learn which definitions are the newest before the log is read: whether a queue fits is told by them alone."""

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.puller import SILENT_KINDS
 
 if TYPE_CHECKING:
-    from spark_queue.replication.puller import Puller
+    from spark_queue.replication.fence import FencedPuller
 
 
 def lag_of(store: Store, peer: PeerDefinition, watermark: Watermark | None, *, now_ms: int) -> tuple[int, float]:
@@ -137,10 +137,10 @@ class Pullers:
         """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Liveness`."""
         return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
-    def there(self, peer: str, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
-        """Return those of some messages that a peer has, as far as it was read; see `Liveness`."""
+    def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64]:
+        """Return what a peer has, as far as it was read; see `Liveness`."""
         puller = None if peer not in self._threads else self._threads[peer].puller
-        return BitMap64() if puller is None else puller.there(message_type, origin, rows)
+        return {} if puller is None else puller.held().get(message_type, {})
 
     def look_soon(self) -> None:
         """Let the beacons be looked at now."""
@@ -199,14 +199,14 @@ class Pullers:
                 time.sleep(_MEETING_S)
 
         # A journal without peers starts without all that reads those of others.
-        from spark_queue.replication.puller import Puller  # noqa: PLC0415 - as said above.
-        from spark_queue.replication.validation import Fit  # noqa: PLC0415 - as said above.
+        from spark_queue.replication.fence import FencedPuller, Reader  # noqa: PLC0415 - as said above.
 
-        def make(store: Store) -> Puller:
-            fit = Fit(definitions, peer, self._read)
-            return Puller(
-                self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock, fit=fit, meet=meet,
-            )  # fmt: skip
+        reader = Reader(peer.name)
+
+        def make(store: Store) -> FencedPuller:
+            return FencedPuller(
+                reader, self._own, store, definitions, peer, look=look, hand_over=hand_over, read=self._read, meet=meet
+            )
 
         def hear(beacon: Beacon) -> str | None:
             of_peers = (each.peers for each in list(self._read.values()))
@@ -214,7 +214,7 @@ class Pullers:
             own_number = None if self._beacon is None else self._beacon.number
             return self._hearing.hear(beacon, own=str(definitions.journal.instance), own_number=own_number, known=known)
 
-        thread = _PullThread(make, lambda: peer_store(self._own, peer), peer, hear)
+        thread = _PullThread(make, lambda: peer_store(self._own, peer), peer, hear, reader.close)
         return thread
 
 
@@ -222,11 +222,13 @@ class _PullThread(threading.Thread):
     """Runs a puller until it is told to end; after what went wrong it makes another, ever later."""
 
     def __init__(
-        self, make: Callable[[Store], Puller], find: Callable[[], Store], definition: PeerDefinition,
-        hear: Callable[[Beacon], str | None],
+        self, make: Callable[[Store], FencedPuller], find: Callable[[], Store], definition: PeerDefinition,
+        hear: Callable[[Beacon], str | None], close: Callable[[], None],
     ) -> None:  # fmt: skip
         super().__init__(name=f"pull-{definition.name}", daemon=True)
         self._make = make
+        #: Ends the process in which the peer is read.
+        self._close = close
         #: Returns the peer's store, with the options of now.
         self._find = find
         #: Takes a beacon of the peer, and returns what of it is not believed.
@@ -250,7 +252,7 @@ class _PullThread(threading.Thread):
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
         self.pulled_here: int | None = None
-        self.puller: Puller | None = None
+        self.puller: FencedPuller | None = None
 
     def end(self) -> None:
         """Let it end after what it does."""
@@ -281,6 +283,12 @@ class _PullThread(threading.Thread):
     def run(self) -> None:
         """Pull, wait, and pull again."""
         threading.Thread(target=self._listen, name=f"beacon-of-{self._peer}", daemon=True).start()
+        try:
+            self._pull()
+        finally:
+            self._close()
+
+    def _pull(self) -> None:
         puller, store, failures = None, None, 0
         while not self.is_told_to_end():
             try:

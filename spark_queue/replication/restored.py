@@ -14,8 +14,8 @@ from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.layout import Store
-from spark_queue.replication.bounded_files import refused
-from spark_queue.replication.news import JOURNALS_MOST, PeerFold
+from spark_queue.replication.news import PeerFold
+from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import RecordReader, digest_of, listed, parts_of, scan, source_of
 from spark_queue.replication.record_forms import is_sound
 from spark_queue.replication.validation import check_path
@@ -62,15 +62,14 @@ _OWN = "this journal"
 def told_ahead(store: Store, peer: str, *, journal: str) -> list[Record]:
     """Return the newest that the whole log of a peer says of how far it has pulled this journal and others, and of its definitions.
 
-    And all that it says of restored backups. It is looked at before anything of the log is believed, and however much a log says,
-    little of it is kept.
+    And all that it says of restored backups. It is looked at before anything of the log is believed.
     """
     newest, restored = dict[tuple[str, bool], Record](), list[Record]()
     for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED)):
         if record.detail.get("number", 0) >= 0:
             # Below that it says that a log is read again, which tells nothing of this one.
             newest[record.kind, record.detail.get("journal") == journal] = record
-        if record.kind == Kind.RESTORED and len(restored) < JOURNALS_MOST:
+        if record.kind == Kind.RESTORED:
             restored.append(record)
     others = [record for record in newest.values() if record.kind != Kind.RESTORED]
     return sorted([*others, *restored], key=lambda record: record.record)

@@ -79,9 +79,9 @@ class InstancePullers:
         """Return how far the peers that were read have pulled from here."""
         return {name: thread.pulled_here for name, thread in self.threads.items() if thread.is_read}
 
-    def there(self, peer: str, message_type: str, origin: str, rows: BitMap64) -> BitMap64:
+    def there(self, peer: str, message_type: str) -> dict[str, BitMap64]:
         """Return nothing: nobody drains."""
-        return BitMap64()
+        return {}
 
     def reports(self) -> dict[str, PullReport]:
         """Return nothing: nobody asks."""

@@ -8,6 +8,9 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.origins import Membership, OriginNames, Origins, SequenceRange, overlap
 from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, from_record, merged_files
 from spark_queue.core.records import Kind, Ranges, Record
@@ -113,6 +116,13 @@ class MessageTypeState:
         """Return the bookmark before which every message had entered at `at_ms` or earlier."""
         index = bisect_right(self.segments, at_ms, key=lambda segment: segment.entered_at_ms)
         return self.segments[index - 1].until if index else 0
+
+    def held(self, own: str) -> dict[str, BitMap64]:
+        """Return all that ever entered, by the UUID of its origin, as bookmarks there; `own` is the journal's first."""
+        found = {origin: rows.copy() for origin, rows in self.origins.held.items()}
+        for origin, first, until in self.origins.own_parts(0, self.entered_until, own=own):
+            found[origin] = found.get(origin, BitMap64()) | to_bitmap([(first, until)])
+        return found
 
     def entered_before(self, record: int) -> int:
         """Return the bookmark before which every message had entered before that record."""

@@ -164,11 +164,6 @@ class Origins:
         """Return how many messages are here under another name than that of an origin, which they have, too."""
         return sum(stretch.length for stretch in self._named[origin].stretches) if origin in self._named else 0
 
-    @property
-    def stretch_count(self) -> int:
-        """How many stretches of rows were pulled, or have further names."""
-        return sum(len(each.stretches) for known in (self._to_there, self._named) for each in known.values())
-
     def holds(self, origins: Iterable[OriginRows]) -> bool:
         """Return whether any of some rows of other instances is here."""
         return any(

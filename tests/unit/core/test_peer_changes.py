@@ -8,9 +8,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Disagreement, Rule
-from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
 
@@ -79,10 +77,7 @@ def test_what_never_comes_to_a_peer_is_not_handed_over(clock: FakeClock) -> None
     exchange(frankfurt, virginia, tokyo)
     virginia.decide(commands.DrainTo(peer="frankfurt"))
     exchange(frankfurt, virginia, tokyo)
-    nothing_of_virginia = PeerFold("tokyo")
-    nothing_of_virginia.message_types["json"] = MessageTypeState()
-    nothing_of_virginia.message_types["json"].origins.held["uuid-of-frankfurt"] = BitMap64([0])
-    frankfurt.world.engine.liveness.there = lambda _, *rows: nothing_of_virginia.has(*rows)
+    frankfurt.world.engine.liveness.there = lambda *_: {"uuid-of-frankfurt": BitMap64([0])}
     done = frankfurt.decide(commands.DrainTo(peer="tokyo"))
     assert (done.transferred, done.left) == (1, {"WORK": 2})
     assert done.stuck["WORK"].startswith("2 of them did not come to it")

@@ -15,7 +15,6 @@ from spark_queue.core.state.folds.journal import COUNTED_MOST
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.journal.control_files import to_table
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_log import DETAIL_BYTES, RANGES
 from spark_queue.replication.record_forms import ABSENT_MOST
 from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
@@ -23,6 +22,9 @@ from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 
 NARROW = {**QUEUES, "WORK": {**QUEUES["WORK"], "filter": "body = 'wanted'"}}
+
+#: What older software takes of a record of a peer at most: bytes of its detail, and ranges.
+DETAIL_BYTES, RANGES = 16 * 1024 * 1024, 2**22
 
 
 def test_a_message_that_was_delivered_ever_so_often_costs_little(pair: tuple[Instance, Instance]) -> None:

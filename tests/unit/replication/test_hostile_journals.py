@@ -99,7 +99,7 @@ def test_a_file_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> 
 def test_a_bomb_of_as_many_rows_as_the_log_says_is_refused(attack: Attack) -> None:
     # Nothing of its type enters after it.
     number = attack.peer.number("entered", message_type="json")
-    _bomb_of_values(attack.peer.message_file(number))
+    bomb_of_values(attack.peer.message_file(number))
     attack.peer.rewrite(number, rows(30_000))
     attack.pull("PEER_REFUSED", "are the most")
     attack.heal()
@@ -119,7 +119,7 @@ def test_a_file_of_ever_more_publishers_is_refused(attack: Attack) -> None:
     attack.heal()
 
 
-def _bomb_of_values(file: Path) -> None:
+def bomb_of_values(file: Path) -> None:
     rows = pq.read_table(file).slice(0, 1)
     many = pa.concat_tables([rows] * 30_000).combine_chunks()
     text = pa.DictionaryArray.from_arrays(pa.array([0] * len(many), pa.int32()), pa.array(["x" * 1_000_000]))

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from spark_queue.journal.layout import Store
-from spark_queue.journal.reader import open_reader
-from spark_queue.replication import news
-from spark_queue.replication.news import PeerFold
 from tests.unit.replication.attack import Attack, Home
 
 Change = Callable[[dict[str, Any]], None]
@@ -165,43 +161,6 @@ def test_a_record_that_no_peer_may_write_is_refused(attack: Attack, case: str) -
     pulled = attack.here.state.pulled.get("virginia")
     assert number < 3 or (pulled is not None and pulled.record == number - 1), "what came before it is taken"
     attack.heal()
-
-
-def test_a_log_that_never_ends_to_name_messages_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "STRETCHES_MOST", 50)
-    number = attack.peer.number("pulled")
-    attack.peer.rewrite(number, names(*([0, 1, "of-osaka", 2 * each] for each in range(60))))
-    attack.pull("PEER_REFUSED", "stretches of messages of other journals, and 50 are the most")
-    attack.heal()
-
-
-def test_a_log_that_names_ever_more_owners_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    number = attack.peer.number("transferred")
-    fold = PeerFold("virginia")
-    for record in open_reader(Store(str(attack.peer.path))).records()[:number]:
-        fold.fold(record)
-    most = max(len(fold.owners), len(fold.journals))
-    monkeypatch.setattr(news, "JOURNALS_MOST", most)
-    attack.peer.rewrite(number, detail(owner="osaka"))
-    attack.pull("PEER_REFUSED", f"owners, and {most} are the most")
-    attack.heal()
-
-
-def test_what_is_kept_of_a_log_is_counted_as_it_is_kept(attack: Attack) -> None:
-    fold = PeerFold("virginia")
-    for record in open_reader(Store(str(attack.peer.path))).records()[:-1]:
-        fold.fold(record)
-    told = fold.message_types["order"].origins.stretch_count
-    assert 0 < told == fold.stretch_count
-
-
-def test_a_journal_that_was_restored_ever_again_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "JOURNALS_MOST", 1)
-    number = attack.peer.number("pulled")
-    attack.peer.rewrite(
-        number, lambda row: row.update(kind="restored", detail={"v": 1, "critical": True, "origin_uuid": "of-more", "since": {}})
-    )
-    attack.pull("PEER_REFUSED", "journals, and 1 are the most")
 
 
 def test_who_says_it_has_pulled_what_never_was_is_named_and_nothing_changes(attack: Attack) -> None:

@@ -348,10 +348,9 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
 def _there(work: PeersWork, ledger: QueueLedger, rows: BitMap64, peer: str) -> BitMap64:
     """Return those of some messages that the log of a peer shows to be there: of others it would not hear whose they are."""
     message_type, state = ledger.definition.message_type, work.state
+    there = work.liveness.there(peer, message_type)
     names = state.message_types[message_type].origins.of(rows, own=state.journal_id)
-    return rows & _here(
-        state, message_type, {origin: work.liveness.there(peer, message_type, origin, part) for origin, part in names}
-    )
+    return rows & _here(state, message_type, {origin: part & there[origin] for origin, part in names if origin in there})
 
 
 def return_without(work: PeersWork, command: ReturnWithout) -> Done:

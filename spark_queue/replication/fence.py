@@ -1,0 +1,381 @@
+"""Reading one peer in a process of its own: its files cost no more than that process may have, whatever they are (DESIGN 17.3).
+
+The process runs the puller. What that asks of the journal, and hands over, comes through a pipe, checked against its types; bytes
+of the peer do not. Where the process dies, what it was reading is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+from pyroaring import BitMap64
+
+from spark_queue.clock import SystemClock
+from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.errors import SparkQueueError, error
+from spark_queue.journal.layout import Store
+from spark_queue.ports import PulledFiles
+from spark_queue.replication.exchange import ApplyPulled, PullState
+from spark_queue.replication.peer_files import refused
+from spark_queue.replication.peer_log import LogReplacedError
+from spark_queue.replication.puller import Puller
+from spark_queue.replication.validation import Fit
+
+_LOG = logging.getLogger(__name__)
+
+#: Most memory that reading a peer takes, in bytes; a row group of ours has 128 MiB, and is in memory some times over.
+MEMORY_BYTES = 2 * 1024**3
+
+#: Most processor time between two files that are opened, in seconds: a chunk of a log, or a row group, takes some.
+CPU_S = 60
+
+#: Most files that are open at once.
+FILES_MOST = 512
+
+#: Most bytes of one thing that is handed over.
+HANDED_BYTES = 256 * 1024**2
+
+
+class Opens(msgspec.Struct, tag=True, frozen=True):
+    """The process begins to do something with the peer's store, as errors say it."""
+
+    doing: str
+
+
+class Looks(msgspec.Struct, tag=True, frozen=True):
+    """It asks for the `PullState`."""
+
+
+class Meets(msgspec.Struct, tag=True, frozen=True):
+    """It asks to wait until other peers are compared."""
+
+
+class HandsOver(msgspec.Struct, tag=True, frozen=True):
+    """It asks whether what it has read is taken."""
+
+    pulled: Pulled
+    files: tuple[PulledFiles, ...]
+
+
+class Stepped(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """A step has ended."""
+
+    found: bool
+    is_at_end: bool
+    pulled_here: int | None
+    #: The peer's newest definitions, as they are stored, where they are others than before.
+    definitions: dict[str, Any] | None
+    #: What keeps one message type from being pulled: code and facts.
+    trouble: tuple[str, dict[str, Any]] | None
+    #: What the peer has, by message type and origin, where that was asked for.
+    held: dict[str, dict[str, BitMap64]] | None
+
+
+class Raised(msgspec.Struct, tag=True, frozen=True):
+    """A step has raised an error of ours, or another one: then the code is empty."""
+
+    code: str
+    facts: dict[str, Any]
+
+
+class Replaced(msgspec.Struct, tag=True, frozen=True):
+    """A step has found another log than it was reading."""
+
+
+_Said = Opens | Looks | Meets | HandsOver | Stepped | Raised | Replaced
+
+
+def _encode(value: Any) -> Any:
+    """Return a value as what msgspec knows; texts for facts of any other kind."""
+    return value.serialize() if isinstance(value, BitMap64) else str(value)
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is BitMap64 and isinstance(value, bytes):
+        return BitMap64.deserialize(value)
+    raise ValueError(f"{kind} is none of what is handed over")
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode)
+
+
+class Reader:
+    """The process in which one peer is read; it starts with the first thing that is asked, and again after it died."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._decoder: msgspec.msgpack.Decoder[_Said] = msgspec.msgpack.Decoder(_Said, dec_hook=_decode)
+        #: What it was doing last.
+        self._doing = "its journal"
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def send(self, what: object) -> None:
+        """Tell it something; who died hears it no more, which the next `receive` tells."""
+        if self._pipe is None:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                command = [sys.executable, "-m", __name__, *map(str, (theirs.fileno(), MEMORY_BYTES, CPU_S, FILES_MOST))]
+                # Others reserve more memory than they need.
+                around = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+                self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=around)
+            self._pipe = Connection(ours.detach())
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._pipe.send_bytes(pickle.dumps(what))
+
+    def receive(self) -> _Said:
+        """Return what it says next; raises PEER_REFUSED where it died."""
+        assert self._pipe is not None, "it was told something"
+        while True:
+            try:
+                said = self._decoder.decode(self._pipe.recv_bytes(HANDED_BYTES))
+            except (EOFError, OSError, msgspec.MsgspecError, ValueError) as reason:
+                raise refused(self._peer, self._doing, self._death(reason)) from None
+            if not isinstance(said, Opens):
+                return said
+            self._doing = said.doing
+
+    def _death(self, reason: Exception) -> str:
+        process = self._process
+        self.close()
+        assert process is not None, "it was started"
+        if process.returncode == -signal.SIGXCPU:
+            return f"that takes more than {CPU_S} s of processor time"
+        ended = f"exit code {process.returncode}, {reason!r:.200}"
+        return f"the process that did it, which may have {MEMORY_BYTES // 1024**2} MiB of memory, has ended ({ended})"
+
+    def close(self) -> None:
+        """End it."""
+        process, self._process, pipe, self._pipe = self._process, None, self._pipe, None
+        if pipe is not None:
+            pipe.close()
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+            process.kill()
+            process.wait()
+
+
+class FencedPuller:
+    """A `Puller` in the process of a `Reader`.
+
+    Parameters
+    ----------
+    reader
+        The process.
+    read
+        The definitions of all peers by name, shared by their pullers.
+    """
+
+    def __init__(
+        self, reader: Reader, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
+        look: Callable[[], PullState], hand_over: Callable[[ApplyPulled], bool], read: dict[str, Definitions],
+        meet: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._reader = reader
+        self._begins: tuple[Any, ...] | None = (own, peer, dict(definitions.stored), definition.name)
+        self._name = definition.name
+        self._definitions = definitions
+        self._look = look
+        self._hand_over = hand_over
+        self._read = read
+        self._meet = meet
+        self._wants_held = False
+        self._last = Stepped(found=False, is_at_end=False, pulled_here=None, definitions=None, trouble=None, held=None)
+
+    @property
+    def trouble(self) -> SparkQueueError | None:
+        """An obstacle to pulling messages of one type, while all else is pulled."""
+        return None if self._last.trouble is None else error(*self._last.trouble)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last step came to the end of the log, and will not begin it anew."""
+        return self._last.is_at_end
+
+    def pulled_here(self) -> int | None:
+        """Return the last record of the own journal that the peer has pulled; see `Puller`."""
+        return self._last.pulled_here
+
+    def held(self) -> Mapping[str, Mapping[str, BitMap64]]:
+        """Return what the peer has, by message type and origin; nothing before the next step, which asks for it."""
+        self._wants_held = True
+        return self._last.held or {}
+
+    def step(self) -> bool:
+        """Take over what the peer has committed since the last step; returns whether there was something."""
+        others = {name: dict(each.stored) for name, each in self._read.items() if name != self._name}
+        self._reader.send((self._begins, others, self._wants_held))
+        try:
+            while True:
+                match self._reader.receive():
+                    case Looks():
+                        self._reader.send(self._look())
+                    case Meets():
+                        self._meet()
+                        self._reader.send(None)
+                    case HandsOver(pulled=pulled, files=files):
+                        pull = ApplyPulled(pulled=pulled, definitions=self._definitions, files=files)
+                        self._reader.send(self._hand_over(pull))
+                    case Stepped() as done:
+                        return self._note(done)
+                    case Raised(code=code, facts=facts):
+                        raise error(code, facts) if code else RuntimeError(facts["raised"])
+                    case Replaced():
+                        raise LogReplacedError
+        except (SparkQueueError, LogReplacedError):
+            raise
+        except BaseException:
+            # It waits for an answer that nobody gives any more.
+            self._reader.close()
+            raise
+
+    def _note(self, done: Stepped) -> bool:
+        self._begins = None
+        if done.definitions is not None:
+            self._read[self._name] = parsing.parse(done.definitions)
+        self._last = done
+        return done.found
+
+
+class _TellingStore(Store):
+    """The peer's store, whose every use is told before it begins, and may take as long as any."""
+
+    tell: Callable[[str], None]
+
+    @contextlib.contextmanager
+    def failures(self, doing: str, *, next_step: str = "Check the store, then try again.") -> Iterator[None]:
+        """Tell what begins; see `Store`."""
+        type(self).tell(doing)
+        with super().failures(doing, next_step=next_step):
+            yield
+
+
+class _Served:
+    """The journal, as the puller in the process meets it."""
+
+    def __init__(self, pipe: Connection, memory_bytes: int, cpu_s: int) -> None:
+        self._pipe = pipe
+        self._memory_bytes = memory_bytes
+        self._cpu_s = cpu_s
+        self._puller: Puller | None = None
+        self._name = ""
+        self._read: dict[str, Definitions] = {}
+        self._told: Definitions | None = None
+        self._doing = "its journal"
+        _TellingStore.tell = self._tell
+
+    def serve(self) -> None:
+        """Take step after step, until nobody asks for one any more."""
+        with contextlib.suppress(EOFError):
+            while True:
+                begins, others, wants_held = self._pipe.recv()
+                if begins is not None:
+                    self._begin(*begins)
+                self._read.update((name, parsing.parse(stored)) for name, stored in others.items())
+                self._say(self._stepped(wants_held=wants_held))
+
+    def _begin(self, own: Store, peer: Store, stored: Mapping[str, Any], name: str) -> None:
+        definitions = parsing.parse(stored)
+        self._name, self._read, self._told = name, {}, None
+        self._puller = Puller(
+            own, _TellingStore(peer.path, peer.storage_options), definitions, definitions.peers[name], look=self._look,
+            hand_over=self._hand_over, clock=SystemClock(), fit=Fit(definitions, definitions.peers[name], self._read),
+            meet=self._wait_for_others,
+        )  # fmt: skip
+
+    def _stepped(self, *, wants_held: bool) -> _Said:
+        assert self._puller is not None, "it was begun"
+        try:
+            found = self._puller.step()
+        except LogReplacedError:
+            return Replaced()
+        except SparkQueueError as reason:
+            return Raised(reason.code, dict(reason.facts))
+        except MemoryError:
+            refusal = refused(self._name, self._doing, f"that takes more than {self._memory_bytes // 1024**2} MiB of memory")
+            return Raised(refusal.code, dict(refusal.facts))
+        except Exception as reason:  # noqa: BLE001  # Whatever it is, it is this peer's trouble.
+            _LOG.exception("Reading peer '%s' raised.", self._name)
+            return Raised("", {"raised": f"{reason!r:.500}"})
+        trouble, newest = self._puller.trouble, self._read.get(self._name)
+        is_new, self._told = newest is not self._told, newest
+        return Stepped(
+            found=found, is_at_end=self._puller.is_at_end, pulled_here=self._puller.pulled_here(),
+            definitions=dict(newest.stored) if newest is not None and is_new else None,
+            trouble=None if trouble is None else (trouble.code, dict(trouble.facts)),
+            held=self._puller.held() if wants_held else None,
+        )  # fmt: skip
+
+    def _look(self) -> PullState:
+        found = self._ask(Looks())
+        assert isinstance(found, PullState), "a look is answered with what it asks for"
+        return found
+
+    def _wait_for_others(self) -> None:
+        self._ask(Meets())
+
+    def _hand_over(self, pull: ApplyPulled) -> bool:
+        return self._ask(HandsOver(pull.pulled, tuple(pull.files))) is True
+
+    def _ask(self, what: _Said) -> object:
+        self._say(what)
+        return self._pipe.recv()
+
+    def _tell(self, doing: str) -> None:
+        renew_time(self._cpu_s)
+        if doing != self._doing:
+            self._doing = doing
+            self._say(Opens(doing))
+
+    def _say(self, what: _Said) -> None:
+        self._pipe.send_bytes(_ENCODER.encode(what))
+
+
+def renew_time(cpu_s: int) -> None:
+    """Let this process take so much processor time from now on."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + cpu_s, most))
+
+
+def limit(memory_bytes: int, files_most: int) -> None:
+    """Bound what this process may have, as far as the system knows such limits: macOS knows none of memory that holds."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files_most, files_most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Whoever serves others on this host comes first.
+    os.nice(5)
+
+
+def main() -> None:
+    """Read a peer; the arguments are the descriptor of the pipe, and most bytes of memory, seconds and open files."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor, memory_bytes, cpu_s, files_most = map(int, sys.argv[1:])
+    with Connection(descriptor) as pipe:
+        limit(memory_bytes, files_most)
+        _Served(pipe, memory_bytes, cpu_s).serve()
+
+
+if __name__ == "__main__":
+    main()

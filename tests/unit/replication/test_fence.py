@@ -1,0 +1,177 @@
+"""A peer is read in a process that may have only so much: whatever its files are, this one goes on (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.control_files import CONTROL_SCHEMA
+from spark_queue.journal.layout import Store
+from spark_queue.replication import fence
+from spark_queue.replication.fence import FencedPuller, Reader
+from tests.unit.replication.attack import Attack, Home
+from tests.unit.replication.sites import Site
+from tests.unit.replication.test_hostile_journals import bomb_of_values, rows
+from tests.unit.replication.test_hostile_stores import COSTLY
+
+MIB = 1024**2
+
+
+class Fenced:
+    """An attack on an instance that reads its peer in a process of its own."""
+
+    def __init__(self, attack: Attack) -> None:
+        self.attack = attack
+        self.here = attack.here
+        self.reader = Reader("virginia")
+        now = self.here.state.definitions
+        self.puller = FencedPuller(
+            self.reader, self.here.store, Store(str(attack.peer.path)), now, now.peers["virginia"],
+            look=lambda: self.here._look("virginia"), hand_over=self.here.hand_over, read={}, meet=lambda: None,
+        )  # fmt: skip
+        #: The most memory that the process had, and how much more this one had.
+        self.most_bytes = 0
+
+    def step(self) -> SparkQueueError | None:
+        """Take a step; returns what it was refused for."""
+        watched = threading.Event()
+        watching = threading.Thread(target=self._watch, args=(watched,))
+        watching.start()
+        before_bytes = psutil.Process().memory_info().rss
+        try:
+            self.puller.step()
+        except SparkQueueError as refusal:
+            return refusal
+        else:
+            return self.puller.trouble
+        finally:
+            watched.set()
+            watching.join()
+            assert psutil.Process().memory_info().rss - before_bytes < 200 * MIB
+
+    def _watch(self, ended: threading.Event) -> None:
+        while not ended.wait(0.005):
+            try:
+                self.most_bytes = max(self.most_bytes, psutil.Process(self.reader.pid).memory_info().rss)
+            except (psutil.Error, TypeError, ValueError):
+                continue
+
+
+@pytest.fixture
+def fenced(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenced]:
+    """Let the process have little, and see that nothing of it is left."""
+    monkeypatch.setattr(fence, "MEMORY_BYTES", 700 * MIB)
+    monkeypatch.setattr(fence, "CPU_S", 4)
+    made = Fenced(Attack(home, tmp_path))
+    yield made
+    made.reader.close()
+    assert not psutil.Process().children()
+
+
+def test_what_is_read_there_is_what_is_read_here(fenced: Fenced) -> None:
+    assert fenced.step() is None
+    assert fenced.puller.is_at_end
+    assert fenced.here.told() != {}
+    fenced.attack.go_on()
+    assert fenced.here.told() == fenced.attack.unharmed
+    pid = fenced.reader.pid
+    assert (fenced.step(), fenced.reader.pid) == (None, pid)
+    assert fenced.puller.held() == {}, "nobody had asked for it"
+    fenced.step()
+    assert {len(rows) for rows in fenced.puller.held()["order"].values()} == {4, 9}
+
+
+def _bomb(attack: Attack) -> None:
+    number = attack.peer.number("entered", message_type="json")
+    bomb_of_values(attack.peer.message_file(number))
+    attack.peer.rewrite(number, rows(30_000))
+
+
+def _footer(attack: Attack) -> None:
+    file = attack.peer.message_file(attack.peer.number("entered", rows=2, message_type="order"))
+    table = pq.read_table(file)
+    pq.write_table(table.replace_schema_metadata({"x": "y" * (400 * MIB)}), file)
+
+
+def _many_ranges(attack: Attack) -> None:
+    """Let each of the last records have millions of ranges."""
+    file = max((attack.peer.path / "control").glob("*.parquet"))
+    table = pq.read_table(file)
+    count = 8_000_000
+    firsts = pa.array(np.arange(count, dtype=np.int64) * 2)
+    edges = pa.StructArray.from_arrays([firsts, pa.array(np.arange(count, dtype=np.int64) * 2 + 1)], ["first", "until"])
+    offsets = pa.array([0] * len(table) + [count], pa.int32())
+    ranges: Any = pa.ListArray.from_arrays(offsets, edges).cast(CONTROL_SCHEMA.field("ranges").type)
+    pq.write_table(table.set_column(table.column_names.index("ranges"), CONTROL_SCHEMA.field("ranges"), ranges), file)
+
+
+HOSTILE = {"a bomb": _bomb, "a footer": _footer, "millions of ranges": _many_ranges, **COSTLY}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_takes_more_than_there_may_be_is_refused(fenced: Fenced, case: str) -> None:
+    HOSTILE[case](fenced.attack)
+    refusal = fenced.step()
+    # Some of the log's files need not be opened to read it.
+    assert refusal is not None or case in COSTLY
+    assert refusal is None or refusal.code in ("PEER_REFUSED", "JOURNAL_DAMAGED", "STORE_FAILED"), refusal
+    assert fenced.most_bytes < 900 * MIB
+    fenced.attack.heal()
+
+
+def test_what_takes_longer_than_it_may_is_refused(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "CPU_S", 1)
+    monkeypatch.setattr(fence, "MEMORY_BYTES", 2_000 * MIB)
+    _many_ranges(fenced.attack)
+    assert "more than 1 s of processor time" in str(fenced.step())
+
+
+def test_a_process_that_dies_is_told_with_what_it_did_and_another_one_goes_on(fenced: Fenced) -> None:
+    assert fenced.step() is None
+    pid = fenced.reader.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert "[PEER_REFUSED]" in str(fenced.step())
+    again = Fenced(fenced.attack)
+    assert again.step() is None
+    again.reader.close()
+
+
+def test_a_log_of_many_files_needs_few_of_them_at_once(fenced: Fenced, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "FILES_MOST", 64)
+    there = Site(fenced.attack.peer.path, fenced.here.clock)
+    for number in range(100):
+        there.publish(10_000 + number)
+    assert fenced.step() is None
+    assert fenced.here.state.message_types["order"].entered_until > 100
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused_or_read(fenced: Fenced) -> None:
+    file = fenced.attack.peer.message_file(fenced.attack.peer.number("entered", rows=2, message_type="order"))
+    grown = threading.Event()
+
+    def grow() -> None:
+        with file.open("ab") as growing:
+            until_s = time.monotonic() + 5
+            while not grown.is_set() and time.monotonic() < until_s and growing.tell() < 500 * MIB:
+                growing.write(b"x" * MIB)
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    refusal = fenced.step()
+    grown.set()
+    growing.join()
+    assert refusal is None or refusal.code in ("PEER_REFUSED", "STORE_FAILED")
+    fenced.attack.heal()
