@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from rich.progress import Progress
 
 from spark_queue.cli.output import progress, say, show_json
-from spark_queue.core.definitions.definition import WITHHOLDING, PeerDefinition
+from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.segment import MergedFile, Segment, stretches
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import delta, snapshot
 from spark_queue.journal.delta import first_unbroken
@@ -25,6 +24,7 @@ from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.traits import FileTraits
+from spark_queue.replication.fence import ask
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import DAMAGE
 from spark_queue.replication.peer_messages import PeerMessages
@@ -36,55 +36,65 @@ from spark_queue.views import JournalView, state_at
 from spark_queue.views.journal_view import state_of
 
 
-def of_peers(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+def of_peers(journal: DeltaJournal, folded: JournalState) -> tuple[list[str], list[str]]:
     """Return problems and warnings: what an instance has pulled it knows, and so do its peers; who cannot be read is named.
 
     Parameters
     ----------
     journal : DeltaJournal
         The journal.
-    folded : JournalView
+    folded : JournalState
         Its control log.
-    records : Sequence of Record
-        The same, record by record.
     """
     problems, warnings = list(of_origins(folded)), list[str]()
     for trouble in folded.peer_troubles.values():
         # That this journal was put back is a fault of its own.
         (problems if trouble.error.startswith("[JOURNAL_RESTORED]") else warnings).append(trouble.error)
-    for definition in folded.definitions.peers.values():
-        watermark = folded.pulled.get(definition.name)
+    for name, definition in folded.definitions.peers.items():
+        watermark = folded.pulled.get(name)
         if watermark is None or watermark.record < 0:
-            warnings.append(f"Peer '{definition.name}' is not compared: nothing of it is pulled yet, or it is read anew.")
+            warnings.append(f"Peer '{name}' is not compared: nothing of it is pulled yet, or it is read anew.")
             continue
         try:
-            found = _of_peer(journal, folded, records, definition, watermark)
+            # Its options are those of the own journal, as when it is pulled.
+            there = peer_store(journal.store, definition)
+            found = ask(name, tuple[list[str], list[str]], compare, there, journal.store, name, share=_SHARE)
         except SparkQueueError as trouble:
             # What cannot be read is no fault of this journal; that it cannot is worth to be known.
-            warnings.append(f"Peer '{definition.name}' is not compared: {trouble}")
+            warnings.append(f"Peer '{name}' is not compared: {trouble}")
             continue
         problems += found[0]
         warnings += found[1]
     return problems, warnings
 
 
-def _of_peer(
-    journal: DeltaJournal, folded: JournalState, records: Sequence[Record], definition: PeerDefinition, watermark: Watermark
-) -> tuple[list[str], list[str]]:
-    """Return what one of the two has pulled of the other and does not know, and what was not compared.
+#: How many times as much as pulling a comparison may take: it has two whole logs in memory.
+_SHARE = 8
+
+
+def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
+    """Return what one of two journals has pulled of the other and does not know, and what was not compared.
+
+    To be asked of a process (`fence`).
+
+    Parameters
+    ----------
+    store
+        The peer's.
 
     Raises
     ------
     JournalError
         What keeps the peer from being read, such as PEER_AWAY or PEER_REFUSED; PEER_REPLACED.
     """
-    here, name, own = folded, definition.name, str(folded.definitions.journal.instance)
-    # Its options are those of the own journal, as when it is pulled.
-    store = peer_store(journal.store, definition)
+    journal = open_journal(own)
+    records = journal.records()
+    here = state_of(records, journal.traits)
+    definition, watermark, instance = here.definitions.peers[name], here.pulled[name], str(here.definitions.journal.instance)
     of_peer = read_records(store, name)
     found = str(of_peer[0].detail["journal"])
     if found != watermark.journal:
-        raise JournalError("PEER_REPLACED", peer=name, expected=watermark.journal, found=found, journal=journal.store.path)
+        raise JournalError("PEER_REPLACED", peer=name, expected=watermark.journal, found=found, journal=own.path)
     peer_traits = FileTraits(store, PeerMessages(store, name))
 
     def peer_state(until: int | None) -> JournalState:
@@ -108,11 +118,11 @@ def _of_peer(
             "as after a backup was restored. What it has is pulled anew."
         )
     there = peer_state(None)
-    back, of_this = there.definitions.peers.get(own), there.pulled.get(own)
+    back, of_this = there.definitions.peers.get(instance), there.pulled.get(instance)
     if back is not None and of_this is not None and of_this.journal == here.journal_id and has_record(records, of_this):
         problems += of_what_was_pulled(
             there, state_of(records, journal.traits, until=of_this.record + 1),
-            _compared(there, own, back.queues), passes=back.passes, who=f"'{name}'", whom="this instance",
+            _compared(there, instance, back.queues), passes=back.passes, who=f"'{name}'", whom="this instance",
         )  # fmt: skip
     return problems, warnings
 
@@ -133,7 +143,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             of_snapshots, warnings = _of_snapshots(journal, folded, records)
             problems += of_snapshots
             problems += _of_logs(journal, folded, records)
-            of_others, of_unread = of_peers(journal, folded, records)
+            of_others, of_unread = of_peers(journal, folded)
             problems, warnings = problems + of_others, warnings + of_unread
             # What was published and has not entered yet must be whole, too.
             seen = state_at(journal)

@@ -29,9 +29,8 @@ from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.replication import validation
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.pullers import lag_of
 from spark_queue.replication.record_forms import is_sound
-from spark_queue.replication.restored import read_definitions
+from spark_queue.replication.restored import lag_of, read_definitions
 from spark_queue.views import JournalView, state_at
 
 #: How long a drain waits for leases to end, and for the peer, before it looks again, in seconds.

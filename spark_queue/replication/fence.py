@@ -16,8 +16,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from pyroaring import BitMap64
@@ -32,8 +33,9 @@ from spark_queue.ports import PulledFiles
 from spark_queue.replication.exchange import ApplyPulled, PullState
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import LogReplacedError
-from spark_queue.replication.puller import Puller
-from spark_queue.replication.validation import Fit
+
+if TYPE_CHECKING:
+    from spark_queue.replication.puller import Puller
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ CPU_S = 60
 FILES_MOST = 512
 
 #: Most bytes of one thing that is handed over.
-HANDED_BYTES = 256 * 1024**2
+HANDED_BYTES = 64 * 1024**2
 
 
 class Opens(msgspec.Struct, tag=True, frozen=True):
@@ -86,17 +88,46 @@ class Stepped(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class Raised(msgspec.Struct, tag=True, frozen=True):
-    """A step has raised an error of ours, or another one: then the code is empty."""
+    """It has raised an error of ours, or another one: then the code is empty."""
 
     code: str
     facts: dict[str, Any]
+
+    def error(self) -> Exception:
+        """Return that error."""
+        return error(self.code, self.facts) if self.code else RuntimeError(self.facts["raised"])
 
 
 class Replaced(msgspec.Struct, tag=True, frozen=True):
     """A step has found another log than it was reading."""
 
 
-_Said = Opens | Looks | Meets | HandsOver | Stepped | Raised | Replaced
+class Answers(msgspec.Struct, tag=True, frozen=True):
+    """What was asked of it once, encoded."""
+
+    value: msgspec.Raw
+
+
+_Said = Opens | Looks | Meets | HandsOver | Stepped | Raised | Replaced | Answers
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The process is to take a step: what its puller is made of, where it has none, and what others have read since."""
+
+    begins: tuple[Store, Store, Mapping[str, Any], str] | None
+    others: Mapping[str, Mapping[str, Any]]
+    wants_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """The process is to call a function with a peer's store."""
+
+    peer: str
+    read: Callable[..., object]
+    store: Store
+    given: tuple[object, ...]
 
 
 def _encode(value: Any) -> Any:
@@ -114,10 +145,19 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode)
 
 
 class Reader:
-    """The process in which one peer is read; it starts with the first thing that is asked, and again after it died."""
+    """The process in which one peer is read; it starts with the first thing that is asked, and again after it died.
 
-    def __init__(self, peer: str) -> None:
+    Parameters
+    ----------
+    peer
+        The name of its instance.
+    share
+        How many times as much it may have as who reads a log chunk by chunk.
+    """
+
+    def __init__(self, peer: str, *, share: int = 1) -> None:
         self._peer = peer
+        self._memory_bytes, self._cpu_s = share * MEMORY_BYTES, share * CPU_S
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._decoder: msgspec.msgpack.Decoder[_Said] = msgspec.msgpack.Decoder(_Said, dec_hook=_decode)
@@ -134,7 +174,12 @@ class Reader:
         if self._pipe is None:
             ours, theirs = socket.socketpair()
             with theirs:
-                command = [sys.executable, "-m", __name__, *map(str, (theirs.fileno(), MEMORY_BYTES, CPU_S, FILES_MOST))]
+                command = [
+                    sys.executable,
+                    "-m",
+                    __name__,
+                    *map(str, (theirs.fileno(), self._memory_bytes, self._cpu_s, FILES_MOST)),
+                ]
                 # Others reserve more memory than they need.
                 around = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
                 self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=around)
@@ -159,9 +204,9 @@ class Reader:
         self.close()
         assert process is not None, "it was started"
         if process.returncode == -signal.SIGXCPU:
-            return f"that takes more than {CPU_S} s of processor time"
+            return f"that takes more than {self._cpu_s} s of processor time"
         ended = f"exit code {process.returncode}, {reason!r:.200}"
-        return f"the process that did it, which may have {MEMORY_BYTES // 1024**2} MiB of memory, has ended ({ended})"
+        return f"the process that did it, which may have {self._memory_bytes // 1024**2} MiB of memory, has ended ({ended})"
 
     def close(self) -> None:
         """End it."""
@@ -173,6 +218,38 @@ class Reader:
                 process.wait(0.1)
             process.kill()
             process.wait()
+
+
+_Answer = TypeVar("_Answer")
+
+
+def ask(peer: str, kind: type[_Answer], read: Callable[..., _Answer], store: Store, *given: object, share: int = 1) -> _Answer:
+    """Return what a function finds in a peer's store, called in a process of its own.
+
+    Parameters
+    ----------
+    kind
+        What it returns; texts, numbers, and lists, tuples and tables of them.
+    read
+        A function of a module, which is called with the store and what else is given.
+    share
+        See `Reader`.
+
+    Raises
+    ------
+    SparkQueueError
+        What it raises; PEER_REFUSED where it takes more than it may have.
+    """
+    reader = Reader(peer, share=share)
+    try:
+        reader.send(_Asks(peer, read, store, given))
+        said = reader.receive()
+    finally:
+        reader.close()
+    if isinstance(said, Raised):
+        raise said.error()
+    assert isinstance(said, Answers), "it is answered with what it finds"
+    return msgspec.msgpack.decode(said.value, type=kind)
 
 
 class FencedPuller:
@@ -192,7 +269,7 @@ class FencedPuller:
         meet: Callable[[], None],
     ) -> None:  # fmt: skip
         self._reader = reader
-        self._begins: tuple[Any, ...] | None = (own, peer, dict(definitions.stored), definition.name)
+        self._begins: tuple[Store, Store, Mapping[str, Any], str] | None = (own, peer, dict(definitions.stored), definition.name)
         self._name = definition.name
         self._definitions = definitions
         self._look = look
@@ -224,7 +301,7 @@ class FencedPuller:
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something."""
         others = {name: dict(each.stored) for name, each in self._read.items() if name != self._name}
-        self._reader.send((self._begins, others, self._wants_held))
+        self._reader.send(_Steps(self._begins, others, self._wants_held))
         try:
             while True:
                 match self._reader.receive():
@@ -238,8 +315,8 @@ class FencedPuller:
                         self._reader.send(self._hand_over(pull))
                     case Stepped() as done:
                         return self._note(done)
-                    case Raised(code=code, facts=facts):
-                        raise error(code, facts) if code else RuntimeError(facts["raised"])
+                    case Raised() as raised:
+                        raise raised.error()
                     case Replaced():
                         raise LogReplacedError
         except (SparkQueueError, LogReplacedError):
@@ -285,28 +362,17 @@ class _Served:
         _TellingStore.tell = self._tell
 
     def serve(self) -> None:
-        """Take step after step, until nobody asks for one any more."""
+        """Do one thing after the other, until nobody asks for any more."""
         with contextlib.suppress(EOFError):
             while True:
-                begins, others, wants_held = self._pipe.recv()
-                if begins is not None:
-                    self._begin(*begins)
-                self._read.update((name, parsing.parse(stored)) for name, stored in others.items())
-                self._say(self._stepped(wants_held=wants_held))
+                self._say(self._done(self._pipe.recv()))
 
-    def _begin(self, own: Store, peer: Store, stored: Mapping[str, Any], name: str) -> None:
-        definitions = parsing.parse(stored)
-        self._name, self._read, self._told = name, {}, None
-        self._puller = Puller(
-            own, _TellingStore(peer.path, peer.storage_options), definitions, definitions.peers[name], look=self._look,
-            hand_over=self._hand_over, clock=SystemClock(), fit=Fit(definitions, definitions.peers[name], self._read),
-            meet=self._wait_for_others,
-        )  # fmt: skip
-
-    def _stepped(self, *, wants_held: bool) -> _Said:
-        assert self._puller is not None, "it was begun"
+    def _done(self, asked: _Steps | _Asks) -> _Said:
         try:
-            found = self._puller.step()
+            if isinstance(asked, _Steps):
+                return self._step(asked)
+            self._name, store = asked.peer, _TellingStore(asked.store.path, asked.store.storage_options)
+            return Answers(msgspec.Raw(_ENCODER.encode(asked.read(store, *asked.given))))
         except LogReplacedError:
             return Replaced()
         except SparkQueueError as reason:
@@ -317,13 +383,33 @@ class _Served:
         except Exception as reason:  # noqa: BLE001  # Whatever it is, it is this peer's trouble.
             _LOG.exception("Reading peer '%s' raised.", self._name)
             return Raised("", {"raised": f"{reason!r:.500}"})
+
+    def _step(self, asked: _Steps) -> Stepped:
+        if asked.begins is not None:
+            self._begin(*asked.begins)
+        assert self._puller is not None, "it was begun"
+        self._read.update((name, parsing.parse(stored)) for name, stored in asked.others.items())
+        found = self._puller.step()
         trouble, newest = self._puller.trouble, self._read.get(self._name)
         is_new, self._told = newest is not self._told, newest
         return Stepped(
             found=found, is_at_end=self._puller.is_at_end, pulled_here=self._puller.pulled_here(),
             definitions=dict(newest.stored) if newest is not None and is_new else None,
             trouble=None if trouble is None else (trouble.code, dict(trouble.facts)),
-            held=self._puller.held() if wants_held else None,
+            held=self._puller.held() if asked.wants_held else None,
+        )  # fmt: skip
+
+    def _begin(self, own: Store, peer: Store, stored: Mapping[str, Any], name: str) -> None:
+        # Who asks for less than all of it need not load what copies.
+        from spark_queue.replication.puller import Puller  # noqa: PLC0415 - as said above.
+        from spark_queue.replication.validation import Fit  # noqa: PLC0415 - as said above.
+
+        definitions = parsing.parse(stored)
+        self._name, self._read, self._told = name, {}, None
+        self._puller = Puller(
+            own, _TellingStore(peer.path, peer.storage_options), definitions, definitions.peers[name], look=self._look,
+            hand_over=self._hand_over, clock=SystemClock(), fit=Fit(definitions, definitions.peers[name], self._read),
+            meet=self._wait_for_others,
         )  # fmt: skip
 
     def _look(self) -> PullState:
@@ -375,7 +461,3 @@ def main() -> None:
     with Connection(descriptor) as pipe:
         limit(memory_bytes, files_most)
         _Served(pipe, memory_bytes, cpu_s).serve()
-
-
-if __name__ == "__main__":
-    main()

@@ -14,11 +14,17 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
+from spark_queue.core.records import DEAD_LETTER_REASONS, SINK_KINDS, Kind, Record, Removal
 from spark_queue.core.state.folds.journal import value_of, watermark_of
 from spark_queue.core.state.ownership import MessageValue, Restoration, Stage, Watermark, renew_origins, restoration_of
 from spark_queue.replication.record_forms import checked_detail, is_sound
 from spark_queue.replication.validation import check
+
+#: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
+SILENT_KINDS = SINK_KINDS | {
+    Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES,
+    Kind.CLAIM_CONFIRMED, Kind.RETURNING,
+}  # fmt: skip
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")

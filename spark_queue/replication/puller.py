@@ -15,26 +15,20 @@ from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.segment import from_record
-from spark_queue.core.records import SINK_KINDS, Kind, Record
+from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.copying import Copied, CopyFailedError
 from spark_queue.replication.exchange import ApplyPulled, PullState
 from spark_queue.replication.fetching import Fetcher
-from spark_queue.replication.news import PeerFold
+from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
 from spark_queue.replication.record_forms import Chunk, parts_of
 from spark_queue.replication.restored import check_own, is_common, shared_until, told_ahead
 from spark_queue.replication.validation import Fit, check_path
 
 _LOG = logging.getLogger(__name__)
-
-#: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
-SILENT_KINDS = SINK_KINDS | {
-    Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES,
-    Kind.CLAIM_CONFIRMED, Kind.RETURNING,
-}  # fmt: skip
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000

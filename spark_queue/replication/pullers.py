@@ -1,7 +1,4 @@
-"""The pullers of a coordinator: one thread for each peer that is defined, as long as it is (DESIGN 17.3).
-
-How far this journal is behind a peer: what of the peer's log is still to be taken over.
-"""
+"""The pullers of a coordinator: one thread for each peer that is defined, as long as it is (DESIGN 17.3)."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
@@ -32,27 +28,11 @@ from spark_queue.replication.exchange import (
     PullState,
     may_pass,
 )
-from spark_queue.replication.peer_log import LogReplacedError, scan
+from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.puller import SILENT_KINDS
 
 if TYPE_CHECKING:
     from spark_queue.replication.fence import FencedPuller
-
-
-def lag_of(store: Store, peer: PeerDefinition, watermark: Watermark | None, *, now_ms: int) -> tuple[int, float]:
-    """Return how many records of a peer are to be taken over, and how long the first of them has waited, in seconds.
-
-    Parameters
-    ----------
-    store : Store
-        The own journal's place.
-    """
-    count, since_ms = 0, now_ms
-    for record in scan(peer_store(store, peer), peer.name, None, first=0 if watermark is None else watermark.record + 1):
-        if record.kind not in SILENT_KINDS:
-            count, since_ms = count + 1, since_ms if count else record.at_ms
-    return count, max(0, now_ms - since_ms) / 1_000
 
 
 _LOG = logging.getLogger(__name__)

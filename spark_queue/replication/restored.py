@@ -1,33 +1,65 @@
 """Journals that were restored from a backup: how this one hears of it, and where a peer's log goes on (DESIGN 17.3).
 
-What a peer's log says, for who only compares it: within the bounds of pulling, and nothing is repaired there.
+What a peer's log says, for who only compares it: nothing is repaired there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.folds.journal import watermark_of
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.layout import Store
-from spark_queue.replication.news import PeerFold
+from spark_queue.replication.fence import ask
+from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import RecordReader, digest_of, listed, parts_of, scan, source_of
+from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.record_forms import is_sound
 from spark_queue.replication.validation import check_path
 
 
 def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
     """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else."""
+    journal, stored = ask(peer, tuple[str, dict[str, Any]], newest_definitions, store, peer)
+    return journal, parsing.parse(stored)
+
+
+def lag_of(store: Store, peer: PeerDefinition, watermark: Watermark | None, *, now_ms: int) -> tuple[int, float]:
+    """Return how many records of a peer are to be taken over, and how long the first of them has waited, in seconds.
+
+    Parameters
+    ----------
+    store : Store
+        The own journal's place.
+    """
+    first = 0 if watermark is None else watermark.record + 1
+    count, since_ms = ask(peer.name, tuple[int, int], waiting_since, peer_store(store, peer), peer.name, first)
+    return count, max(0, now_ms - since_ms) / 1_000 if count else 0.0
+
+
+def waiting_since(store: Store, peer: str, first: int) -> tuple[int, int]:
+    """Return how many records from one on are news, and when the first of them was written; to be asked of a process (`fence`)."""
+    count, since_ms = 0, 0
+    for record in scan(store, peer, None, first=first):
+        if record.kind not in SILENT_KINDS:
+            count, since_ms = count + 1, since_ms if count else record.at_ms
+    return count, since_ms
+
+
+def newest_definitions(store: Store, peer: str) -> tuple[str, dict[str, Any]]:
+    """Return the UUID of a peer's journal and its definitions as they are stored; to be asked of a process (`fence`)."""
     files, _ = listed(store, peer)
     fold = PeerFold(peer)
     for kind in (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED):
         fold.fold(_newest(store, peer, files, kind))
-    return fold.journal_id, fold.definitions
+    return fold.journal_id, dict(fold.definitions.stored)
 
 
 def read_records(store: Store, peer: str) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The definitions of a peer, read by who only compares them: within the bounds of pulling (DESIGN 17.3, 17.7)."""
+"""The definitions of a peer, read by who only compares them (DESIGN 17.3, 17.7)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def _said(change: dict[str, Any], kind: str = "definitions_applied") -> Callable
 CASES: dict[str, tuple[Callable[[Attack], None], str, str]] = {
     "a pipe": (_pipe, "PEER_REFUSED", "it is no file, or a link"),
     "more records than its log says": (lambda attack: _records(attack, 100_000), "PEER_REFUSED", "it has no 1 records"),
-    "a record of 20 MB": (_said({"detail": {"v": 1, "x": "x" * 20_000_000}}), "PEER_REFUSED", "its detail has"),
     "definitions that are none": (_said({"detail": {"v": 1, "definitions": {"queues": 7}}}), "PEER_REFUSED", "its definitions"),
     "a record of another kind": (_said({"kind": "subscribed"}), "PEER_REFUSED", "it is not of kind definitions_applied"),
     "a journal that is none": (_said({"detail": {"v": 1, "journal": 7}}, "journal_created"), "PEER_REFUSED", "journal"),

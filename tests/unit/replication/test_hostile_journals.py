@@ -96,15 +96,6 @@ def test_a_file_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> 
     attack.heal()
 
 
-def test_a_bomb_of_as_many_rows_as_the_log_says_is_refused(attack: Attack) -> None:
-    # Nothing of its type enters after it.
-    number = attack.peer.number("entered", message_type="json")
-    bomb_of_values(attack.peer.message_file(number))
-    attack.peer.rewrite(number, rows(30_000))
-    attack.pull("PEER_REFUSED", "are the most")
-    attack.heal()
-
-
 def test_a_file_of_ever_more_publishers_is_refused(attack: Attack) -> None:
     number = attack.peer.number("entered", message_type="json")
     names = pa.array([f"{each:050}" for each in range(100_000)])
@@ -210,14 +201,6 @@ def test_an_entry_that_lies_is_refused(attack: Attack, case: str, *, follows: bo
     assert refusal is not None or case == "information that is none"
     assert refusal is None or refusal.code in ("PEER_REFUSED", "JOURNAL_DAMAGED", "STORE_FAILED"), refusal
     attack.heal()
-
-
-def test_an_entry_of_megabytes_is_not_read(attack: Attack) -> None:
-    attack.pull(None)
-    attack.here.pull("virginia", attack.peer.path)
-    newest = max((attack.peer.path / "control" / "_delta_log").glob("*.json"))
-    (newest.parent / f"{int(newest.stem) + 1:020d}.json").write_bytes(b" " * 100_000_000)
-    attack.pull("PEER_REFUSED", "are the most")
 
 
 def test_a_journal_of_newer_software_is_refused(attack: Attack) -> None:

@@ -15,7 +15,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.replication import puller, pullers
+from spark_queue.replication import fence, pullers
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
@@ -42,7 +42,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         class Stepping:
             trouble = None
 
-            def __init__(self, own: Store, peer: Store, *_: object, meet: Any, hand_over: Any, **__: object) -> None:
+            def __init__(
+                self, _reader: object, own: Store, peer: Store, *_: object, meet: Any, hand_over: Any, **__: object
+            ) -> None:
                 self._given = (Path(peer.path).name, meet, hand_over)
 
             def step(self) -> bool:
@@ -52,7 +54,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             def pulled_here(self) -> int:
                 return -1
 
-        monkeypatch.setattr(puller, "Puller", Stepping)
+        monkeypatch.setattr(fence, "FencedPuller", Stepping)
         started.append(Pullers(Store(str(tmp_path / "here")), ask, FakeClock()))
         started[0].keep(definitions(tmp_path), frozenset())
         return started[0]
