@@ -174,12 +174,9 @@ class Reader:
         if self._pipe is None:
             ours, theirs = socket.socketpair()
             with theirs:
-                command = [
-                    sys.executable,
-                    "-m",
-                    __name__,
-                    *map(str, (theirs.fileno(), self._memory_bytes, self._cpu_s, FILES_MOST)),
-                ]
+                limits = map(str, (theirs.fileno(), self._memory_bytes, self._cpu_s, FILES_MOST))
+                # By `-m` there were two of this module, and two of each of its types.
+                command = [sys.executable, "-c", f"from {__name__} import main; main()", *limits]
                 # Others reserve more memory than they need.
                 around = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
                 self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=around)
