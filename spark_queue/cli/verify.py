@@ -24,12 +24,10 @@ from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.traits import FileTraits
-from spark_queue.replication.fence import ask
-from spark_queue.replication.peer_files import refused
-from spark_queue.replication.peer_log import DAMAGE
-from spark_queue.replication.peer_messages import PeerMessages
+from spark_queue.replication.peer_files import DAMAGE, PeerMessages, refused
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.restored import has_record, read_records
+from spark_queue.replication.sandbox import ask
 from spark_queue.verification import invariants
 from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
 from spark_queue.views import JournalView, state_at
@@ -75,7 +73,7 @@ _SHARE = 8
 def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
     """Return what one of two journals has pulled of the other and does not know, and what was not compared.
 
-    To be asked of a process (`fence`).
+    To be asked of a process (`sandbox`).
 
     Parameters
     ----------

@@ -33,8 +33,7 @@ from spark_queue.journal.staging import StagingPlan, write_file
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_files import COLUMNS_MOST, OddFileError
-from spark_queue.replication.peer_messages import PART_ROWS, opened, refused_file
+from spark_queue.replication.peer_files import COLUMNS_MOST, PeerMessages, refused_file
 from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
 
 #: What a message says of its publishing rather than of itself: two publishes of the same may differ in it.
@@ -254,7 +253,7 @@ class Copier:
 
     def __init__(self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, fold: PeerFold) -> None:
         self._own = own
-        self._peer = peer
+        self._files = PeerMessages(peer, definition.name)
         self._repeats = Repeats(own)
         self._definitions = definitions
         self._definition = definition
@@ -380,9 +379,10 @@ class Copier:
     def _parts(self, plan: StagingPlan, segment: Segment) -> Iterator[pa.Table]:
         """Yield the rows of a segment of the peer, checked, with the columns of this journal and those that they have beyond."""
         try:
-            with opened(self._peer, self._definition.name, segment, None) as file:
-                schema = self._widened(plan, file.schema)
-                for rows in file.parts(segment.first_row, segment.row_count, most_rows=PART_ROWS):
+            with self._files.refusing(segment):
+                there = self._files.schema(segment)
+                schema = self._widened(plan, there)
+                for rows in self._files.pieces(segment, there.names):
                     yield _checked(fitted(rows, schema))
         except JournalError as failure:
             raise CopyFailedError(segment, failure) from None
@@ -394,7 +394,7 @@ class Copier:
         more = of_others(message_type, self._definition.name, there, declared)
         new = [field.name for field in more if field not in list(names)]
         if len(names) + len(new) > COLUMNS_MOST:
-            raise OddFileError(f"with its columns there were {len(names) + len(new)} here, and {COLUMNS_MOST} are the most")
+            raise ValueError(f"with its columns there were {len(names) + len(new)} here, and {COLUMNS_MOST} are the most")
         if new:
             names = self._stored[message_type] = widen(self._own, message_type, self._definition.name, more, durable=plan.durable)
         return pa.schema([*more, *declared])

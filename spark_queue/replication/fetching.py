@@ -19,8 +19,8 @@ from spark_queue.ports import Clock
 from spark_queue.replication.copying import Copied, Copier, CopyFailedError
 from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import PeerFold
+from spark_queue.replication.peer_files import refused_file
 from spark_queue.replication.peer_log import PeerLog
-from spark_queue.replication.peer_messages import refused_file
 from spark_queue.replication.validation import check_move
 
 _LOG = logging.getLogger(__name__)

@@ -1,75 +1,30 @@
-"""Files of a peer's store: Parquet that is read part by part, and what stands where a file should be (DESIGN 17.3)."""
+"""Files of a peer's store: those of messages, and what stands where a file should be (DESIGN 17.3)."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import CONTROL_LOG, Store
-from spark_queue.journal.message_file import is_in_place
+from spark_queue.journal.message_file import MessageFiles, decoding, is_in_place
 
 #: Most columns of a table that gets those of peers which are not declared here.
 COLUMNS_MOST = 5_000
 
 
-class OddFileError(Exception):
-    """A file is not what it says of itself, or what the log says of it."""
-
-
-class PeerFile:
-    """Some columns of a Parquet file.
-
-    Parameters
-    ----------
-    source : str or file-like
-        Path or content of the file.
-    columns : Sequence of str or None
-        Those that are read, as far as they are there; None for all.
-
-    Attributes
-    ----------
-    columns : list of str
-        Those that are there, and in `schema` their types.
-    row_count : int
-        As the file says.
-    """
-
-    def __init__(self, source: Any, columns: Sequence[str] | None) -> None:
-        self._file = pq.ParquetFile(source)
-        there: list[str] = self._file.schema_arrow.names
-        if len(set(there)) != len(there):
-            raise OddFileError("two of its columns have one name")
-        self.columns = there if columns is None else [name for name in columns if name in there]
-        self.row_count: int = self._file.metadata.num_rows
-        self.schema = pa.schema([self._file.schema_arrow.field(name) for name in self.columns])
-
-    def parts(self, first_row: int, row_count: int, *, most_rows: int) -> Iterator[pa.Table]:
-        """Yield adjacent rows part by part, checked against their types."""
-        start, left = 0, row_count
-        for number in range(self._file.num_row_groups):
-            group_rows = self._file.metadata.row_group(number).num_rows
-            if not left or start + group_rows <= first_row:
-                start += group_rows
-                continue
-            # Threads would have several columns in memory.
-            for batch in self._file.iter_batches(most_rows, row_groups=[number], columns=self.columns, use_threads=False):
-                part = pa.Table.from_batches([batch])
-                # Texts that are no UTF-8 would be found by whoever reads them next.
-                part.validate(full=True)
-                wanted = part.slice(max(0, first_row - start), left)
-                start, left = start + len(part), left - len(wanted)
-                if len(wanted):
-                    yield wanted
-        if left:
-            raise OddFileError(f"it has {row_count - left} rows where it should have {row_count}")
-
+#: What reading whatever somebody made may raise.
+DAMAGE = (
+    pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError,
+    RecursionError,
+)  # fmt: skip
 
 #: Files that stand for several others, or name further ones; our software writes none.
 _COMPOUND = re.compile(r"[0-9]{20}\.(checkpoint\..+\.(parquet|json)|.*compacted\.json)")
@@ -102,3 +57,52 @@ def check_log(store: Store, peer: str) -> None:
     for entry in store.list(CONTROL_LOG):
         if _COMPOUND.fullmatch(entry.key.rsplit("/", 1)[1]) is not None:
             raise refused(peer, entry.key, "it is no file of a control log")
+
+
+def refused_file(peer: str, segment: Segment, reason: object) -> JournalError:
+    """Make PEER_REFUSED for a peer's file of messages."""
+    what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
+    return refused(peer, what, reason)
+
+
+class PeerMessages(MessageFiles):
+    """Columns of a peer's messages; what is wrong with a file is refused."""
+
+    def __init__(self, store: Store, peer: str) -> None:
+        super().__init__(store)
+        self._peer = peer
+
+    def read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the segment's rows, checked against their types; one that the file does not have is left out."""
+        with self.refusing(segment):
+            rows = super().read(segment, columns)
+            # Texts that are no UTF-8 would be found by whoever reads them next.
+            rows.validate(full=True)
+            return rows
+
+    def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the same part by part."""
+        with self.refusing(segment):
+            for rows in super().pieces(segment, columns):
+                rows.validate(full=True)
+                yield rows
+
+    def schema(self, segment: Segment) -> pa.Schema:
+        """Return the columns of the file in which a segment stands."""
+        with self.refusing(segment), decoding(self._store, segment) as file:
+            if len(set(file.schema_arrow.names)) != len(file.schema_arrow):
+                raise ValueError("two of its columns have one name")
+            found: pa.Schema = file.schema_arrow
+            return found
+
+    @contextmanager
+    def refusing(self, segment: Segment) -> Iterator[None]:
+        """Refuse a segment's file for what the block finds wrong with it."""
+        try:
+            yield
+        except DAMAGE as reason:
+            raise refused_file(self._peer, segment, self._store.reason(reason)) from None
+        except JournalError as failure:
+            if failure.code == "MESSAGE_FILE_CORRUPT":
+                raise refused_file(self._peer, segment, failure.facts["reason"]) from None
+            raise

@@ -1,7 +1,4 @@
-"""Reading a peer's control log forward: nothing is written there, and nothing repaired (DESIGN 17.3).
-
-Records out of a data file of a peer's control log, part by part, each as large as ours are at most (DESIGN 17.3).
-"""
+"""Reading a peer's control log forward: nothing is written there, and nothing repaired (DESIGN 17.3)."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -19,27 +16,12 @@ import pyarrow.compute as pc
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile, NewerDetailError, listing, to_records
+from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile, NewerDetailError, listing, read_known, to_records
 from spark_queue.journal.delta import versions_after
-from spark_queue.journal.layout import CONTROL, Store, TooLargeError, log_key
+from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
-from spark_queue.replication.peer_files import OddFileError, PeerFile, check_log, check_place, refused
+from spark_queue.replication.peer_files import DAMAGE, check_log, check_place, refused
 from spark_queue.replication.record_forms import NUMBER_MAX
-
-#: Most bytes of records that become objects in memory at once, but for one record alone.
-CHUNK_BYTES = 32 * 1024 * 1024
-
-#: Files up to this size are read by one request, larger ones part by part, in bytes.
-_SMALL_BYTES = 4 * 1024 * 1024
-
-#: Records that become rows in memory at once.
-_PART_RECORDS = 1_024
-
-#: What reading whatever somebody made may raise.
-DAMAGE = (
-    pa.ArrowException, msgspec.MsgspecError, OddFileError, ValueError, TypeError, KeyError, IndexError, AttributeError,
-    OverflowError, RecursionError,
-)  # fmt: skip
 
 _DATA_FILE = re.compile(r"(\d{20})-[0-9a-f]{32}\.parquet")
 
@@ -52,93 +34,6 @@ def check_file(peer: str, file: ControlFile) -> None:
     is_sound = isinstance(first, int) and isinstance(last, int) and 0 <= first <= last < NUMBER_MAX
     if named is None or not is_sound or int(named[1]) != first:
         raise refused(peer, f"data file {file.path!r:.100} of its log", "it is no file of records as its name and statistics say")
-
-
-def source_of(store: Store, peer: str, file: ControlFile) -> Any:
-    """Return what a data file is read from: its bytes, or for a large one something that reads parts of it."""
-    key = f"{CONTROL}/{file.path}"
-    check_place(store, peer, key)
-    try:
-        data = store.read(key, most_bytes=_SMALL_BYTES)
-    except TooLargeError:
-        with store.failures(f"reading {key}"):
-            return store.open(key)
-    if data is None:
-        raise refused(peer, key, "its log names that file, and it is not there")
-    return pa.BufferReader(data)
-
-
-def parts_of(store: Store, peer: str, file: ControlFile, source: Any, *, first: int) -> Iterator[pa.Table]:
-    """Yield the rows of a data file from record `first` on, as rows of records."""
-    key = f"{CONTROL}/{file.path}"
-    try:
-        with store.failures(f"reading {key}"):
-            try:
-                found = PeerFile(source, CONTROL_SCHEMA.names)
-                if found.columns != CONTROL_SCHEMA.names or found.row_count != file.records:
-                    raise OddFileError(f"it has no {file.records} records with all their columns")
-                start = max(first, file.first) - file.first
-                for part in found.parts(start, file.records - start, most_rows=_PART_RECORDS):
-                    yield part.cast(CONTROL_SCHEMA).combine_chunks()
-            except OSError as failure:
-                # A disk or a network that fails has a number; what pyarrow cannot decode has none.
-                if failure.errno is None:
-                    raise OddFileError(failure) from None
-                raise
-    except DAMAGE as reason:
-        raise refused(peer, key, store.reason(reason)) from None
-
-
-class RecordReader:
-    """Makes records of rows, checked for gaps.
-
-    Parameters
-    ----------
-    first : int
-        Number of the first of them.
-    kinds : Collection of str or None
-        Which of them are wanted; None for all.
-    """
-
-    def __init__(self, store: Store, peer: str, first: int, kinds: Collection[str] | None = None) -> None:
-        self._store = store
-        self._peer = peer
-        self.next_record = first
-        self._epoch = 0
-        self._kinds = None if kinds is None else pa.array(sorted(kinds), pa.string())
-
-    def read(self, rows: pa.Table, into: list[Record]) -> None:
-        """Append the records of rows; where one is refused, those before it stand."""
-        try:
-            found = self._read(rows)
-        except JournalError:
-            # One after the other, so that the error names it.
-            for index in range(len(rows) if len(rows) > 1 else 0):
-                self.read(rows.slice(index, 1), into)
-            raise
-        into += found
-        self.next_record += len(rows)
-        self._epoch = rows.column("epoch")[-1].as_py() if len(rows) else self._epoch
-
-    def _read(self, rows: pa.Table) -> list[Record]:
-        what = f"record {self.next_record}"
-        try:
-            for field in CONTROL_SCHEMA:
-                if not field.nullable and rows.column(field.name).null_count:
-                    raise ValueError(f"its {field.name} is missing")
-            numbers = rows.column("record").to_numpy()
-            if not np.array_equal(numbers, np.arange(self.next_record, self.next_record + len(rows))):
-                raise ValueError(f"its log goes on with record {numbers[0]}")
-            epochs = np.concatenate([[self._epoch], rows.column("epoch").to_numpy()])
-            if (epochs[1:] < epochs[:-1]).any():
-                raise ValueError("its epoch is lower than that of the record before")
-            if self._kinds is not None:
-                rows = rows.filter(pc.is_in(rows.column("kind"), self._kinds))
-            return list(to_records(rows.combine_chunks()))
-        except NewerDetailError as newer:
-            raise JournalError("PROTOCOL_NEWER", path=self._store.path, what=str(newer)) from None
-        except DAMAGE as reason:
-            raise refused(self._peer, what, self._store.reason(reason)) from None
 
 
 #: Most records that are read at once.
@@ -162,7 +57,7 @@ class LogReplacedError(Exception):
 
 
 class PeerLog:
-    """A peer's control log, read from its first record on in chunks of bounded size.
+    """A peer's control log, read from its first record on, some files at a time.
 
     Parameters
     ----------
@@ -174,6 +69,8 @@ class PeerLog:
         Number of the first record that is wanted.
     kinds : Collection of str or None
         Which records are wanted; None for all.
+    files : Sequence of ControlFile
+        Those that are read first; where there are none, all that the log has.
 
     Attributes
     ----------
@@ -183,14 +80,18 @@ class PeerLog:
         Number of the last record that was found; -1 before the first.
     """
 
-    def __init__(self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None) -> None:
+    def __init__(
+        self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None, files: Sequence[ControlFile] = ()
+    ) -> None:
         self._store = store
         self._peer = peer
         #: Newest version of the table that was looked at; -1 before the first.
         self._version = -1
-        self._reader = RecordReader(store, peer, first, kinds)
-        self._rows: Iterator[pa.Table] = iter(())
-        self.has_more = False
+        self._next_record = first
+        self._epoch = 0
+        self._kinds = None if kinds is None else pa.array(sorted(kinds), pa.string())
+        #: Those that were found and not read.
+        self._files = list(files)
         self.last_found = -1
         self._refusal: JournalError | None = None
         self._idle_looks = 0
@@ -206,53 +107,93 @@ class PeerLog:
         log._version, log._token = version, "" if head is None else head.token
         return log
 
+    @property
+    def has_more(self) -> bool:
+        """Whether more was found than has been read."""
+        return bool(self._files)
+
     def read(self) -> list[Record]:
         """Return the next records in order; none where there are no more now."""
         if self._refusal is not None:
             raise self._refusal
-        if not self.has_more:
-            files = self._found()
-            self._rows, self.has_more = self._rows_of(files), bool(files)
-            self.last_found = max(self.last_found, *(file.last for file in files), -1)
-            if not files and self._reader.next_record == 0:
+        if not self._files:
+            self._files = self._found()
+            self.last_found = max(self.last_found, *(file.last for file in self._files), -1)
+            if not self._files and self._next_record == 0:
                 # The commit that makes a log brings its first records.
                 raise refused(self._peer, "its log", "it has no records")
         chunk: list[Record] = []
-        size_bytes = 0
+        until = self._next_record + CHUNK_RECORDS
         try:
-            while self.has_more and len(chunk) < CHUNK_RECORDS and size_bytes < CHUNK_BYTES:
-                rows = next(self._rows, None)
-                if rows is None:
-                    self.has_more = False
-                else:
-                    size_bytes += rows.nbytes
-                    self._reader.read(rows, chunk)
+            while self._files and self._next_record < until:
+                for rows in self._rows_of([file for file in self._files[:_AHEAD] if file.first < until], self._next_record):
+                    self._take(rows, chunk)
+                    self._files.pop(0)
         except JournalError as refusal:
             if not chunk:
                 raise
             self._refusal = refusal
         return chunk
 
+    def _rows_of(self, files: Sequence[ControlFile], first: int) -> Iterator[pa.Table]:
+        return _at_once(lambda file: self._rows(file, max(first, file.first)), files)
+
+    def _rows(self, file: ControlFile, first: int) -> pa.Table:
+        key = f"{CONTROL}/{file.path}"
+        check_place(self._store, self._peer, key)
+        try:
+            rows = read_known(self._store, file.path, first=first)
+            rows.validate(full=True)
+        except DAMAGE as reason:
+            raise refused(self._peer, key, self._store.reason(reason)) from None
+        except JournalError as damage:
+            if damage.code != "JOURNAL_DAMAGED":
+                raise
+            raise refused(self._peer, key, f"{damage.facts['what']}: {damage.facts['reason']}") from None
+        if len(rows) != file.last + 1 - first:
+            raise refused(self._peer, key, f"it has no {file.records} records")
+        return rows
+
+    def _take(self, rows: pa.Table, into: list[Record]) -> None:
+        """Append the records of rows; where one is refused, those before it stand."""
+        try:
+            into += self._records(rows)
+        except JournalError:
+            # One after the other, so that the error names it.
+            for index in range(len(rows) if len(rows) > 1 else 0):
+                self._take(rows.slice(index, 1), into)
+            raise
+        self._next_record += len(rows)
+        self._epoch = rows.column("epoch")[-1].as_py() if len(rows) else self._epoch
+
+    def _records(self, rows: pa.Table) -> list[Record]:
+        try:
+            for field in CONTROL_SCHEMA:
+                if not field.nullable and rows.column(field.name).null_count:
+                    raise ValueError(f"its {field.name} is missing")
+            numbers = rows.column("record").to_numpy()
+            if not np.array_equal(numbers, np.arange(self._next_record, self._next_record + len(rows))):
+                raise ValueError(f"its log goes on with record {numbers[0]}")
+            epochs = np.concatenate([[self._epoch], rows.column("epoch").to_numpy()])
+            if (epochs[1:] < epochs[:-1]).any():
+                raise ValueError("its epoch is lower than that of the record before")
+            if self._kinds is not None:
+                rows = rows.filter(pc.is_in(rows.column("kind"), self._kinds))
+            return list(to_records(rows.combine_chunks()))
+        except NewerDetailError as newer:
+            raise JournalError("PROTOCOL_NEWER", path=self._store.path, what=str(newer)) from None
+        except DAMAGE as reason:
+            raise refused(self._peer, f"record {self._next_record}", self._store.reason(reason)) from None
+
     def moves_ahead(self) -> Iterator[Record]:
         """Yield the records beyond those that were read that say where messages went."""
-        yield from scan(self._store, self._peer, (Kind.MOVED, Kind.RETIRED), first=self._reader.next_record)
-
-    def _rows_of(self, files: Sequence[ControlFile]) -> Iterator[pa.Table]:
-        def source(file: ControlFile) -> object:
-            return source_of(self._store, self._peer, file)
-
-        first = self._reader.next_record
-        wanted = [file for file in files if file.last >= first]
-        for start in range(0, len(wanted), _AHEAD):
-            group = wanted[start : start + _AHEAD]
-            for file, found in zip(group, _at_once(source, group), strict=True):
-                yield from parts_of(self._store, self._peer, file, found, first=first)
+        yield from scan(self._store, self._peer, (Kind.MOVED, Kind.RETIRED), first=self._next_record)
 
     def _found(self) -> list[ControlFile]:
         """Return the next files; a look at a log that did not go on costs one request."""
         if self._version < 0:
             return self._listed()
-        files, next_record, is_broken, is_checked = list[ControlFile](), self._reader.next_record, False, False
+        files, next_record, is_broken, is_checked = list[ControlFile](), self._next_record, False, False
         for entry in self._next_entries():
             brought = self._brought(entry)
             if brought and brought[0].first > next_record:
@@ -307,14 +248,14 @@ class PeerLog:
         except TornEntryError:
             # Its writer, or whoever opens that journal, repairs it.
             return None
-        except (TooLargeError, *DAMAGE) as reason:
+        except DAMAGE as reason:
             raise refused(self._peer, f"entry {version} of its log", reason) from None
 
     def _listed(self) -> list[ControlFile]:
         found, version = listed(self._store, self._peer)
         head = self._entry(version)
         self._version, self._token = version, "" if head is None else head.token
-        return [file for file in found if file.last >= self._reader.next_record]
+        return [file for file in found if file.last >= self._next_record]
 
     def _brought(self, entry: LogEntry) -> list[ControlFile]:
         """Return the files of an entry that bring records; merging brings none."""
@@ -327,12 +268,13 @@ class PeerLog:
         return sorted(found)
 
 
-def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> list[_Found]:
-    """Return what each of some reads gives; they wait for the store, not for a processor."""
+def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> Iterator[_Found]:
+    """Yield what each of some reads gives; they wait for the store, not for a processor."""
     if len(wanted) <= 1:
-        return [read(each) for each in wanted]
+        yield from map(read, wanted)
+        return
     with ThreadPoolExecutor(len(wanted)) as readers:
-        return list(readers.map(read, wanted))
+        yield from readers.map(read, wanted)
 
 
 def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int = 0) -> Iterator[Record]:

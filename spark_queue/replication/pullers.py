@@ -32,7 +32,7 @@ from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
 
 if TYPE_CHECKING:
-    from spark_queue.replication.fence import FencedPuller
+    from spark_queue.replication.sandbox import SandboxedPuller
 
 
 _LOG = logging.getLogger(__name__)
@@ -179,12 +179,12 @@ class Pullers:
                 time.sleep(_MEETING_S)
 
         # A journal without peers starts without all that reads those of others.
-        from spark_queue.replication.fence import FencedPuller, Reader  # noqa: PLC0415 - as said above.
+        from spark_queue.replication.sandbox import Reader, SandboxedPuller  # noqa: PLC0415 - as said above.
 
         reader = Reader(peer.name)
 
-        def make(store: Store) -> FencedPuller:
-            return FencedPuller(
+        def make(store: Store) -> SandboxedPuller:
+            return SandboxedPuller(
                 reader, self._own, store, definitions, peer, look=look, hand_over=hand_over, read=self._read, meet=meet
             )
 
@@ -202,7 +202,7 @@ class _PullThread(threading.Thread):
     """Runs a puller until it is told to end; after what went wrong it makes another, ever later."""
 
     def __init__(
-        self, make: Callable[[Store], FencedPuller], find: Callable[[], Store], definition: PeerDefinition,
+        self, make: Callable[[Store], SandboxedPuller], find: Callable[[], Store], definition: PeerDefinition,
         hear: Callable[[Beacon], str | None], close: Callable[[], None],
     ) -> None:  # fmt: skip
         super().__init__(name=f"pull-{definition.name}", daemon=True)
@@ -232,7 +232,7 @@ class _PullThread(threading.Thread):
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
         self.pulled_here: int | None = None
-        self.puller: FencedPuller | None = None
+        self.puller: SandboxedPuller | None = None
 
     def end(self) -> None:
         """Let it end after what it does."""

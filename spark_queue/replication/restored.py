@@ -16,12 +16,12 @@ from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.layout import Store
-from spark_queue.replication.fence import ask
 from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_files import refused
-from spark_queue.replication.peer_log import RecordReader, digest_of, listed, parts_of, scan, source_of
+from spark_queue.replication.peer_log import PeerLog, digest_of, listed, scan
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.record_forms import is_sound
+from spark_queue.replication.sandbox import ask
 from spark_queue.replication.validation import check_path
 
 
@@ -45,7 +45,7 @@ def lag_of(store: Store, peer: PeerDefinition, watermark: Watermark | None, *, n
 
 
 def waiting_since(store: Store, peer: str, first: int) -> tuple[int, int]:
-    """Return how many records from one on are news, and when the first of them was written; to be asked of a process (`fence`)."""
+    """Return how many records from one on are news, and when the first was written; to be asked of a process (`sandbox`)."""
     count, since_ms = 0, 0
     for record in scan(store, peer, None, first=first):
         if record.kind not in SILENT_KINDS:
@@ -54,7 +54,7 @@ def waiting_since(store: Store, peer: str, first: int) -> tuple[int, int]:
 
 
 def newest_definitions(store: Store, peer: str) -> tuple[str, dict[str, Any]]:
-    """Return the UUID of a peer's journal and its definitions as they are stored; to be asked of a process (`fence`)."""
+    """Return the UUID of a peer's journal and its definitions as they are stored; to be asked of a process (`sandbox`)."""
     files, _ = listed(store, peer)
     fold = PeerFold(peer)
     for kind in (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED):
@@ -78,10 +78,8 @@ def _newest(store: Store, peer: str, files: Sequence[ControlFile], kind: str) ->
     of_kind = [file for file in files if file.holds_only(kind)]
     if not of_kind:
         raise refused(peer, "its log", f"no file of it has records of kind {kind} alone")
-    file, found = of_kind[-1], list[Record]()
-    reader = RecordReader(store, peer, file.last, (kind,))
-    for rows in parts_of(store, peer, file, source_of(store, peer, file), first=file.last):
-        reader.read(rows, found)
+    file = of_kind[-1]
+    found = PeerLog(store, peer, first=file.last, kinds=(kind,), files=(file,)).read()
     if not found:
         raise refused(peer, f"record {file.last}", f"it is not of kind {kind}, as the list of its log's files says")
     return found[0]

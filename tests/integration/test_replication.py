@@ -198,8 +198,10 @@ def test_a_site_that_was_put_back_from_a_backup_gets_back_what_it_lost(sites: di
     virginia.end()
     shutil.rmtree(tmp_path / "virginia")
     (tmp_path / "copy").rename(tmp_path / "virginia")
+    planner = Planner(virginia)
     with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
-        Planner(virginia).next(wait_ms=30_000)
+        # Nothing is granted before the peer was searched.
+        wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
     journal = Journal(virginia.store.path)
     wait_until(lambda: "[JOURNAL_RESTORED]" in str(journal.queue("WORK").status().alarm))
     assert "sparkq restored" in next(row["alarm"] for row in journal.view("status").to_pylist())

@@ -242,9 +242,8 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
         patch.setattr(delta, "back_off", lambda attempt: None)
         for module in (control_files, peer_log):
             patch.setattr(module, "ThreadPoolExecutor", InlineReaders)
-        for module in (control_files, reader):
+        for module in (control_files, reader, peer_log):
             patch.setattr(module, "read_known", simulated_table.known_files(control_files.read_known, known))
-        patch.setattr(peer_log, "parts_of", simulated_table.known_parts(peer_log.parts_of, known))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world_random(128), version=4))
         patch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 4)
         patch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 2)

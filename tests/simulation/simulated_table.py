@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,7 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile
+from spark_queue.journal.control_files import CONTROL_SCHEMA
 from spark_queue.journal.layout import CONTROL, log_key
 from tests.simulation.bucket import SimulatedStore, TableState
 
@@ -122,17 +122,6 @@ def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Ca
         if path not in known:
             known[path] = read(store, path)
         return known[path].slice(max(0, first - int(path[:20]))).select(schema.names)
-
-    return read_once
-
-
-def known_parts(read: Callable[..., Iterator[pa.Table]], known: dict[str, pa.Table]) -> Callable[..., Iterator[pa.Table]]:
-    """Let readers of peers' logs take what was decoded already, too."""
-
-    def read_once(store: SimulatedStore, peer: str, file: ControlFile, source: Any, *, first: int) -> Iterator[pa.Table]:
-        if file.path not in known:
-            known[file.path] = pa.concat_tables(read(store, peer, file, source, first=file.first)).combine_chunks()
-        yield known[file.path].slice(max(0, first - file.first))
 
     return read_once
 

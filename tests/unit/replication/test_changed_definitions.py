@@ -164,7 +164,6 @@ def test_a_queue_that_fits_for_a_moment_is_read_again_all_the_same(
     there.publish("a")
     define(there, is_other=True)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
-    monkeypatch.setattr(peer_log, "_PART_RECORDS", 1)
     here.pull("virginia")
     assert here.values() == {}
     here.pull("virginia")

@@ -26,8 +26,8 @@ class Log:
         read: dict[PeerLog, int] = {}
 
         def new(reader: PeerLog) -> list[Record]:
-            start, read[reader] = read.get(reader, reader._reader.next_record), len(self.records)
-            kinds = None if reader._reader._kinds is None else reader._reader._kinds.to_pylist()
+            start, read[reader] = read.get(reader, reader._next_record), len(self.records)
+            kinds = None if reader._kinds is None else reader._kinds.to_pylist()
             return [record for record in self.records[start:] if kinds is None or record.kind in kinds]
 
         monkeypatch.setattr(PeerLog, "read", new)

@@ -74,7 +74,7 @@ PLACES: dict[str, tuple[Callable[[Path], None], Callable[[Attack], Path]]] = {
 def test_what_is_no_file_of_a_peer_is_refused(attack: Attack, case: str) -> None:
     change, place = PLACES[case]
     change(place(attack))
-    attack.pull("PEER_REFUSED", "it is no file, or a link")
+    attack.pull("PEER_REFUSED", "it is no file")
     attack.heal()
 
 
@@ -88,7 +88,7 @@ def _link_to_nothing_of_ours(place: Path) -> None:
 def test_what_comes_later_and_is_no_file_is_refused(attack: Attack, change: Callable[[Path], None]) -> None:
     attack.pull(None)
     change(_entry(attack, 1))
-    attack.pull("PEER_REFUSED", "it is no file, or a link")
+    attack.pull("PEER_REFUSED", "it is no file")
     attack.heal()
 
 

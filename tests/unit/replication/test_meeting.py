@@ -15,7 +15,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.replication import fence, pullers
+from spark_queue.replication import pullers, sandbox
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
@@ -54,7 +54,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             def pulled_here(self) -> int:
                 return -1
 
-        monkeypatch.setattr(fence, "FencedPuller", Stepping)
+        monkeypatch.setattr(sandbox, "SandboxedPuller", Stepping)
         started.append(Pullers(Store(str(tmp_path / "here")), ask, FakeClock()))
         started[0].keep(definitions(tmp_path), frozenset())
         return started[0]

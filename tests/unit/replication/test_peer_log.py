@@ -52,15 +52,6 @@ def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert len(chunks) > 3
 
 
-def test_a_part_of_a_large_file_is_in_memory_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_log, "_PART_RECORDS", 1)
-    monkeypatch.setattr(peer_log, "_SMALL_BYTES", 100)
-    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 1)
-    log = PeerLog(Store(str(home[0] / "virginia")), "virginia")
-    assert [record.record for record in log.read()] == [0]
-    assert [record.record for record in log.read()] == [1]
-
-
 def test_a_look_that_finds_nothing_costs_one_request_and_seldom_a_listing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     log = PeerLog(Store(str(home[0] / "virginia")), "virginia")
     log.read()
@@ -104,9 +95,9 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     assert attack.here.told() == attack.unharmed
 
 
-@pytest.mark.parametrize("limits", [((peer_log, "CHUNK_RECORDS", 4), (peer_log, "_PART_RECORDS", 1)), ((chunks, "PART_ROWS", 4),)])
+@pytest.mark.parametrize("limit", [(peer_log, "CHUNK_RECORDS", 4), (chunks, "PART_ROWS", 4)])
 def test_files_that_were_merged_since_are_found_further_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[tuple[Any, str, int], ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[Any, str, int]
 ) -> None:
     """The merge is in a later chunk, or in a later part of the same chunk."""
     disk = Disk(tmp_path / "virginia", journal={"instance": "virginia"})
@@ -119,8 +110,7 @@ def test_files_that_were_merged_since_are_found_further_on(
     for file in (tmp_path / "virginia" / "messages" / "order").glob("*.parquet"):
         if str(file) not in kept:
             file.unlink()
-    for module, limit, value in limits:
-        monkeypatch.setattr(module, limit, value)
+    monkeypatch.setattr(*limit)
     taken: list[ApplyPulled] = []
 
     def take(pull: ApplyPulled) -> bool:

@@ -14,7 +14,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import CONTROL_LOG, Store
-from spark_queue.replication import fence, pullers
+from spark_queue.replication import pullers, sandbox
 from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hearing, read_beacon
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
@@ -164,7 +164,7 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
         def step(self) -> bool:
             raise KeyError("virginia")
 
-    monkeypatch.setattr(fence, "FencedPuller", Broken)
+    monkeypatch.setattr(sandbox, "SandboxedPuller", Broken)
     running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
     running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:
@@ -207,7 +207,7 @@ def test_who_could_be_read_a_moment_later_is_not_level(tmp_path: Path, monkeypat
         def pulled_here(self) -> int:
             return -1
 
-    monkeypatch.setattr(fence, "FencedPuller", OnceBroken)
+    monkeypatch.setattr(sandbox, "SandboxedPuller", OnceBroken)
     running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
     running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:
@@ -240,7 +240,7 @@ def test_what_fails_later_takes_nothing_back_of_what_a_peer_has_shown(tmp_path: 
         def pulled_here(self) -> int:
             return -1
 
-    monkeypatch.setattr(fence, "FencedPuller", Failing)
+    monkeypatch.setattr(sandbox, "SandboxedPuller", Failing)
     running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
     running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:
@@ -278,7 +278,7 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
         def pulled_here(self) -> int:
             return -1
 
-    monkeypatch.setattr(fence, "FencedPuller", Meeting)
+    monkeypatch.setattr(sandbox, "SandboxedPuller", Meeting)
     running = Pullers(Store(str(tmp_path / "here")), nothing_is_asked, FakeClock())
     peers = {name: {"journal": str(tmp_path / name), "topics": ["T"]} for name in ("virginia", "tokyo")}
     both = parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
@@ -297,7 +297,7 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
 
 def listen_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
     """Make the folders of two journals, of which nothing is pulled but by `kind`, and beacons are looked at all the time."""
-    monkeypatch.setattr(fence, "FencedPuller", kind)
+    monkeypatch.setattr(sandbox, "SandboxedPuller", kind)
     monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
     for name in ("frankfurt", "virginia"):
         (tmp_path / name / CONTROL_LOG).mkdir(parents=True)

@@ -16,7 +16,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.replication import fence, restored
+from spark_queue.replication import restored, sandbox
 from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.pullers import Pullers
@@ -239,7 +239,7 @@ def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_mo
         def step(self) -> bool:
             raise JournalError("JOURNAL_RESTORED", peer="virginia", record=10_000, path="here", since=2)
 
-    monkeypatch.setattr(fence, "FencedPuller", Accusing)
+    monkeypatch.setattr(sandbox, "SandboxedPuller", Accusing)
     running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
     running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:

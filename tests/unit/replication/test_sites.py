@@ -237,7 +237,6 @@ def test_who_skips_what_is_lost_skips_all_of_it(
     there.tick()
     delete_retired(there)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
-    monkeypatch.setattr(peer_log, "_PART_RECORDS", 1)
     with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 0 to 1"):
         here.pull("virginia")
     here.decide(commands.SkipLost(peer="virginia"))

@@ -249,7 +249,7 @@ def ask(peer: str, kind: type[_Answer], read: Callable[..., _Answer], store: Sto
     return msgspec.msgpack.decode(said.value, type=kind)
 
 
-class FencedPuller:
+class SandboxedPuller:
     """A `Puller` in the process of a `Reader`.
 
     Parameters
