@@ -103,7 +103,7 @@ class Replaced(msgspec.Struct, tag=True, frozen=True):
 
 
 class Answers(msgspec.Struct, tag=True, frozen=True):
-    """What was asked of it once, encoded."""
+    """An answer to what was asked of it once, encoded."""
 
     value: msgspec.Raw
 

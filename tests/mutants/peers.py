@@ -32,24 +32,9 @@ PEERS = (
         ("tests/unit/cli/test_verify_peers.py",),
     ),
     Mutant(
-        "a log may name messages without end",
-        "            if count > most:\n", "            if False:\n",
-        (_HOSTILE,),
-    ),
-    Mutant(
-        "a log may name owners without end",
-        "        self.owners |= owners\n", "",
-        (_HOSTILE,),
-    ),
-    Mutant(
         "what nobody checked of a record is told on",
         "        record = replace(record, detail=checked_detail(record))\n", "",
         ("tests/unit/replication/test_news.py",),
-    ),
-    Mutant(
-        "what a log has named before is not counted",
-        "                self.stretch_count += known.origins.stretch_count - before\n", "",
-        (_HOSTILE,),
     ),
     Mutant(
         "what was asked for long ago counts as open at the end of each chunk",
@@ -444,11 +429,6 @@ PEERS = (
         "a peer lets a message in twice",
         '"messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None', "None",
         (f"{_REFUSED}[a message that enters twice]",),
-    ),
-    Mutant(
-        "a record of a peer may be of any size",
-        "            if found > most:", "            if False:",
-        (f"{_REFUSED}[a record of 100 MB]",),
     ),
     Mutant(
         "a peer publishes in the name of this journal",
