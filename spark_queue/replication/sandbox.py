@@ -437,18 +437,23 @@ class _Served:
 def renew_time(cpu_s: int) -> None:
     """Let this process take so much processor time from now on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + cpu_s, most))
+    _bound(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + cpu_s)
 
 
 def limit(memory_bytes: int, files_most: int) -> None:
     """Bound what this process may have, as far as the system knows such limits: macOS knows none of memory that holds."""
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files_most, files_most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Whoever serves others on this host comes first.
-    os.nice(5)
+        _bound(resource.RLIMIT_DATA, memory_bytes)
+    _bound(resource.RLIMIT_NOFILE, files_most)
+    _bound(resource.RLIMIT_CORE, 0)
+    # Whoever serves others on this host comes first; under systemd our unit lets nobody say so.
+    with contextlib.suppress(OSError):
+        os.nice(5)
+
+
+def _bound(what: int, most: int) -> None:
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ _SANDBOX = f"{_TESTS}/test_sandbox.py"
 PEER_FILES = (
     Mutant(
         "the process that reads a peer may have all memory",
-        "resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))", "pass",
+        "_bound(resource.RLIMIT_DATA, memory_bytes)", "pass",
         (f"{_SANDBOX}::test_what_takes_more_than_there_may_be_is_refused",),
     ),
     Mutant(
