@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from spark_queue.errors import ConfigError, JournalError
+from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.log_entry import open_repaired
@@ -21,10 +21,13 @@ _ATTEMPTS = 20
 
 
 def open_messages(store: Store, journal_id: str, message_type: str) -> DeltaTable:
-    """Open a message type's table at its head."""
-    table = open_repaired(store, messages_key(message_type))
+    """Open the table of a message type that the definitions have at its head."""
+    key = messages_key(message_type)
+    table = open_repaired(store, key)
     if table is None:
-        raise ConfigError("UNKNOWN_MESSAGE_TYPE", message_type=message_type, nearest="")
+        next_step = "If the store is being moved or mounted, try again once it is back; a table that was deleted is in a backup."
+        facts = {"doing": f"opening {key}", "reason": "its table is not there.", "next_step": next_step}
+        raise JournalError("STORE_FAILED", path=store.path, **facts)
     found = owner(table)
     if found != journal_id:
         raise JournalError("JOURNAL_MISMATCH", expected=journal_id, path=store.path, found=found or "unknown")

@@ -76,6 +76,17 @@ def test_publish_refuses_another_journal_at_the_same_place(disk: Disk) -> None:
         publish(disk.plan(), "another-journal", disk.definitions, orders([1]))
 
 
+def test_publish_while_the_store_is_moved_is_no_fault_of_the_publisher(disk: Disk) -> None:
+    """The definitions name the message type, so its table is only away, or was deleted."""
+    log = disk.log_path(ORDER, 0).parent
+    log.rename(log.with_name("away"))
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*opening messages/order: its table is not there") as failure:
+        disk.publish([1])
+    assert "try again once it is back" in str(failure.value)
+    log.with_name("away").rename(log)
+    assert disk.publish([1]).rows == 1
+
+
 def test_staged_rows_are_invisible_until_they_are_committed(disk: Disk) -> None:
     """A crash between staging and commit leaves nothing visible."""
     file = stage_file(disk.plan(), orders([1, 2]).to_batches(), now_ms=0)
