@@ -1,4 +1,5 @@
-"""Random kills of everything that takes part in one queue on two instances, whose journals disappear for a while, too.
+"""Random kills of everything that takes part in one queue on two instances, whose journals disappear for a while, too, and whose
+definitions are altered, on one of them at a time.
 
 `FARM_KILLS` and `FARM_SEED` make a run longer or another one; `make nightly` sets them.
 """
@@ -28,7 +29,7 @@ SEED = int(os.environ.get("FARM_SEED", "20111209"))
 def test_two_instances_lose_nothing_agree_and_every_duplicate_is_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], consumers: int
 ) -> None:
-    """R100 to R105 and R107 to R111, whatever dies, or is away."""
+    """R100 to R105, R107 to R111 and R129, whatever dies, is away, or is another queue by now."""
     farm = Farm(folder=tmp_path, seed=SEED, load=PLAIN, instances=("frankfurt", "virginia"), consumers=consumers)
     farm.run(kills=int(KILLS * SHARE), patience_s=120)
     verdict = judge_instances(farm.sites)

@@ -44,8 +44,8 @@ class Said:
     leased: set[int] = field(default_factory=set)
     #: Whether messages may be claimed here.
     claims: bool = False
-    #: To whom what is redriven goes by the definitions of here; None for this instance.
-    initial_owner: str | None = None
+    #: The queue by the definitions of here; none of it before they are known.
+    queue: Mapping[str, str] = field(default_factory=dict)
 
     def by_id(self) -> dict[int, list[Value]]:
         """Return what is said of each message, as often as it is here."""
@@ -67,6 +67,8 @@ class Judgement:
     #: What may be in the world twice: somebody had entered it whose journal was put back from a backup, or entered it there before
     #: that was said.
     rewound: set[int] = field(default_factory=set)
+    #: What an instance to which it was published has in the queue.
+    members: set[int] = field(default_factory=set)
     #: To which instances each message was published.
     published: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -118,7 +120,7 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
     if record.kind == Kind.ENTERED:
         _enter(world, found, here, record, messages)
     if record.kind == Kind.DEFINITIONS_APPLIED and QUEUE in record.detail["definitions"]["queues"]:
-        here.initial_owner = record.detail["definitions"]["queues"][QUEUE].get("initial_owner")
+        here.queue = record.detail["definitions"]["queues"][QUEUE]
     if record.queue != QUEUE:
         return
     if record.kind == Kind.PROXIED_TRANSFER:
@@ -136,6 +138,10 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
             _judge_change(found, here, record, row, value)
 
 
+#: By the filter of a queue, and the remainder of messages that it leaves out; see `WholeInstance.alter`.
+_LEFT_OUT = {("n % 3 <> 0", 0), ("n % 3 <> 1", 1)}
+
+
 def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, messages: Mapping[int, int]) -> None:
     """Note to which instance messages were published; which one, of several, only the log tells."""
     first, stretches = record.ranges[0][0], record.detail.get("origin", ())
@@ -146,6 +152,8 @@ def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, 
         if each not in several and at != world.published_at[each]:
             found.wrong.append(f"{here.name} in record {record.record}: {each} was not published to {at}")
         found.published[each].add(at)
+        if row not in origins and (here.queue.get("filter"), each % 3) not in _LEFT_OUT:
+            found.members.add(each)
         here.ids[row] = each
         # Its owner is told by a record of its own (R129).
         here.values[row] = Value()
@@ -195,9 +203,10 @@ def _value(here: Said, record: Record, before: Value) -> Value | None:
     if record.kind == Kind.REDRIVEN:
         if detail.get("stage") == GONE:
             return Value(before.life, GONE)
-        return Value(before.life + 1, PRESENT, 0, here.initial_owner or here.name)
+        return Value(before.life + 1, PRESENT, 0, here.queue.get("initial_owner", here.name))
     if record.kind == Kind.DECIDED:
-        return before._replace(owner=record.detail["owner"])
+        # What is not in the queue has none.
+        return before._replace(owner=record.detail.get("owner", before.owner))
     if record.kind in (Kind.TRANSFERRED, Kind.REPLICATED):
         return Value(detail.get("life", 0), detail.get("stage", PRESENT), detail.get("term", 0), detail.get("owner", ""))
     return None
@@ -253,6 +262,6 @@ def said_differently(judged: Judgement, names: list[str]) -> list[str]:
 
 
 def not_ended(judged: Judgement, names: list[str]) -> list[int]:
-    """Return the messages that are still there on some instance."""
-    said = (judged.said[name] for name in names)
-    return [here.ids[row] for here in said for row, value in here.values.items() if value.stage == PRESENT]
+    """Return the messages of the queue that are still there on some instance, and others of which it says anything."""
+    said = [(here.ids[row], value) for name in names for here in [judged.said[name]] for row, value in here.values.items()]
+    return [each for each, value in said if (value.stage == PRESENT if each in judged.members else value != Value())]

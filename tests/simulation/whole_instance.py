@@ -207,14 +207,15 @@ class WholeInstance(DiskWorld):
                 self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on, owner=owner))
 
     def alter(self) -> None:
-        """Let somebody say at this instance alone whose messages are first that are published here (R129)."""
+        """Let somebody say here alone which messages of here are in the queue, and whose they are first (R129)."""
         owner = self.random.choice(self.around.sharing).name
         owned = {"ownership": "group_local", "initial_owner": owner, "group_local_domain": "sites"}
-        chosen = self.random.choice(({}, owned))
+        chosen, which = self.random.choice(({}, owned)), self.random.choice((None, "n % 3 <> 0", "n % 3 <> 1"))
         queues = {
-            name: {**{key: value for key, value in queue.items() if key not in owned}, **chosen}
+            name: {key: value for key, value in queue.items() if key not in {*owned, "filter"}} | chosen
             for name, queue in self.definitions["queues"].items()
         }
+        queues[QUEUE] |= {} if which is None else {"filter": which}
         self.definitions = {**self.definitions, "queues": queues}
         self.send(self.request(commands.Apply, definitions=self.definitions))
 

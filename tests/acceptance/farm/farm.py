@@ -36,6 +36,10 @@ CARDS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
 #: What else is dealt where there are two instances: a journal disappears.
 STORE, STORE_CARDS = "store", 5
 
+#: What is dealt there, too: an instance alone gets other definitions. What its messages are it says itself (R129).
+ALTER, ALTER_CARDS = "alter", 3
+FILTERS = tuple(f"CAST(get_json_object(value, '$.order') AS BIGINT) % 5 <> {number}" for number in range(3))
+
 #: What else is dealt where consumers append to a table: a whole consumer stands still for longer than its lease, then goes on.
 FROZEN, FROZEN_CARDS, FROZEN_S = "frozen", 2, (7.0, 10.0)
 
@@ -113,7 +117,8 @@ class Farm:
     @property
     def cards(self) -> dict[str, int]:
         """What is dealt, and how often."""
-        return CARDS | ({STORE: STORE_CARDS} if self.instances else {}) | ({FROZEN: FROZEN_CARDS} if self.into else {})
+        of_instances = {STORE: STORE_CARDS, ALTER: ALTER_CARDS} if self.instances else {}
+        return CARDS | of_instances | ({FROZEN: FROZEN_CARDS} if self.into else {})
 
     def run(self, *, kills: int, patience_s: float) -> None:
         """Publish, consume and kill; then wait for what is left, as long as it gets less, and stop the consumers."""
@@ -152,6 +157,8 @@ class Farm:
         match kind:
             case "store":
                 return self._take_away()
+            case "alter":
+                return self._alter()
             case "frozen":
                 stood = self.sites[0].pause_one(self.random, self.random.uniform(*FROZEN_S))
                 self.kills[FROZEN] += stood
@@ -222,6 +229,14 @@ class Farm:
         self._back_at_s = time.monotonic() + self.random.uniform(*AWAY_S)
         self.kills[STORE] += 1
         return True
+
+    def _alter(self) -> bool:
+        """Give an instance another filter and another first owner, or none; returns whether it heard that."""
+        keys = {"filter": self.random.choice(FILTERS), "initial_owner": self.random.choice(self.instances)}
+        chosen = {name: value for name, value in keys.items() if self.random.random() < 0.6}
+        altered = self.random.choice([site for site in self.sites if not site.is_lost]).alter(**chosen)
+        self.kills[ALTER] += altered
+        return altered
 
     def _bring_back(self, *, at_once: bool = False) -> None:
         """Bring a journal back that was away for long enough; whether claims stay allowed is chance."""

@@ -1,4 +1,4 @@
-"""What a run with several instances must show: nothing lost, all of them say the same, and every duplicate is explained.
+"""What a run with several instances must show, however they are altered: nothing lost, all agree, each duplicate explained.
 
 A message is known everywhere by the journal that it was published to, and its bookmark there.
 """
@@ -27,7 +27,7 @@ class Judgement:
 
     #: The journals whose log has not as many messages as were published to it, and how many it lacks.
     missing: list[Id]
-    #: Published, and still in the queue somewhere, or not even known there.
+    #: In the queue where it was published, and still in it somewhere, or not even known there.
     unfinished: list[Id]
     #: Dead on one instance, and gone on another.
     disagreed: list[Id]
@@ -75,10 +75,11 @@ class _Log:
         self.transferred = ledger.ownership.came_from.total()
         self.dead = set(self.ids(ledger.rows[State.DEAD]))
         self.ended = self.dead | set(self.ids(ledger.rows[State.REMOVED]))
-        self.published = {each for each in self._ids if each[0] == self.state.journal_id}
-        self.missing = (
-            [(self.state.journal_id, site.published - len(self.published))] if len(self.published) != site.published else []
-        )
+        own = self.state.journal_id
+        #: What was published here and is in the queue: that is said here, once and for all.
+        self.published = {each for each in self.ids(ledger.entered) if each[0] == own}
+        lacks = site.published - sum(origin == own for origin, _ in self._ids)
+        self.missing = [(own, lacks)] if lacks else []
 
     def ids(self, rows: Iterable[int]) -> list[Id]:
         """Return what rows of this instance are everywhere."""

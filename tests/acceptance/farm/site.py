@@ -59,6 +59,7 @@ class Site:
         self.load = load
         (folder / "sink").mkdir(parents=True)
         self.journal = Journal.create(str(folder / "journal"), dict(definitions))
+        self._definitions = definitions
         self.published = 0
         self._consumers: dict[str, subprocess.Popen[bytes] | None] = dict.fromkeys(consumers)
         #: Whether its consumers stand still.
@@ -93,6 +94,15 @@ class Site:
             rows = [{"value": json.dumps(self.load.body(self.published + number))} for number in range(count)]
             if not self.is_lost:
                 self.published += self.journal.publish(rows, topic="ORDERS").rows
+
+    def alter(self, **keys: str) -> bool:
+        """Give the queue these keys beside its first ones, on this instance alone; returns whether that was heard."""
+        queues = self._definitions["queues"]
+        try:
+            self.journal.apply({**self._definitions, "queues": {**queues, "WORK": {**queues["WORK"], **keys}}})
+        except SparkQueueError:
+            return False
+        return True
 
     def is_behind(self) -> bool:
         """Return whether consumers have so much to do that more would prove nothing, and let others wait for their turn."""

@@ -43,6 +43,8 @@ class Takeovers:
 
     def transfer(self) -> None:
         """Let the consumers of one instance stand still until the other was given some of its backlog (R104, R105)."""
+        # What it publishes is to be in the queue, and its own.
+        self._wait_until("the owner's queue was as at first", self._owner.alter)
         before = _ownership(self._taker).came_from.total()
         self._owner.freeze()
         try:
@@ -55,6 +57,7 @@ class Takeovers:
 
     def claim(self) -> None:
         """Let the journal of one instance disappear while it has a backlog, until the other has claimed some of it (R108, R110)."""
+        self._wait_until("the owner's queue was as at first", self._owner.alter)
         self._wait_until("claims were allowed", lambda: self._allow_claims(on=True))
         self._owner.freeze()
         self._taker.freeze()
