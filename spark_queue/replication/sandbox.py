@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -360,7 +361,7 @@ class _Served:
 
     def serve(self) -> None:
         """Do one thing after the other, until nobody asks for any more."""
-        with contextlib.suppress(EOFError):
+        with contextlib.suppress(EOFError, ConnectionResetError):
             while True:
                 self._say(self._done(self._pipe.recv()))
 
@@ -431,7 +432,11 @@ class _Served:
             self._say(Opens(doing))
 
     def _say(self, what: _Said) -> None:
-        self._pipe.send_bytes(_ENCODER.encode(what))
+        try:
+            self._pipe.send_bytes(_ENCODER.encode(what))
+        except (BrokenPipeError, ConnectionResetError):
+            # Who asked is gone.
+            raise SystemExit from None
 
 
 def renew_time(cpu_s: int) -> None:
@@ -446,7 +451,9 @@ def limit(memory_bytes: int, files_most: int) -> None:
         _bound(resource.RLIMIT_DATA, memory_bytes)
     _bound(resource.RLIMIT_NOFILE, files_most)
     _bound(resource.RLIMIT_CORE, 0)
-    # Whoever serves others on this host comes first; under systemd our unit lets nobody say so.
+    # Whoever serves others on this host comes first, also where memory is short; not every system lets a process say so.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     with contextlib.suppress(OSError):
         os.nice(5)
 
