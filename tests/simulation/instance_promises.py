@@ -264,4 +264,7 @@ def said_differently(judged: Judgement, names: list[str]) -> list[str]:
 def not_ended(judged: Judgement, names: list[str]) -> list[int]:
     """Return the messages of the queue that are still there on some instance, and others of which it says anything."""
     said = [(here.ids[row], value) for name in names for here in [judged.said[name]] for row, value in here.values.items()]
-    return [each for each, value in said if (value.stage == PRESENT if each in judged.members else value != Value())]
+    # Of what was published where a store is away for ever only others tell what it is.
+    others = {each for each, at in judged.published.items() if not at <= set(names)}
+    members = judged.members | {each for each, value in said if each in others and value != Value()}
+    return [each for each, value in said if (value.stage == PRESENT if each in members else value != Value())]
