@@ -19,7 +19,6 @@ from spark_queue.journal.message_file import MessageFiles, decoding, is_in_place
 #: Most columns of a table that gets those of peers which are not declared here.
 COLUMNS_MOST = 5_000
 
-
 #: What reading whatever somebody made may raise.
 DAMAGE = (
     pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError,

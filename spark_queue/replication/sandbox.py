@@ -274,6 +274,8 @@ class SandboxedPuller:
         self._hand_over = hand_over
         self._read = read
         self._meet = meet
+        #: What the peer had when that was asked for last, and whether it is to be asked again.
+        self._held: Mapping[str, Mapping[str, BitMap64]] = {}
         self._wants_held = False
         self._last = Stepped(found=False, is_at_end=False, pulled_here=None, definitions=None, trouble=None, held=None)
 
@@ -292,14 +294,15 @@ class SandboxedPuller:
         return self._last.pulled_here
 
     def held(self) -> Mapping[str, Mapping[str, BitMap64]]:
-        """Return what the peer has, by message type and origin; nothing before the next step, which asks for it."""
+        """Return what the peer had, by message type and origin, when this was called last; the next step asks for it again."""
         self._wants_held = True
-        return self._last.held or {}
+        return self._held
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something."""
         others = {name: dict(each.stored) for name, each in self._read.items() if name != self._name}
-        self._reader.send(_Steps(self._begins, others, self._wants_held))
+        wants_held, self._wants_held = self._wants_held, False
+        self._reader.send(_Steps(self._begins, others, wants_held))
         try:
             while True:
                 match self._reader.receive():
@@ -328,6 +331,7 @@ class SandboxedPuller:
         self._begins = None
         if done.definitions is not None:
             self._read[self._name] = parsing.parse(done.definitions)
+        self._held = self._held if done.held is None else done.held
         self._last = done
         return done.found
 
