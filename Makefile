@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication test gateway cluster lint bench soak mutants nightly docs readme rules clean
+.PHONY: help setup demo demo-replication test gateway cluster lint alerts bench soak mutants nightly docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -32,6 +32,9 @@ lint: setup ## Check style, format and types.
 	@$(RUN) ruff format --check
 	@$(RUN) python -m mypy
 
+alerts: ## Ask promtool what each alert rule says to made-up series.
+	@tools/alerts.sh
+
 bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures.
 	@$(RUN) python -m tests.benchmarks
 
@@ -42,11 +45,12 @@ soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hund
 mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice (SINCE=REV: twenty in what changed).
 	@$(RUN) python -m tests.mutants $(if $(SINCE),--since $(SINCE) --most 20)
 
-nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
+nightly: ## Run everything in its long form: all tests, the soak, both demos, the alerts, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1
 	@$(MAKE) soak
 	@$(MAKE) demo DAILY=1
 	@$(MAKE) demo-replication
+	@$(MAKE) alerts
 	@$(MAKE) mutants
 
 rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.

@@ -120,7 +120,8 @@ def _rows(seen: Observation, *, per_subscription: bool) -> Iterator[tuple[Scope,
         return
     for status in found.statuses:
         history = None if found.history is None else found.history.get(status.queue, QueueHistory())
-        yield Scope.QUEUE, ((journal, status.queue), _of_queue(status, history))
+        collects_letters = found.definitions.source_of(status.queue) is not None
+        yield Scope.QUEUE, ((journal, status.queue), {**_of_queue(status, history), "collects_letters": collects_letters})
         for each in found.subscriptions[status.queue] if per_subscription else ():
             yield Scope.SUBSCRIPTION, ((journal, status.queue, each.subscription), _of_subscription(each, history))
     for queue in found.set_aside:

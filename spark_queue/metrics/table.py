@@ -91,6 +91,7 @@ METRICS: tuple[Metric, ...] = (
         ("queue_up", _G, "", "up", "Whether the queue's messages can be told: 1, or 0 and nothing else is told of it."),
         ("queue_paused", _G, "", "paused", "Whether nothing is granted: 1 when somebody paused it, or an alarm stops all of it."),
         ("queue_alarm", _G, "", "alarm", "Whether somebody should look at the queue: 1, and `sparkq status` says why."),
+        ("dead_letter_queue", _G, "", "collects_letters", "Whether dead letters of another queue go there: 1, or 0."),
         ("queue_depth", _G, "messages", "queue_depth", "Messages in the queue."),
         ("available_messages", _G, "messages", "available", "Messages that are free to be given out."),
         ("backlog_messages", _G, "messages", "backlog", "Messages given to subscriptions and not yet settled or proven."),

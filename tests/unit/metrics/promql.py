@@ -12,6 +12,8 @@ from spark_queue.metrics.table import METRICS, Metric, MetricKind
 SCRAPED = frozenset({"instance", "job"})
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\$\w+|\d\w*|\w+|[^\s\w]')
+#: What Prometheus tells of alerts that fire.
+_ALERTS = re.compile(r"ALERTS\{[^}]*\}")
 _GROUPING = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
 _WORDS = _GROUPING | {"and", "or", "unless", "offset", "bool", "inf", "nan"}
 
@@ -26,7 +28,7 @@ class Named:
 
 def names(expression: str) -> Named:
     """Return the metrics that an expression reads, and the labels that it selects or groups by."""
-    found, tokens = Named(), _TOKEN.findall(expression)
+    found, tokens = Named(), _TOKEN.findall(_ALERTS.sub("1", expression))
     inside = ""
     for token, following, before in zip(tokens, [*tokens[1:], ""], ["", *tokens[:-1]], strict=True):
         if token == "{" or (token == "(" and before in _GROUPING):

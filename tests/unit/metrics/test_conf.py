@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # It has no types.
 
+from spark_queue.core.records import DEAD_LETTER_REASONS
 from spark_queue.metrics.table import METRICS
 from tests.source_tree import ROOT
 from tests.unit.metrics.promql import SCRAPED, names, problems, table
@@ -19,6 +20,8 @@ RULES: list[dict[str, Any]] = [
     for group in yaml.safe_load((ROOT / "conf" / "prometheus-alerts.yml").read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]
 ]
+#: What is asked of them on made-up series.
+ON_SERIES: list[dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "alerts.yml").read_text(encoding="utf-8"))["tests"]
 BOARD: dict[str, Any] = json.loads((ROOT / "conf" / "grafana-board.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 TARGETS = [(panel["title"], target) for panel in PANELS for target in panel["targets"]]
@@ -41,6 +44,19 @@ def test_alert_names_what_there_is(rule: dict[str, Any]) -> None:
 
 def test_each_alert_has_a_name_of_its_own() -> None:
     assert max(Counter(rule["alert"] for rule in RULES).values()) == 1
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_is_seen_to_fire_and_to_be_silent(rule: dict[str, Any]) -> None:
+    """`make alerts` asks promtool."""
+    asked = [each for test in ON_SERIES for each in test["promql_expr_test"] if f'"{rule["alert"]}"' in each["expr"]]
+    assert {bool(each["exp_samples"]) for each in asked} == {False, True}
+
+
+def test_deaths_are_those_that_make_dead_letters() -> None:
+    [expression] = [rule["expr"] for rule in RULES if rule["alert"] == "SparkQueueDeadLettersGrow"]
+    [reasons] = re.findall(r'reason=~"([^"]*)"', expression)
+    assert set(reasons.split("|")) == DEAD_LETTER_REASONS
 
 
 @pytest.mark.parametrize(("title", "target"), TARGETS, ids=lambda each: each if isinstance(each, str) else each["refId"])
@@ -70,7 +86,7 @@ def test_panels_stand_beside_each_other() -> None:
 def test_what_must_wake_somebody_has_an_alert() -> None:
     read = {name for rule in RULES for name in names(rule["expr"]).metrics}
     assert {
-        "sparkqueue_oldest_message_age_seconds", "sparkqueue_dead_letters", "sparkqueue_queue_alarm",
+        "sparkqueue_oldest_message_age_seconds", "sparkqueue_removed_messages_total", "sparkqueue_queue_alarm",
         "sparkqueue_coordinator_last_seen_timestamp_seconds", "sparkqueue_peer_behind_seconds", "sparkqueue_peer_trouble",
         "sparkqueue_coordinator_serving", "sparkqueue_journal_up",
     } <= read  # fmt: skip

@@ -51,6 +51,7 @@ def test_each_figure_of_each_queue_equals_its_status(busy: ViewsWorld) -> None:
         told = {name: value(text, numbers[name].name, queue=queue) for name in figures}
         assert told == {name: float(figure or 0) for name, figure in figures.items()}
     assert (value(text, "sparkqueue_dead_letters", queue="WORK"), value(text, "sparkqueue_queue_depth", queue="WORK")) == (1, 8)
+    assert [value(text, "sparkqueue_dead_letter_queue", queue=queue) for queue in ("WORK", "FAILED", "OTHER")] == [0, 1, 0]
     assert value(text, "sparkqueue_records_total") == point.state.next_record
 
 
