@@ -45,12 +45,11 @@ soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hund
 mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice (SINCE=REV: twenty in what changed).
 	@$(RUN) python -m tests.mutants $(if $(SINCE),--since $(SINCE) --most 20)
 
-nightly: ## Run everything in its long form: all tests, the soak, both demos, the alerts, and every planted bug.
+nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1
 	@$(MAKE) soak
 	@$(MAKE) demo DAILY=1
 	@$(MAKE) demo-replication
-	@$(MAKE) alerts
 	@$(MAKE) mutants
 
 rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.

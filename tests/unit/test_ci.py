@@ -36,7 +36,9 @@ def test_actions_are_pinned_by_their_major_version() -> None:
 
 
 def test_what_runs_is_what_people_run() -> None:
-    assert re.findall(r"(?m)^ +- run: (.+)$", WORKFLOW) == [".ci/run", 'make mutants SINCE="$BEFORE"']
+    assert re.findall(r"(?m)^ +- run: (.+)$", WORKFLOW) == [
+        ".ci/run", "sudo apt-get update -qq", "make alerts", 'make mutants SINCE="$BEFORE"',
+    ]  # fmt: skip
     assert re.findall(r"(?m)^ +entry: (.+)$", HOOKS) == ["make lint"]
     assert "repo: local" in HOOKS
     assert "language: system" in HOOKS
