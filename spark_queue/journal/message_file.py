@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,18 +115,12 @@ def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:
 
 
 @contextmanager
-def decoding(store: Store, segment: Segment, opened: Callable[[Any], Any] = pq.ParquetFile) -> Iterator[Any]:
-    """Open the file in which a segment stands, and tell damage of it from a store that does not answer.
-
-    Parameters
-    ----------
-    opened : callable
-        Makes of a source what is yielded.
-    """
+def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
+    """Open the file in which a segment stands, and tell damage of it from a store that does not answer."""
     key = _key(store, segment)
     with store.failures(f"reading {key}"):
         try:
-            yield opened(store.open(key))
+            yield pq.ParquetFile(store.open(key))
         except (FileNotFoundError, PermissionError, NotFoundError) as failure:
             path = store.messages_uri(segment.message_type)
             reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."

@@ -91,8 +91,7 @@ class PeerMessages(MessageFiles):
         with self.refusing(segment), decoding(self._store, segment) as file:
             if len(set(file.schema_arrow.names)) != len(file.schema_arrow):
                 raise ValueError("two of its columns have one name")
-            found: pa.Schema = file.schema_arrow
-            return found
+            return file.schema_arrow
 
     @contextmanager
     def refusing(self, segment: Segment) -> Iterator[None]:
