@@ -66,6 +66,16 @@ def test_panel_names_what_there_is(title: str, target: dict[str, Any]) -> None:
     assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= known
 
 
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_panel_says_what_it_shows(panel: dict[str, Any]) -> None:
+    assert panel["description"].endswith(".")
+    unit, expressions = panel["fieldConfig"]["defaults"]["unit"], [target["expr"] for target in panel["targets"]]
+    assert (unit == "s") == all(re.search(r"_seconds(_bucket)?\{", each) is not None for each in expressions)
+    assert (unit in ("cps", "Bps")) == all("rate(" in each and "histogram_quantile" not in each for each in expressions)
+    # Two journals may have a queue, or a peer, of one name.
+    assert panel["type"] == "stat" or all("{{journal}}" in target["legendFormat"] for target in panel["targets"])
+
+
 def test_variables_of_the_board_are_labels_that_there_are() -> None:
     variables = {each["name"]: each for each in BOARD["templating"]["list"]}
     used = {name for _, target in TARGETS for name in re.findall(r"\$(\w+)", target["expr"])} - {"__rate_interval"}
