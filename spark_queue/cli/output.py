@@ -117,10 +117,13 @@ def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None, cut: bool = True) -> Table:
-    """Make a table for people; long cells are cut, or fold into several lines."""
+    """Make a table for people; long cells are cut, or fold into several lines. A pipe gets columns without lines around them."""
+    from rich.box import HEAVY_HEAD
     from rich.table import Table
 
-    drawn = Table(title=title, title_justify="left", header_style="bold")
+    is_seen = sys.stdout.isatty()
+    padding = (0, 1) if is_seen else (0, 2, 0, 0)
+    drawn = Table(title=title, title_justify="left", header_style="bold", box=HEAVY_HEAD if is_seen else None, padding=padding)
     for name in columns:
         drawn.add_column(styled(name.replace("_", " ")), overflow="fold")
     for row in rows:
