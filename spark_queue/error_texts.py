@@ -270,6 +270,13 @@ JOURNAL: dict[str, str] = {
     ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
+    "BACKUP_TARGET_TAKEN": (
+        "Something is at '{path}' already, and a backup is made in an empty place. Nothing was copied. Name another one."
+    ),
+    "BACKUP_OVERTAKEN": (
+        "'{file}' of '{path}' was let go before it was copied, and the copy needs it. Delete what is at '{copy}', and run the "
+        "backup again."
+    ),
     "JOURNAL_MISMATCH": (
         "This call is for journal {expected}, but '{path}' is journal {found}: it was deleted and made anew, or restored. "
         "Restart the job against the journal that it belongs to."

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, options
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, options, storage_options
 from spark_queue.cli.definitions import (
     apply,
     dead_letters,
@@ -26,6 +26,7 @@ from spark_queue.cli.definitions import (
     unpause,
     unsubscribe,
 )
+from spark_queue.cli.output import show
 from spark_queue.cli.peers import group as peers
 from spark_queue.cli.peers import restored, return_
 from spark_queue.cli.publish import publish
@@ -66,6 +67,26 @@ def verify(journal: JournalPath, *, storage: StorageOptions = None, json: Json =
     work.verify(open_target(journal, storage).store, as_json=json)
 
 
+def backup(
+    journal: JournalPath,
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Directory or object-store prefix that is empty.")],
+    *,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Copy a journal while it is in use, to put it back later. Options of another store are those of your file of stores."""
+    from dataclasses import asdict
+
+    from spark_queue.client.backup import back_up
+    from spark_queue.journal.layout import Store
+
+    store, there = open_target(journal, storage).store, Store(destination)
+    options = storage_options(destination, storage if there.is_local == store.is_local else None)
+    found = back_up(store, Store(destination, options))
+    text = f"Copied journal {found.journal} with {found.records:,} records to {there.path}. `sparkq verify` checks the copy."
+    show(asdict(found), text, as_json=json)
+
+
 def doctor(
     journal: Annotated[
         str | None, typer.Argument(metavar="[JOURNAL]", help="Also try this journal's store and coordinator.")
@@ -85,7 +106,7 @@ def doctor(
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, decide, prove, revive, proxied_transfer),
     *(init, apply, options, publish, status, peek, explain, dead_letters, log),
-    *(metrics, dashboard, verify, serve, stop, restored, doctor),
+    *(metrics, dashboard, verify, backup, serve, stop, restored, doctor),
 ):
     app.command()(verb)
 app.command("return")(return_)

@@ -222,6 +222,9 @@ MESSAGES = "messages"
 SNAPSHOTS = "snapshots"
 ADVERTISEMENT_KEY = "coordinator.json"
 
+#: Bytes of an object that are in memory at once while it is copied.
+_PART_BYTES = 8 * 1024 * 1024
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -308,6 +311,18 @@ class Store:
         with self.failures(f"listing {prefix}"):
             found = obstore.list(_object_store(self), prefix, offset=after).collect()
         return sorted(map(StoredObject.of, found), key=lambda entry: entry.key)
+
+    def copy(self, key: str, there: Store) -> bool:
+        """Copy an object to another place, which has none of that key, part by part; return whether there is one to copy."""
+        with self.failures(f"reading {key}"):
+            try:
+                found = obstore.get(_object_store(self), key)
+            except FileNotFoundError:
+                return False
+            with there.writer(key) as sink:
+                for part in found.stream(min_chunk_size=_PART_BYTES):
+                    sink.write(part)
+            return True
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; one that is already gone is no error."""

@@ -1,0 +1,133 @@
+"""Copying a journal, whoever works on it meanwhile (docs/operations/copies.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.control_files import listing
+from spark_queue.journal.delta import is_checkpoint, is_entry, version_of
+from spark_queue.journal.layout import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key
+from spark_queue.journal.open import open_journal
+from spark_queue.journal.reader import open_control, open_reader
+from spark_queue.views import state_at
+
+#: Objects that are copied at once: they wait for the stores, not for a processor.
+_COPIERS = 16
+
+#: How often the end of the control log is looked for: while it is read it may be cleaned, once there is another checkpoint.
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackedUp:
+    """One copy of a journal.
+
+    Attributes
+    ----------
+    journal : str
+        The UUID of the journal, and so of the copy.
+    records : int
+        How many records its control log has.
+    objects : int
+        How many objects were copied.
+    """
+
+    journal: str
+    records: int
+    objects: int
+
+
+def back_up(store: Store, destination: Store) -> BackedUp:
+    """Copy a journal to an empty place, as it is at one moment, while it is in use.
+
+    Which records the copy has is settled first, and which messages after that: so it has all that they name. The control log is
+    written last, in its order: what ends half-way leaves no journal, or one of an earlier moment.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE when the destination lies within the journal.
+    JournalError
+        NOT_A_JOURNAL; BACKUP_TARGET_TAKEN when something is at the destination; BACKUP_OVERTAKEN when a file was let go before
+        it was copied; STORE_FAILED.
+    """
+    journal = open_reader(store).journal_id
+    _check_place(store, destination)
+    # Older than the records that are copied: one that knew of more would be taken for the state.
+    snapshots = [entry.key for entry in store.list(SNAPSHOTS)]
+    control = _read_control(store, destination)
+    logs = [key for table in _tables(store) for key in _log_of(store, table)]
+    # Listed once all that the logs name is there, so nothing of it is left out.
+    data = [entry.key for folder in (CONTROL, MESSAGES) for entry in store.list(folder) if "/_delta_log/" not in entry.key]
+    keys = [*logs, *snapshots, *data]
+    if destination.is_local:
+        # As a new journal: nobody else may look into it.
+        Path(destination.path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in {key.rpartition("/")[0] for key in (*keys, *control)} if destination.is_local else ():
+        Path(destination.uri(folder)).mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(_COPIERS) as copiers:
+        copied = list(copiers.map(partial(store.copy, there=destination), keys))
+    for key, content in control.items():
+        destination.create(key, content)
+    destination.sync_all()
+    _check_whole(store, destination, [key for key, is_there in zip(keys, copied, strict=True) if not is_there])
+    records = listing(destination, open_control(destination))[-1].last + 1
+    return BackedUp(journal=journal, records=records, objects=len(keys) + len(control))
+
+
+def _read_control(store: Store, destination: Store) -> dict[str, bytes]:
+    """Return the control log since its newest checkpoint: held in memory, as the coordinator cleans it away within minutes."""
+    lost = ""
+    for _ in range(_ATTEMPTS):
+        found = {key: store.read(key) for key in _log_of(store, CONTROL, needed_only=True)}
+        lost = next((key for key, content in found.items() if content is None), "")
+        if not lost:
+            return {key: content for key, content in found.items() if content is not None}
+    raise JournalError("BACKUP_OVERTAKEN", path=store.path, file=lost, copy=destination.path)
+
+
+def _log_of(store: Store, table: str, *, needed_only: bool = False) -> list[str]:
+    """Return the newest checkpoint of a table's log, and its entries up to the newest; only those since the checkpoint, or all."""
+    keys = [entry.key for entry in store.list(f"{table}/_delta_log")]
+    standing, checkpoints = [version_of(key) for key in keys if is_entry(key)], [key for key in keys if is_checkpoint(key)][-1:]
+    first = version_of(checkpoints[0]) if checkpoints and needed_only else min(standing, default=0)
+    # A listing may leave out what is written meanwhile, and have what comes after it.
+    return [*checkpoints, *(log_key(table, version) for version in range(first, max(standing, default=-1) + 1))]
+
+
+def _check_place(store: Store, destination: Store) -> None:
+    if f"{destination.path}/".startswith(f"{store.path}/"):
+        expected = "a place outside the journal"
+        raise ConfigError("BAD_VALUE", key="DESTINATION", where="the arguments", value=destination.path, expected=expected)
+    place = Path(destination.path)
+    is_taken = (
+        any(place.iterdir()) if destination.is_local and place.is_dir() else bool(not destination.is_local and destination.list(""))
+    )
+    if is_taken or (destination.is_local and place.exists() and not place.is_dir()):
+        raise JournalError("BACKUP_TARGET_TAKEN", path=destination.path)
+
+
+def _tables(store: Store) -> list[str]:
+    """Return the folders of all message types, also of those that were dropped: records may still name their files."""
+    return sorted({"/".join(entry.key.split("/")[:2]) for entry in store.list(MESSAGES)})
+
+
+def _check_whole(store: Store, copy: Store, lost: Sequence[str]) -> None:
+    """Refuse a copy that lacks a file which it needs; most that go meanwhile are needed by nobody."""
+    needed = set(_needed(copy)) if lost else set[str]()
+    for key in lost:
+        if key in needed:
+            raise JournalError("BACKUP_OVERTAKEN", path=store.path, file=key, copy=copy.path)
+
+
+def _needed(copy: Store) -> Iterator[str]:
+    # Entries of before a checkpoint are needed by nobody.
+    yield from (key for table in _tables(copy) for key in _log_of(copy, table, needed_only=True))
+    yield from (f"{CONTROL}/{file.path}" for file in listing(copy, open_control(copy)))
+    for name, known in state_at(open_journal(copy)).state.message_types.items():
+        yield from (f"{MESSAGES}/{name}/{segment.path}" for segment in known.segments if not segment.retired)
