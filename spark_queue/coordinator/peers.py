@@ -53,7 +53,7 @@ class PeerPullers(Protocol):
         """Return how far the peers that were read have pulled from here; see `Liveness`."""
         ...
 
-    def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64]:
+    def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64] | None:
         """Return what a peer has; see `Liveness`."""
         ...
 

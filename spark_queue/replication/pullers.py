@@ -117,10 +117,11 @@ class Pullers:
         """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Liveness`."""
         return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
-    def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64]:
+    def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64] | None:
         """Return what a peer has, as far as it was read; see `Liveness`."""
         puller = None if peer not in self._threads else self._threads[peer].puller
-        return {} if puller is None else puller.held().get(message_type, {})
+        held = None if puller is None else puller.held()
+        return None if held is None else held.get(message_type, {})
 
     def look_soon(self) -> None:
         """Let the beacons be looked at now."""

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -48,6 +49,9 @@ CPU_S = 60
 
 #: Most files that are open at once.
 FILES_MOST = 512
+
+#: How long whoever asks what a peer has may take to ask again, in seconds: until then each step tells it anew.
+_ASKED_AGAIN_S = 30
 
 #: Most bytes of one thing that is handed over.
 HANDED_BYTES = 64 * 1024**2
@@ -274,9 +278,8 @@ class SandboxedPuller:
         self._hand_over = hand_over
         self._read = read
         self._meet = meet
-        #: What the peer had when that was asked for last, and whether it is to be asked again.
-        self._held: Mapping[str, Mapping[str, BitMap64]] = {}
-        self._wants_held = False
+        #: Until when each step is to tell what the peer has, by the monotonic clock.
+        self._wants_held_until_s = 0.0
         self._last = Stepped(found=False, is_at_end=False, pulled_here=None, definitions=None, trouble=None, held=None)
 
     @property
@@ -293,16 +296,15 @@ class SandboxedPuller:
         """Return the last record of the own journal that the peer has pulled; see `Puller`."""
         return self._last.pulled_here
 
-    def held(self) -> Mapping[str, Mapping[str, BitMap64]]:
-        """Return what the peer had, by message type and origin, when this was called last; the next step asks for it again."""
-        self._wants_held = True
-        return self._held
+    def held(self) -> Mapping[str, Mapping[str, BitMap64]] | None:
+        """Return what the peer had at the last step, by message type and origin; None where the steps from now on will tell."""
+        self._wants_held_until_s = time.monotonic() + _ASKED_AGAIN_S
+        return self._last.held
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something."""
         others = {name: dict(each.stored) for name, each in self._read.items() if name != self._name}
-        wants_held, self._wants_held = self._wants_held, False
-        self._reader.send(_Steps(self._begins, others, wants_held))
+        self._reader.send(_Steps(self._begins, others, time.monotonic() < self._wants_held_until_s))
         try:
             while True:
                 match self._reader.receive():
@@ -331,7 +333,6 @@ class SandboxedPuller:
         self._begins = None
         if done.definitions is not None:
             self._read[self._name] = parsing.parse(done.definitions)
-        self._held = self._held if done.held is None else done.held
         self._last = done
         return done.found
 

@@ -39,7 +39,7 @@ def test_a_journal_is_put_back_from_its_copy(made: list[World], tmp_path: Path) 
 
     world.publish(5)
     planner = Planner(world)
-    wait_until(lambda: planner.next(limit=20).status.acknowledged == 15)
+    wait_until(lambda: planner.next(limit=20).messages == 0 and journal_of(world).queue(QUEUE).status().acknowledged == 15)
     for file in (tmp_path / "shop" / "messages").rglob("*.parquet"):
         file.unlink()
     done("restore_journal", tmp_path)

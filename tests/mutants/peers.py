@@ -460,4 +460,24 @@ PEERS = (
         "            while not taken:\n", "            for _ in range(1):\n",
         ("tests/unit/replication/test_puller.py",),
     ),
+    Mutant(
+        "what a peer has not told yet never comes to it",
+        "never = BitMap64() if there is None else below(", "never = below(",
+        ("tests/unit/core/test_peer_changes.py::test_what_never_comes_to_a_peer_is_not_handed_over",),
+    ),
+    Mutant(
+        "a backup may lack a file that it needs",
+        "        if key in needed:\n", "        if False:\n",
+        ("tests/unit/cli/test_backup.py::test_a_file_that_goes_before_it_is_copied_is_told",),
+    ),
+    Mutant(
+        "a backup settles its records after its messages",
+        """    control = _read_control(store, destination)
+    logs = [key for table in _tables(store) for key in _log_of(store, table)]
+""",
+        """    logs = [key for table in _tables(store) for key in _log_of(store, table)]
+    control = _read_control(store, destination)
+""",
+        ("tests/unit/cli/test_backup.py::test_a_copy_of_a_journal_in_use_is_whole",),
+    ),
 )  # fmt: skip

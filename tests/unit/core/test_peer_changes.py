@@ -77,6 +77,9 @@ def test_what_never_comes_to_a_peer_is_not_handed_over(clock: FakeClock) -> None
     exchange(frankfurt, virginia, tokyo)
     virginia.decide(commands.DrainTo(peer="frankfurt"))
     exchange(frankfurt, virginia, tokyo)
+    frankfurt.world.engine.liveness.there = lambda *_: None
+    asked = frankfurt.decide(commands.DrainTo(peer="tokyo"))
+    assert (asked.transferred, asked.left, asked.stuck) == (0, {"WORK": 3}, {}), "nothing is known of it yet"
     frankfurt.world.engine.liveness.there = lambda *_: {"uuid-of-frankfurt": BitMap64([0])}
     done = frankfurt.decide(commands.DrainTo(peer="tokyo"))
     assert (done.transferred, done.left) == (1, {"WORK": 2})

@@ -89,9 +89,11 @@ def test_what_is_read_there_is_what_is_read_here(sandboxed: Sandboxed) -> None:
     assert sandboxed.here.told() == sandboxed.attack.unharmed
     pid = sandboxed.reader.pid
     assert (sandboxed.step(), sandboxed.reader.pid) == (None, pid)
-    assert sandboxed.puller.held() == {}, "nobody had asked for it"
+    assert sandboxed.puller.held() is None, "nobody had asked for it"
     sandboxed.step()
-    assert {len(rows) for rows in sandboxed.puller.held()["order"].values()} == {4, 9}
+    held = sandboxed.puller.held()
+    assert held is not None
+    assert {len(rows) for rows in held["order"].values()} == {4, 9}
 
 
 def _bomb(attack: Attack) -> None:

@@ -54,8 +54,8 @@ class Liveness:
         #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
         #: that is not in it nothing is known yet.
         self.pulled_here: Mapping[str, int | None] = {}
-        #: Returns what a peer has of a message type, by their names: bookmarks by origin.
-        self.there: Callable[[str, str], Mapping[str, BitMap64]] = lambda _peer, _message_type: {}
+        #: Returns what a peer has of a message type, by their names: bookmarks by origin; None where that is not told yet.
+        self.there: Callable[[str, str], Mapping[str, BitMap64] | None] = lambda _peer, _message_type: None
         self._beacons: dict[str, _Beacon] = {}
         #: Claims that are not granted yet, by queue and owner.
         self._claims: dict[tuple[str, str], _Claim] = {}

@@ -318,10 +318,10 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
         free = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
         differs = [each.reason for each in work.state.disagreements.get(command.peer, ()) if each.hinders(name)]
         there = BitMap64() if differs else _there(work, ledger, free, command.peer)
-        stay = free - there
+        stay = free - (BitMap64() if there is None else there)
         # What entered before the last record that the peer has pulled would be there by now.
         known = work.state.message_types[ledger.definition.message_type]
-        never = below(stay, known.entered_before(pulled + 1))
+        never = BitMap64() if there is None else below(stay, known.entered_before(pulled + 1))
         if free and differs:
             stuck[name] = differs[0]
         elif never:
@@ -345,10 +345,15 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
     return Drained(transferred=transferred, left=left, stuck=stuck, record=record, is_pulled=0 <= record <= pulled)
 
 
-def _there(work: PeersWork, ledger: QueueLedger, rows: BitMap64, peer: str) -> BitMap64:
-    """Return those of some messages that the log of a peer shows to be there: of others it would not hear whose they are."""
+def _there(work: PeersWork, ledger: QueueLedger, rows: BitMap64, peer: str) -> BitMap64 | None:
+    """Return those of some messages that the log of a peer shows to be there, or None where that is not known yet.
+
+    Of others it would not hear whose they are.
+    """
     message_type, state = ledger.definition.message_type, work.state
     there = work.liveness.there(peer, message_type)
+    if there is None:
+        return None
     names = state.message_types[message_type].origins.of(rows, own=state.journal_id)
     return rows & _here(state, message_type, {origin: part & there[origin] for origin, part in names if origin in there})
 
