@@ -18,10 +18,12 @@ import pyarrow as pa
 import pytest
 
 from spark_queue import Journal
+from spark_queue.client.backup import back_up
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import ADVERTISEMENT_KEY
+from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
+from spark_queue.journal.reader import open_reader
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.host import location_of
 from spark_queue.source.object_store import ExecutorFiles
@@ -123,6 +125,7 @@ def test_a_kill_around_the_conditional_put_of_a_grant_loses_and_doubles_nothing(
 PUBLISHER = """
 import json, sys
 from spark_queue import Journal
+from spark_queue.client.backup import back_up
 orders = json.loads(sys.stdin.readline())
 journal = Journal(orders["path"], storage_options=orders["options"])
 def publish(batch):
@@ -225,3 +228,18 @@ def test_a_store_without_conditional_puts_is_refused_before_anything_is_made() -
         with pytest.raises(JournalError, match="STORE_UNSAFE"):
             Journal.create(f"s3://{BUCKET}/journal", storage_options=server.options)
         assert not objects(server.endpoint)
+
+
+def test_a_journal_is_backed_up_within_its_store_and_to_a_disk(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = make_world()
+    world.publish(30)
+    planner = Planner(world)
+    assert len(planner.consume(limit=10)) == 30
+    world.publish(5)
+    for copy in (Store(f"{world.store.path}-copy", world.store.storage_options), Store(str(tmp_path / "copy"))):
+        found = back_up(world.store, copy)
+        assert open_reader(copy).records() == open_reader(world.store).records()[: found.records]
+        status = Journal(copy.path, storage_options=copy.storage_options).queue(QUEUE).status()
+        assert (status.acknowledged, status.available) == (30, 5)
+        with pytest.raises(JournalError, match="BACKUP_TARGET_TAKEN"):
+            back_up(world.store, copy)
