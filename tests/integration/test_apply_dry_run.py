@@ -15,6 +15,7 @@ from spark_queue.core.records import Kind
 from spark_queue.errors import SparkQueueError
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
+from spark_queue.replication.exchange import HEARS_MS
 from tests.integration.coordinator_world import DEADLINE_S, Planner, World, request_id
 
 Change = Callable[[dict[str, Any]], object]
@@ -51,7 +52,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             journal.apply(wanted(lambda file: file))
             journal.publish([{"id": 1, "item": "lamp"}], topic="LINES")
             journal.publish([{"value": "{}"}] * 3, topic="ORDERS")
-            assert Planner(made).next(wait_ms=20_000).messages == 3
+            # Nothing enters before its peer was searched, or so long asked in vain.
+            assert Planner(made).next(wait_ms=HEARS_MS + 10_000).messages == 3
             journal.queue("IDLE").settle([0], outcome="expire")
             yield made
         finally:
