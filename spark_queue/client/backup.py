@@ -104,11 +104,12 @@ def _check_place(store: Store, destination: Store) -> None:
     if f"{destination.path}/".startswith(f"{store.path}/"):
         expected = "a place outside the journal"
         raise ConfigError("BAD_VALUE", key="DESTINATION", where="the arguments", value=destination.path, expected=expected)
-    place = Path(destination.path)
-    is_taken = (
-        any(place.iterdir()) if destination.is_local and place.is_dir() else bool(not destination.is_local and destination.list(""))
-    )
-    if is_taken or (destination.is_local and place.exists() and not place.is_dir()):
+    if destination.is_local:
+        place = Path(destination.path)
+        is_taken = place.exists() and (not place.is_dir() or any(place.iterdir()))
+    else:
+        is_taken = bool(destination.list(""))
+    if is_taken:
         raise JournalError("BACKUP_TARGET_TAKEN", path=destination.path)
 
 

@@ -278,6 +278,8 @@ class SandboxedPuller:
         self._hand_over = hand_over
         self._read = read
         self._meet = meet
+        #: What the process was told of other peers' definitions.
+        self._told: dict[str, Definitions] = {}
         #: Until when each step is to tell what the peer has, by the monotonic clock.
         self._wants_held_until_s = 0.0
         self._last = Stepped(found=False, is_at_end=False, pulled_here=None, definitions=None, trouble=None, held=None)
@@ -303,7 +305,9 @@ class SandboxedPuller:
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something."""
-        others = {name: dict(each.stored) for name, each in self._read.items() if name != self._name}
+        read = {name: each for name, each in list(self._read.items()) if name != self._name}
+        others = {name: dict(each.stored) for name, each in read.items() if self._told.get(name) is not each}
+        self._told = read
         self._reader.send(_Steps(self._begins, others, time.monotonic() < self._wants_held_until_s))
         try:
             while True:

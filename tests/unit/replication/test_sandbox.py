@@ -96,6 +96,21 @@ def test_what_is_read_there_is_what_is_read_here(sandboxed: Sandboxed) -> None:
     assert {len(rows) for rows in held["order"].values()} == {4, 9}
 
 
+def test_definitions_of_other_peers_are_told_once(sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be large, and a step comes ten times a second."""
+    sent, send, own = list[object](), sandboxed.reader.send, sandboxed.here.state.definitions
+    sandboxed.puller._read |= {"virginia": own, "tokyo": own}
+
+    def spy(what: object) -> None:
+        sent.append(what)
+        send(what)
+
+    monkeypatch.setattr(sandboxed.reader, "send", spy)
+    for _ in range(2):
+        assert sandboxed.step() is None
+    assert [sorted(each.others) for each in sent if isinstance(each, sandbox._Steps)] == [["tokyo"], []]
+
+
 def _bomb(attack: Attack) -> None:
     number = attack.peer.number("entered", message_type="json")
     bomb_of_values(attack.peer.message_file(number))
