@@ -32,7 +32,7 @@ from spark_queue.journal.schema import schema_of
 from spark_queue.ports import Clock
 from spark_queue.protocol import wire
 from spark_queue.protocol.host import host_id
-from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
+from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState, Step
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
@@ -78,7 +78,8 @@ class DiskInstance:
         self._entrance.recover()
         self._peers = Peers(self.opened, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
         self.commit()
-        self._pullers: dict[str, Puller] = {}
+        #: By peer, with the last step of each.
+        self._pullers: dict[str, tuple[Puller, Step]] = {}
 
     @property
     def now_ms(self) -> int:
@@ -147,15 +148,15 @@ class DiskInstance:
         What keeps all of it is raised, and the next pull begins anew. See `puller` for what may be other than defined.
         """
         peer = peer or next(iter(self.definitions.peers))
-        puller = self._pullers.pop(peer, None) or self.puller(peer, **other)
+        puller = self._pullers.pop(peer)[0] if peer in self._pullers else self.puller(peer, **other)
         try:
-            puller.step()
+            step = puller.step(tells_held=True)
         except LogReplacedError:
             puller = self.puller(peer, **other)
-            puller.step()
-        self._pullers[peer] = puller
-        self.engine.liveness.there = lambda peer, message_type: self._pullers[peer].held()[message_type]
-        return puller.trouble
+            step = puller.step(tells_held=True)
+        self._pullers[peer] = puller, step
+        self.engine.liveness.there = lambda peer, message_type: (self._pullers[peer][1].held or {})[message_type]
+        return step.trouble
 
     def puller(self, peer: str, *, store: Store | None = None, definition: PeerDefinition | None = None) -> Puller:
         """Make what pulls a peer, from where it is defined to be, or elsewhere."""
@@ -250,7 +251,7 @@ class Site(DiskInstance):
 
     def tick(self) -> None:
         """Do what is due; peers are heard as far as they were read."""
-        self.engine.liveness.pulled_here = {name: puller.pulled_here() for name, puller in self._pullers.items()}
+        self.engine.liveness.pulled_here = {name: step.pulled_here for name, (_, step) in self._pullers.items()}
         self.engine.tick(now_ms=self.now_ms)
         self.commit()
 

@@ -31,7 +31,7 @@ from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.delivery import renew_entitlements
 from spark_queue.core.deciding.fairness import Shares
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
-from spark_queue.core.deciding.instances import membership, transfers
+from spark_queue.core.deciding.instances import replicating, transfers
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
 from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, hear_again, say_returning, take
 from spark_queue.core.deciding.instances.transfers import of_one_life
@@ -311,7 +311,7 @@ class Engine:
         self.state.raises_faults = True
         for queue, fault in list(self.state.faults.items()):
             self.set_aside(queue, fault, now_ms=now_ms)
-        membership.decide_all_published(self.state, self._emit(now_ms), begins=False)
+        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)
         self.liveness.forget_claims()
         self._of_each(self.state.queues, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, manual_settlement.end_settled)
@@ -348,12 +348,12 @@ class Engine:
 
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
-        is_told = membership.tells(self.state.definitions)
+        is_told = replicating.tells(self.state.definitions)
         told = (replace(each, barriers=self.state.find_barriers(each, is_told=is_told), is_told=is_told) for each in segments)
         self.note(map(to_record, told), now_ms=now_ms)
         if is_told and segments:
             rows = to_bitmap([(segments[0].first, segments[-1].until)])
-            membership.decide_published(self.state, segments[0].message_type, rows, self._emit(now_ms))
+            replicating.decide_published(self.state, segments[0].message_type, rows, self._emit(now_ms))
         self.expire(now_ms=now_ms)
 
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
@@ -413,7 +413,7 @@ class Engine:
         """Replace the whole set of definitions."""
         signed = {"by": caller.signature()} if caller is not None else {}
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=handlers.apply(self.state, command) | signed)
-        membership.decide_all_published(self.state, self._emit(now_ms), begins=True)
+        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)

@@ -74,14 +74,7 @@ class Hearing:
     def hear(self, beacon: Beacon, *, own: str, own_number: int | None, known: Collection[str]) -> str | None:
         """Take what a peer's beacon says of itself and of others that are known; returns what in it cannot be.
 
-        Parameters
-        ----------
-        own : str
-            The name of this instance.
-        own_number : int or None
-            Its newest number; None before the first.
-        known : Collection of str
-            The names of instances that anything else tells of.
+        Known are the instances that anything else tells of; the own number is None before the first.
         """
         strangers = set(beacon.seen).difference(known, (own, beacon.instance))
         others = {name: number for name, number in beacon.seen.items() if name not in {*strangers, own, beacon.instance}}

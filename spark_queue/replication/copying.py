@@ -1,7 +1,6 @@
 """Taking a peer's messages over: rows are always written anew, as files of this journal (DESIGN 17.3).
 
-Which pulled messages their publishers have brought here already, by way of this instance or another one (DESIGN 17.3).
-Rows of a peer as they are taken over: where each was first published, and which their publishers had brought here already.
+Told of each is where it was first published, and which their publishers had brought here already, by whatever way.
 """
 
 from __future__ import annotations
@@ -43,16 +42,6 @@ _OF_PUBLISHING = frozenset({"publisher", "sequence", "published_at", "expires_at
 _SAME_NUMBER_MAX = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """Findings about some pulled rows."""
-
-    #: The own bookmark of the same message; -1 where it is not here.
-    here: NDArray[np.int64]
-    #: Whether another message of the publisher has that number here.
-    clashing: NDArray[np.bool_]
-
-
 def numbers_of(rows: pa.Table) -> dict[str, SequenceRange]:
     """Return the first and last sequence of each named publisher in stored rows."""
     publishers: Any = rows.column("publisher").unique().to_pylist()
@@ -64,45 +53,6 @@ def numbers_of(rows: pa.Table) -> dict[str, SequenceRange]:
     ends: Any = rows.group_by("publisher").aggregate([("sequence", "min"), ("sequence", "max")])
     columns = (ends.column(name).to_pylist() for name in ("publisher", "sequence_min", "sequence_max"))
     return {name: (low, high) for name, low, high in zip(*columns, strict=True) if is_named(name)}
-
-
-class Repeats:
-    """Finds pulled rows in the own journal by publisher and number, and compares only where ranges of numbers overlap."""
-
-    def __init__(self, own: Store) -> None:
-        self._files = MessageFiles(own)
-
-    def compare(self, rows: pa.Table, numbers: Mapping[str, SequenceRange], standing: Standing) -> Compared:
-        """Look for rows, which have the own columns.
-
-        Parameters
-        ----------
-        numbers : Mapping of str to SequenceRange
-            The first and last number of each named publisher among the rows.
-        """
-        found = Compared(here=np.full(len(rows), -1, dtype=np.int64), clashing=np.zeros(len(rows), dtype=np.bool_))
-        low = {name: ends for name, ends in numbers.items() if ends[0] <= standing.highest.get(name, -1)}
-        # What retention has let go can be compared with nothing, so such a message comes again.
-        near = [each for each in standing.segments if not each.retired and overlap(low, each.publishers)] if low else []
-        if near:
-            places = _places(rows, low)
-            for segment in near:
-                self._compare(rows, places, segment, found)
-            found.clashing[found.here >= 0] = False
-        return found
-
-    def _compare(self, rows: pa.Table, places: Mapping[tuple[str, int], list[int]], segment: Segment, found: Compared) -> None:
-        bookmark, sequences = segment.first, [sequence for _, sequence in places]
-        for piece in self._files.pieces(segment, rows.schema.names):
-            near = np.flatnonzero(np.isin(piece.column("sequence").to_numpy(), sequences))
-            keys = zip(near.tolist(), _keys(piece.take(near)), strict=True)
-            pairs = [(row, number) for number, key in keys for row in places.get(key, ())]
-            if pairs:
-                pulled, standing = np.array(pairs, dtype=np.int64).T
-                same = _same(rows.take(pulled), fitted(piece.take(standing), rows.schema))
-                found.here[pulled[same]] = bookmark + standing[same]
-                found.clashing[pulled[~same]] = True
-            bookmark += len(piece)
 
 
 def _places(rows: pa.Table, names: Mapping[str, SequenceRange]) -> dict[tuple[str, int], list[int]]:
@@ -160,50 +110,61 @@ class WantedRows:
 class Taking:
     """Findings about the rows of one new file while they are written.
 
-    Attributes
-    ----------
-    origins : list of OriginRows
-        Where each row was first published, as they stand one after the other.
-    publishers : dict of str to SequenceRange
-        The first and last number of each named publisher.
-    clashes : list of ClashingRows
-        Rows with a number that another message of their publisher has here.
-    names : list of OriginRows
-        Own bookmark, origin and bookmark there of what is here already, and is not written.
+    Rows are looked for in the own journal by publisher and number, and compared only where ranges of numbers overlap.
     """
 
-    def __init__(self, repeats: Repeats, standing: Standing, columns: Sequence[str]) -> None:
-        self._repeats = repeats
+    def __init__(self, own: MessageFiles, standing: Standing, columns: Sequence[str]) -> None:
+        self._own = own
         self._standing = standing
         #: Those that are declared here: by these two messages of one number are the same.
         self._columns = columns
         self._written = 0
+        #: Where each row was first published, as they stand one after the other.
         self.origins: list[OriginRows] = []
         self.publishers: dict[str, SequenceRange] = {}
+        #: Rows with a number that another message of their publisher has here.
         self.clashes: list[ClashingRows] = []
+        #: Own bookmark, origin and bookmark there of what is here already, and is not written.
         self.names: list[OriginRows] = []
-
-    @property
-    def publishers_bytes(self) -> int:
-        """How much its record will say of publishers."""
-        return len(msgspec.json.encode(self.publishers)) if self.publishers else 0
 
     def take(self, rows: pa.Table, wanted: WantedRows) -> pa.Table:
         """Return those of the next rows that no publisher has brought here, and note what they and the others are."""
         numbers = numbers_of(rows)
         if numbers:
-            found = self._repeats.compare(rows.select(self._columns), numbers, self._standing)
-            is_here = found.here >= 0
+            here, clashing = self._compared(rows.select(self._columns), numbers)
+            is_here = here >= 0
             if is_here.any():
-                self.names += wanted.among(is_here).names_of(found.here[is_here])
+                self.names += wanted.among(is_here).names_of(here[is_here])
                 rows, wanted = rows.filter(pa.array(~is_here)), wanted.among(~is_here)
-            for row in np.flatnonzero(found.clashing[~is_here]).tolist():
+            for row in np.flatnonzero(clashing[~is_here]).tolist():
                 clash = rows.slice(row, 1).select(["publisher", "sequence"]).to_pylist()[0]
                 self.clashes.append((self._written + row, 1, clash["publisher"], clash["sequence"]))
             self.publishers = joined([self.publishers, numbers_of(rows)])
         self.origins += wanted.names_of(np.arange(self._written, self._written + len(rows), dtype=np.int64))
         self._written += len(rows)
         return rows
+
+    def _compared(self, rows: pa.Table, numbers: Mapping[str, SequenceRange]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the own bookmark of each row, -1 where it is not here, and whether another message of its number is."""
+        here, clashing = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+        low = {name: ends for name, ends in numbers.items() if ends[0] <= self._standing.highest.get(name, -1)}
+        # What retention has let go can be compared with nothing, so such a message comes again.
+        near = [each for each in self._standing.segments if not each.retired and overlap(low, each.publishers)] if low else []
+        places = _places(rows, low) if near else {}
+        sequences = [sequence for _, sequence in places]
+        for segment in near:
+            bookmark = segment.first
+            for piece in self._own.pieces(segment, rows.schema.names):
+                alike = np.flatnonzero(np.isin(piece.column("sequence").to_numpy(), sequences))
+                keys = zip(alike.tolist(), _keys(piece.take(alike)), strict=True)
+                pairs = [(row, number) for number, key in keys for row in places.get(key, ())]
+                if pairs:
+                    pulled, standing = np.array(pairs, dtype=np.int64).T
+                    same = _same(rows.take(pulled), fitted(piece.take(standing), rows.schema))
+                    here[pulled[same]] = bookmark + standing[same]
+                    clashing[pulled[~same]] = True
+                bookmark += len(piece)
+        return here, clashing
 
 
 def _due_at_ms(segment: Segment, now_ms: int) -> int | None:
@@ -212,15 +173,7 @@ def _due_at_ms(segment: Segment, now_ms: int) -> int | None:
 
 
 class CopyFailedError(Exception):
-    """A file of the peer cannot be read, or is refused.
-
-    Attributes
-    ----------
-    segment : Segment
-        Whose messages stand in it.
-    reason : JournalError
-        MESSAGE_FILE_MISSING, PEER_REFUSED, STORE_FAILED.
-    """
+    """The peer's file of a segment's messages cannot be read, or is refused: MESSAGE_FILE_MISSING, PEER_REFUSED, STORE_FAILED."""
 
     def __init__(self, segment: Segment, reason: JournalError) -> None:
         super().__init__(str(reason))
@@ -228,48 +181,25 @@ class CopyFailedError(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
-    """The content of some segments to take over: files, and names of messages that are here already."""
-
-    files: PulledFiles | None
-    names: OtherNames | None
-
-
 class Copier:
-    """Writes messages of one peer to files of the own journal.
-
-    Parameters
-    ----------
-    own, peer : Store
-        Where the two journals are.
-    definitions : Definitions
-        The own.
-    definition : PeerDefinition
-        What is pulled from the peer.
-    fold : PeerFold
-        What the peer's log has said so far.
-    """
+    """Writes messages of one peer to files of the own journal, by what its log has said so far: see `Puller`."""
 
     def __init__(self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, fold: PeerFold) -> None:
         self._own = own
         self._files = PeerMessages(peer, definition.name)
-        self._repeats = Repeats(own)
+        self._own_files = MessageFiles(own)
         self._definitions = definitions
         self._definition = definition
         self._fold = fold
         #: Columns of the own tables, by message type, as far as they were asked for.
         self._stored: dict[str, pa.Schema] = {}
 
-    def copy(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], standing: Standing, *, now_ms: int) -> Copied:
-        """Write the rows of segments of one message type that are pulled and not here, under whatever name.
+    def copy(
+        self, segments: Sequence[Segment], held: Mapping[str, BitMap64], standing: Standing, *, now_ms: int
+    ) -> tuple[PulledFiles, OtherNames]:
+        """Write the rows of segments of one message type that are pulled and not here; what is here gets further names.
 
-        Parameters
-        ----------
-        held : Mapping of str to BitMap64
-            What is here already, by the UUID of its origin; all of it where that is this journal.
-        standing : Standing
-            What publishers have brought here already.
+        What is `held` is told by the UUID of its origin, all of it where that is this journal.
         """
         message_type = segments[0].message_type
         plan = make_plan(self._own, self._definitions, message_type=message_type, topic=None, expires_after_ms=None)
@@ -278,7 +208,7 @@ class Copier:
         for segment in stretches([each for each in segments if not each.retired]):
             if not self._is_wanted(segment, held):
                 continue
-            taking = Taking(self._repeats, standing, plan.shape.schema.names)
+            taking = Taking(self._own_files, standing, plan.shape.schema.names)
             staged = write_file(plan, self._rows(plan, segment, held, taking), now_ms=now_ms)
             names += taking.names
             if staged is not None:
@@ -295,8 +225,7 @@ class Copier:
             message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until,
             groups={name: group for name, group in groups.items() if group != name},
         )  # fmt: skip
-        others = OtherNames(message_type=message_type, rows=tuple(names), instances=named)
-        return Copied(files=files if written else None, names=others if names else None)
+        return files, OtherNames(message_type=message_type, rows=tuple(names), instances=named)
 
     def missing(self, segment: Segment, held: Mapping[str, BitMap64]) -> BitMap64:
         """Return the bookmarks at the peer of what would be taken over of a segment, as far as its topics tell."""
@@ -368,9 +297,9 @@ class Copier:
                 pulled = np.array([takes[topic] for topic in rows.column("topic").to_pylist()], dtype=np.bool_)
                 rows, mine = rows.filter(pa.array(pulled)), mine.among(pulled)
             rows = taking.take(rows, mine)
-            if taking.publishers_bytes > PUBLISHERS_BYTES:
+            size_bytes = len(msgspec.json.encode(taking.publishers))
+            if size_bytes > PUBLISHERS_BYTES:
                 # They would stand in a record of here, and in the memory of everybody who reads it.
-                size_bytes = taking.publishers_bytes
                 reason = f"a record would need {size_bytes} bytes for its publishers, and {PUBLISHERS_BYTES} are the most"
                 raise CopyFailedError(segment, refused_file(self._definition.name, segment, reason))
             if len(rows):

@@ -1,4 +1,4 @@
-"""Values between pullers and the coordinator's loop; a journal without peers loads no more of replication than this."""
+"""Values between pullers and the coordinator's loop."""
 
 from __future__ import annotations
 
@@ -48,6 +48,22 @@ class PullState:
     disagreements: Sequence[Disagreement] = ()
     #: The names of instances by the UUID of their journal, this one's too.
     instances: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step of a puller, and how the peer is pulled since."""
+
+    #: Whether there was something new.
+    found: bool
+    #: Whether it came to the end of the log, and will not begin it anew.
+    is_at_end: bool
+    #: The last record of the own journal that the peer has pulled; -1 before the first, None where it pulls nothing.
+    pulled_here: int | None = -1
+    #: An obstacle to pulling messages of one type, while all else is pulled.
+    trouble: SparkQueueError | None = None
+    #: What the peer has by message type and origin, as its log says up to where it was read; None where nobody asked for it.
+    held: Mapping[str, Mapping[str, BitMap64]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

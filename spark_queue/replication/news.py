@@ -17,8 +17,7 @@ from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.records import DEAD_LETTER_REASONS, SINK_KINDS, Kind, Record, Removal
 from spark_queue.core.state.folds.journal import value_of, watermark_of
 from spark_queue.core.state.ownership import MessageValue, Restoration, Stage, Watermark, renew_origins, restoration_of
-from spark_queue.replication.record_forms import checked_detail, is_sound
-from spark_queue.replication.validation import check
+from spark_queue.replication.record_forms import checked, is_sound
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
 SILENT_KINDS = SINK_KINDS | {
@@ -35,18 +34,11 @@ _OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
 
 class PeerFold:
-    """The picture of a peer as its log is read: its definitions, the meaning of its bookmarks, and the places of its rows.
-
-    Attributes
-    ----------
-    journal_id : str
-        UUID of its journal; empty before its first record.
-    instance : str
-        The name of its instance.
-    """
+    """The picture of a peer as its log is read: its definitions, the meaning of its bookmarks, and the places of its rows."""
 
     def __init__(self, instance: str) -> None:
         self.instance = instance
+        #: UUID of its journal; empty before its first record.
         self.journal_id = ""
         self.definitions: Definitions = parsing.parse({})
         self.message_types: dict[str, MessageTypeState] = {}
@@ -92,8 +84,7 @@ class PeerFold:
 
     def fold(self, record: Record) -> News | None:
         """Apply the peer's next record; returns what it says of messages of a queue, if it does."""
-        check(record, self)
-        record = replace(record, detail=checked_detail(record))
+        record = checked(record, self)
         told: Sequence[OriginRows] = [*record.detail.get("origin", ()), *record.detail.get("names", ())]
         match record.kind:
             case Kind.JOURNAL_CREATED:

@@ -57,27 +57,14 @@ class LogReplacedError(Exception):
 
 
 class PeerLog:
-    """A peer's control log, read from its first record on, some files at a time.
+    """A peer's control log, read from some record on, some files at a time.
 
     Parameters
     ----------
-    store : Store
-        Where the peer's journal is.
-    peer : str
-        The name of its instance, for errors.
-    first : int
-        Number of the first record that is wanted.
     kinds : Collection of str or None
         Which records are wanted; None for all.
     files : Sequence of ControlFile
         Those that are read first; where there are none, all that the log has.
-
-    Attributes
-    ----------
-    has_more : bool
-        Whether more was found than has been read.
-    last_found : int
-        Number of the last record that was found; -1 before the first.
     """
 
     def __init__(
@@ -92,6 +79,7 @@ class PeerLog:
         self._kinds = None if kinds is None else pa.array(sorted(kinds), pa.string())
         #: Those that were found and not read.
         self._files = list(files)
+        #: Number of the last record that was found; -1 before the first.
         self.last_found = -1
         self._refusal: JournalError | None = None
         self._idle_looks = 0

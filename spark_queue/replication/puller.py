@@ -1,37 +1,48 @@
-"""Pulling from one peer: a thread beside the loop reads and copies; what changes state is a command of the loop (DESIGN 17.3)."""
+"""Pulling from one peer: a thread beside the loop reads and copies; what changes state is a command of the loop (DESIGN 17.3).
+
+What entered at a peer is fetched from where it stands there by now; what was let go in between is told.
+"""
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.deciding.instances.replicating import News, Pulled
-from spark_queue.core.deciding.instances.transfers import OPEN_MS
+from spark_queue.core.deciding.instances.transfers import OPEN_MS, OtherNames
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.message_files.segment import from_record
+from spark_queue.core.message_files.segment import Foresight, Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
-from spark_queue.ports import Clock
-from spark_queue.replication.copying import Copied, CopyFailedError
-from spark_queue.replication.exchange import ApplyPulled, PullState
-from spark_queue.replication.fetching import Fetcher
+from spark_queue.ports import Clock, PulledFiles
+from spark_queue.replication.copying import Copier, CopyFailedError
+from spark_queue.replication.exchange import ApplyPulled, PullState, Step
 from spark_queue.replication.news import SILENT_KINDS, PeerFold
+from spark_queue.replication.peer_files import refused_file
 from spark_queue.replication.peer_log import PeerLog, digest_of
-from spark_queue.replication.record_forms import Chunk, parts_of
+from spark_queue.replication.record_forms import check_move
 from spark_queue.replication.restored import check_own, is_common, shared_until, told_ahead
-from spark_queue.replication.validation import Fit, check_path
+from spark_queue.replication.validation import Fit
 
 _LOG = logging.getLogger(__name__)
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
+
+#: Messages after which what was read is handed over: the loop serves others before it takes the next.
+PART_ROWS = 500_000
+
+#: A record, and what it says of messages that entered, or of those of a queue.
+_Read = tuple[Record, Segment | None, News | None]
 
 
 class Puller:
@@ -39,20 +50,14 @@ class Puller:
 
     Parameters
     ----------
-    own : Store
-        The own journal.
-    peer : Store
-        The peer's journal.
+    own, peer : Store
+        The two journals.
     definitions : Definitions
-        The own.
-    definition : PeerDefinition
-        What is pulled.
+        The own, with `definition` of what is pulled; `fit` tells whether the peer's fit them.
     look : callable
         Returns the `PullState` of the own journal.
     hand_over : callable
         Gives a `ApplyPulled` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
-    fit : Fit
-        Whether the peer's definitions fit.
     meet : callable
         Called before anything is taken over, once the peer shows no sign that the own journal was restored; waits for those who
         pull from others, who may see one.
@@ -93,28 +98,25 @@ class Puller:
         self._newest_ms = 0
         self._log = PeerLog(self._peer, self._definition.name)
         self._fold = PeerFold(self._definition.name)
-        stores = (self._own, self._peer, self._definitions, self._definition)
-        self._fetcher = Fetcher(*stores, fold=self._fold, log=self._log, clock=self._clock)
+        self._copier = Copier(self._own, self._peer, self._definitions, self._definition, self._fold)
+        #: Records that were read and not taken yet: they tell where messages went, too.
+        self._not_taken: Sequence[Record] = ()
+        #: Message types of which nothing more is copied, and why: their columns differ.
+        self._stopped: dict[str, ConfigError] = {}
 
-    @property
-    def trouble(self) -> ConfigError | None:
-        """An obstacle to pulling messages of one type, while all else is pulled."""
-        return self._fetcher.trouble
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether the last step came to the end of the log, and will not begin it anew."""
-        return self._last is not None
-
-    def step(self) -> bool:
-        """Take over what the peer has committed since the last step; returns whether there was something."""
+    def step(self, *, tells_held: bool = False) -> Step:
+        """Take over what the peer has committed since the last step; `tells_held` asks for what it has, too."""
         try:
-            return self._take_new()
+            found = self._take_new()
         except SparkQueueError as failure:
             if failure.code != "STORE_FAILED":
                 # What was read may be of a log that is no more: then nothing is wrong with its files.
                 self._log.check_last()
             raise
+        return Step(
+            found=found, is_at_end=self._last is not None, pulled_here=self._pulled_here(),
+            trouble=next(iter(self._stopped.values()), None), held=self._fold.held() if tells_held else None,
+        )  # fmt: skip
 
     def _take_new(self) -> bool:
         records: Sequence[Record] = self._log.read()
@@ -123,9 +125,9 @@ class Puller:
             records = self._catch_up(records)
         while True:
             self._newest_ms = max(self._newest_ms, *(record.at_ms for record in records[-1:]), 0)
-            parts = list(parts_of(records))
+            parts = list(_parts_of(records))
             for number, part in enumerate(parts, 1):
-                self._fetcher.not_taken = [record for later in parts[number:] for record in later]
+                self._not_taken = [record for later in parts[number:] for record in later]
                 self._take(part)
             if not self._log.has_more:
                 break
@@ -162,20 +164,17 @@ class Puller:
 
     def _take(self, records: Sequence[Record]) -> None:
         self._fold.foresee(records)
-        read, refusal = Chunk([], [], []), None
+        read, refusal = list[_Read](), None
         for record in records:
             try:
-                found = self._fold.fold(record)
-                check_path(record, self._fold)
+                news = self._fold.fold(record)
             except SparkQueueError as reason:
                 refusal = reason
                 break
             # A request that is no longer open asks for somebody who may wait no more.
-            if found is not None and self._is_wanted(found) and not (found.is_request and record.at_ms < self._newest_ms - OPEN_MS):
-                read.news.append((len(read.records), found))
-            if record.kind == Kind.ENTERED:
-                read.entered.append((len(read.records), from_record(record)))
-            read.records.append(record)
+            if news is not None and (not self._is_wanted(news) or (news.is_request and record.at_ms < self._newest_ms - OPEN_MS)):
+                news = None
+            read.append((record, from_record(record) if record.kind == Kind.ENTERED else None, news))
             self._last = record
             if record.kind == Kind.DEFINITIONS_APPLIED and record.record > self._newest[0]:
                 self._newest = (record.record, self._fold.definitions)
@@ -193,44 +192,105 @@ class Puller:
         """Return whether news are of a queue that is pulled; what messages are is passed on of queues that are none here, too."""
         return news.queue in self._definition.queues or (news.is_decision and not self._definitions.is_replicated(news.queue))
 
-    def _give(self, read: Chunk) -> None:
+    def _give(self, read: Sequence[_Read]) -> None:
         """Hand over what records say: their messages first, so that no later record is taken before them."""
-        records = read.records
+        records, entered = [record for record, _, _ in read], [segment for _, segment, _ in read if segment is not None]
         self._silent += len(records)
         is_silent = all(record.kind in SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
         if not records or (is_silent and self._fit.changed is None and not self._tells_gaps):
             return
         self._silent = 0
-        told = [news for _, news in read.news if not self._fit.withholds(news.queue)]
+        told = [news for _, _, news in read if news is not None and not self._fit.withholds(news.queue)]
         pulled = replace(self._pulled(records[-1].record, digest_of(records[-1])), news=told)
         try:
             taken = False
             while not taken:
-                # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
-                entered = [segment for _, segment in read.entered]
-                copies, lost = (
-                    self._fetcher.fetch(entered, self._look(), gaps_after=self._gaps_after) if entered else (list[Copied](), 0)
-                )
-                files = [copy.files for copy in copies if copy.files is not None]
-                names = [copy.names for copy in copies if copy.names is not None]
+                files, names, lost = self._fetched(entered)
                 found = replace(pulled, names=names, lost=lost)
                 taken = self._hand_over(ApplyPulled(pulled=found, definitions=self._definitions, files=files))
             self._note_told()
         except CopyFailedError as failed:
-            self._give(read.before(failed.segment))
+            place = (failed.segment.message_type, failed.segment.first)
+            segments = enumerate(segment for _, segment, _ in read)
+            until = next(index for index, each in segments if each is not None and (each.message_type, each.first) == place)
+            self._give(read[:until])
             raise failed.reason from None
 
-    def pulled_here(self) -> int | None:
-        """Return the last record of the own journal that the peer has pulled; -1 before the first, None where it pulls nothing."""
+    def _fetched(self, entered: Sequence[Segment]) -> tuple[list[PulledFiles], list[OtherNames], int]:
+        """Copy what of some messages is pulled and not here; returns files, further names, and how many the peer let go before."""
+        files, names, lost = list[PulledFiles](), list[OtherNames](), 0
+        # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
+        state = self._look() if entered else None
+        for message_type in dict.fromkeys(segment.message_type for segment in entered):
+            if state is not None and message_type in state.held and message_type not in self._stopped:
+                mine = [segment for segment in entered if segment.message_type == message_type]
+                try:
+                    copied, others, gone = self._copied(mine, state)
+                except ConfigError as differs:
+                    if differs.code != "MESSAGE_TYPE_DIFFERS":
+                        raise
+                    _LOG.warning("Messages of type '%s' are not pulled: %s", message_type, differs)
+                    self._stopped[message_type] = differs
+                else:
+                    files, names, lost = [*files, copied], [*names, others], lost + gone
+        return [each for each in files if each.files], [each for each in names if each.rows], lost
+
+    def _copied(self, entered: Sequence[Segment], state: PullState) -> tuple[PulledFiles, OtherNames, int]:
+        """Copy what entered, from where it stands by now; returns how many of it the peer has let go, too."""
+        message_type = entered[0].message_type
+        held, standing, known = state.held[message_type], state.standing[message_type], self._fold.message_types[message_type]
+        for segment in entered:
+            # What a restored journal has lost comes back from others.
+            self._check_origins(segment, state.renewed[-1] if state.renewed else state.journal, held)
+        placed = [known.segment_of(each.first) for each in entered]
+        lost = self._lost(placed, held)
+        try:
+            return *self._copier.copy(placed, held, standing, now_ms=self._clock.wall_ms()), lost
+        except CopyFailedError as failed:
+            if failed.reason.code != "MESSAGE_FILE_MISSING":
+                raise
+            # Its records are far behind: what was merged, or let go, since then is told further on.
+            ahead = (record for record in self._not_taken if record.kind in (Kind.MOVED, Kind.RETIRED))
+            foresight = Foresight(self._within(chain(ahead, self._log.moves_ahead()), message_type, known.entered_until))
+            moved = [foresight.place(each) for each in placed]
+            if moved == placed:
+                raise
+            lost = self._lost(moved, held)
+            return *self._copier.copy(moved, held, standing, now_ms=self._clock.wall_ms()), lost
+
+    def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64]) -> int:
+        """Return how many messages the peer let go before they were pulled."""
+        count = 0
+        for segment in segments:
+            lost = self._copier.missing(segment, held) if segment.retired else BitMap64()
+            count += len(lost)
+            if lost and segment.record > self._gaps_after:
+                facts = {"peer": self._definition.name, "message_type": segment.message_type, "count": len(lost)}
+                ranges = ", ".join(f"{first} to {until - 1}" for first, until in to_ranges(lost))
+                raise CopyFailedError(segment, JournalError("PEER_GAP", bookmarks=ranges, journal=self._own.path, **facts))
+        return count
+
+    def _check_origins(self, segment: Segment, own_origin: str, held: Mapping[str, BitMap64]) -> None:
+        """Refuse messages that are said to have been published here, and were not."""
+        for _, rows, origin, bookmark in segment.origins:
+            if origin == own_origin and held.get(origin, BitMap64()).range_cardinality(bookmark, bookmark + rows) != rows:
+                reason = f"messages {bookmark} to {bookmark + rows - 1} of this journal were never published here"
+                raise CopyFailedError(segment, refused_file(self._definition.name, segment, reason))
+
+    def _within(self, moves: Iterable[Record], message_type: str, until: int) -> Iterator[Record]:
+        """Yield records that say where messages of a type went, cut to those that are known."""
+        for record in moves:
+            if record.message_type == message_type:
+                check_move(record, self._fold)
+                ranges = tuple((first, min(end, until)) for first, end in record.ranges if first < until)
+                yield replace(record, ranges=ranges)
+
+    def _pulled_here(self) -> int | None:
         if self._definitions.journal.instance not in self._fold.definitions.peers:
             return None
         watermark = self._fold.pulled.get(self._own_journal)
         # Before this journal was restored its log had other records of the same numbers.
         return watermark.record if watermark is not None and watermark.origin == self._own_origin else -1
-
-    def held(self) -> dict[str, dict[str, BitMap64]]:
-        """Return what the peer has by message type and origin, as its log says up to where it was read."""
-        return self._fold.held()
 
     def _foresee_definitions(self, told: Sequence[Record]) -> None:
         """Learn which definitions are the newest before the log is read: whether a queue fits is told by them alone."""
@@ -293,3 +353,19 @@ class Puller:
                 break
             records = self._log.read()
         return records
+
+
+def _parts_of(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Cut records where their messages are many, but never within one commit of messages."""
+    start = rows = 0
+    version: object = None
+    for index, record in enumerate(records):
+        if record.kind == Kind.ENTERED:
+            # What is wrong with it is told when it is taken.
+            count, commit = record.detail.get("rows"), (record.message_type, record.detail.get("version"))
+            if rows >= PART_ROWS and commit != version:
+                yield records[start:index]
+                start, rows = index, 0
+            rows, version = rows + (count if isinstance(count, int) else 0), commit
+    if start < len(records):
+        yield records[start:]

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
@@ -26,14 +25,12 @@ from spark_queue.replication.exchange import (
     PullProgressQuery,
     PullReport,
     PullState,
+    Step,
     may_pass,
 )
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
-
-if TYPE_CHECKING:
-    from spark_queue.replication.sandbox import SandboxedPuller
-
+from spark_queue.replication.sandbox import Reader, SandboxedPuller
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,6 +43,9 @@ _PASSES_WITHIN_S = 5.0
 #: How long those who were compared wait between looks at the others, in seconds.
 _MEETING_S = 0.02
 
+#: How long whoever asks what a peer has may take to ask again, in seconds: until then each step tells it anew.
+_ASKED_AGAIN_S = 30
+
 
 def is_unreadable(trouble: BaseException | None, *, for_s: float) -> bool:
     """Return whether a peer cannot be read that has been in trouble for some time."""
@@ -55,22 +55,16 @@ def is_unreadable(trouble: BaseException | None, *, for_s: float) -> bool:
 class Pullers:
     """Pulls from the peers of a journal.
 
-    Parameters
-    ----------
-    own : Store
-        The journal.
-    ask : callable
-        Gives a `PullProgressQuery` or an `ApplyPulled` to the loop, and returns what it says; raises `EndedError` where there is
-        no loop any more.
+    What is asked is given to the loop, which answers; `EndedError` is raised where there is no loop any more.
     """
 
     def __init__(self, own: Store, ask: Callable[[PullProgressQuery | ApplyPulled], PullState | bool], clock: Clock) -> None:
-        self._own = own
-        self._ask = ask
+        self.own = own
+        self.ask = ask
         self._clock = clock
         self._definitions: Definitions | None = None
         #: The definitions of peers, by name, as far as they were read.
-        self._read: dict[str, Definitions] = {}
+        self.read: dict[str, Definitions] = {}
         self._beacon: BeaconThread | None = None
         self._hearing = Hearing()
         #: How long the own beacon was not written; see `BeaconThread`.
@@ -84,19 +78,19 @@ class Pullers:
         self._known = known
         if definitions is self._definitions:
             return
-        self._definitions, self._read = definitions, {}
+        self._definitions, self.read = definitions, {}
         self._replace(definitions)
         if self._beacon is not None:
             self._beacon.end()
             self._beacon = None
         if definitions.peers and definitions.journal.instance is not None:
-            self._beacon = BeaconThread(self._own, definitions.journal.instance, self._hearing.newest, self._clock, self._gaps)
+            self._beacon = BeaconThread(self.own, definitions.journal.instance, self._hearing.newest, self._clock, self._gaps)
             self._beacon.start()
 
     def _replace(self, definitions: Definitions) -> None:
         for thread in self._threads.values():
             thread.end()
-        self._threads = {peer.name: self._made(definitions, peer) for peer in definitions.peers.values()}
+        self._threads = {peer.name: _PullThread(self, definitions, peer) for peer in definitions.peers.values()}
         # Once all are known: each waits for all others.
         for thread in self._threads.values():
             thread.start()
@@ -115,12 +109,11 @@ class Pullers:
 
     def pulled_here(self) -> dict[str, int | None]:
         """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Liveness`."""
-        return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
+        return {peer: thread.last.pulled_here for peer, thread in self._threads.items() if thread.last is not None}
 
     def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64] | None:
         """Return what a peer has, as far as it was read; see `Liveness`."""
-        puller = None if peer not in self._threads else self._threads[peer].puller
-        held = None if puller is None else puller.held()
+        held = self._threads[peer].held() if peer in self._threads else None
         return None if held is None else held.get(message_type, {})
 
     def look_soon(self) -> None:
@@ -158,64 +151,23 @@ class Pullers:
         """Return how each peer is pulled, by name."""
         return {name: thread.report for name, thread in self._threads.items()}
 
-    def _made(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
-        def look() -> PullState:
-            thread.check()
-            found = self._ask(PullProgressQuery(peer.name))
-            assert isinstance(found, PullState), "a look is answered with what it asks for"
-            return found
-
-        def hand_over(pull: ApplyPulled) -> bool:
-            thread.check()
-            taken = self._ask(replace(pull, is_over=thread.is_told_to_end)) is True
-            if taken:
-                thread.report.count(pull)
-            return taken
-
-        def meet() -> None:
-            thread.is_compared, thread.restored = True, None
-            until_s = time.monotonic() + HEARS_MS / 1_000
-            while not self.are_compared() and time.monotonic() < until_s:
-                thread.check()
-                time.sleep(_MEETING_S)
-
-        # A journal without peers starts without all that reads those of others.
-        from spark_queue.replication.sandbox import Reader, SandboxedPuller  # noqa: PLC0415 - as said above.
-
-        reader = Reader(peer.name)
-
-        def make(store: Store) -> SandboxedPuller:
-            return SandboxedPuller(
-                reader, self._own, store, definitions, peer, look=look, hand_over=hand_over, read=self._read, meet=meet
-            )
-
-        def hear(beacon: Beacon) -> str | None:
-            of_peers = (each.peers for each in list(self._read.values()))
-            known = self._known.union(definitions.peers, *of_peers)
-            own_number = None if self._beacon is None else self._beacon.number
-            return self._hearing.hear(beacon, own=str(definitions.journal.instance), own_number=own_number, known=known)
-
-        thread = _PullThread(make, lambda: peer_store(self._own, peer), peer, hear, reader.close)
-        return thread
+    def hear(self, beacon: Beacon, *, own: str) -> str | None:
+        """Take a beacon of a peer, by the name of this instance; returns what of it is not believed."""
+        of_peers = (each.peers for each in list(self.read.values()))
+        own_number = None if self._beacon is None else self._beacon.number
+        return self._hearing.hear(beacon, own=own, own_number=own_number, known=self._known.union(self._threads, *of_peers))
 
 
 class _PullThread(threading.Thread):
     """Runs a puller until it is told to end; after what went wrong it makes another, ever later."""
 
-    def __init__(
-        self, make: Callable[[Store], SandboxedPuller], find: Callable[[], Store], definition: PeerDefinition,
-        hear: Callable[[Beacon], str | None], close: Callable[[], None],
-    ) -> None:  # fmt: skip
+    def __init__(self, pullers: Pullers, definitions: Definitions, definition: PeerDefinition) -> None:
         super().__init__(name=f"pull-{definition.name}", daemon=True)
-        self._make = make
-        #: Ends the process in which the peer is read.
-        self._close = close
-        #: Returns the peer's store, with the options of now.
-        self._find = find
-        #: Takes a beacon of the peer, and returns what of it is not believed.
-        self._take_beacon = hear
+        self._pullers = pullers
+        self._definitions = definitions
+        self._definition = definition
+        self._reader = Reader(definition.name)
         self._doubt: JournalError | None = None
-        self._interval_s = definition.pull_interval_ms / 1_000
         self._peer = definition.name
         self._told_to_end = threading.Event()
         self.report = PullReport()
@@ -230,10 +182,14 @@ class _PullThread(threading.Thread):
         self.restored: JournalError | None = None
         #: When the first of its failures in a row was, by the monotonic clock.
         self.fails_since_s = 0.0
-        #: How far the peer has pulled from here, once it was read.
-        self.is_read = False
-        self.pulled_here: int | None = None
-        self.puller: SandboxedPuller | None = None
+        #: The last step that did not fail, and until when each is to tell what the peer has, by the monotonic clock.
+        self.last: Step | None = None
+        self._tells_held_until_s = 0.0
+
+    def held(self) -> Mapping[str, Mapping[str, BitMap64]] | None:
+        """Return what the peer had at the last step, by message type and origin; None where the steps from now on will tell."""
+        self._tells_held_until_s = time.monotonic() + _ASKED_AGAIN_S
+        return None if self.last is None else self.last.held
 
     def end(self) -> None:
         """Let it end after what it does."""
@@ -267,21 +223,48 @@ class _PullThread(threading.Thread):
         try:
             self._pull()
         finally:
-            self._close()
+            self._reader.close()
+
+    def _find(self) -> Store:
+        """Return the peer's store, with the options of now."""
+        return peer_store(self._pullers.own, self._definition)
+
+    def _made(self) -> SandboxedPuller:
+        return SandboxedPuller(
+            self._reader, self._pullers.own, self._find(), self._definitions, self._definition,
+            look=self._look, hand_over=self._hand_over, read=self._pullers.read, meet=self._meet,
+        )  # fmt: skip
+
+    def _look(self) -> PullState:
+        self.check()
+        found = self._pullers.ask(PullProgressQuery(self._peer))
+        assert isinstance(found, PullState), "a look is answered with what it asks for"
+        return found
+
+    def _hand_over(self, pull: ApplyPulled) -> bool:
+        self.check()
+        taken = self._pullers.ask(replace(pull, is_over=self.is_told_to_end)) is True
+        if taken:
+            self.report.count(pull)
+        return taken
+
+    def _meet(self) -> None:
+        self.is_compared, self.restored = True, None
+        until_s = time.monotonic() + HEARS_MS / 1_000
+        while not self._pullers.are_compared() and time.monotonic() < until_s:
+            self.check()
+            time.sleep(_MEETING_S)
 
     def _pull(self) -> None:
-        puller, store, failures = None, None, 0
+        puller, failures = None, 0
         while not self.is_told_to_end():
             try:
-                if puller is None or store is None:
-                    store = self._find()
-                    puller = self._make(store)
+                puller = puller or self._made()
                 began_s = time.monotonic()
-                puller.step()
-                self.is_read, self.pulled_here, self.puller = True, puller.pulled_here(), puller
+                self.last = puller.step(tells_held=began_s < self._tells_held_until_s)
                 # What is wrong with one message type, or with a beacon, keeps nothing else from being pulled.
-                self.level_s = began_s if puller.is_at_end else self.level_s
-                self.report.trouble, failures = puller.trouble or self._doubt, 0
+                self.level_s = began_s if self.last.is_at_end else self.level_s
+                self.report.trouble, failures = self.last.trouble or self._doubt, 0
                 self.is_compared, self.restored = True, None
             except EndedError:
                 return
@@ -297,7 +280,7 @@ class _PullThread(threading.Thread):
                     # What fails after it takes nothing of that back. What others have shown keeps this one from being taken, too.
                     self.restored = trouble
                 puller, self.report.trouble, failures = None, trouble, failures + 1
-            self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
+            self._told_to_end.wait(min(_PAUSE_S, self._definition.pull_interval_ms / 1_000 * 2 ** min(failures, 10)))
 
     def _listen(self) -> None:
         """Look at the peer's beacon now and then, whatever pulling does: a long copy, or a pause, is no silence of the peer."""
@@ -315,7 +298,7 @@ class _PullThread(threading.Thread):
             self.is_to_look.wait(max(0, began_s + RENEWAL_S - now_s))
 
     def _hear(self, beacon: Beacon) -> None:
-        reason = self._take_beacon(beacon)
+        reason = self._pullers.hear(beacon, own=str(self._definitions.journal.instance))
         doubt = None if reason is None else JournalError("BEACON_DOUBTED", peer=self._peer, reason=reason)
         if doubt is not None and str(doubt) != str(self._doubt):
             _LOG.warning("%s", doubt)

@@ -1,7 +1,4 @@
-"""Journals that were restored from a backup: how this one hears of it, and where a peer's log goes on (DESIGN 17.3).
-
-What a peer's log says, for who only compares it: nothing is repaired there.
-"""
+"""Journals that were restored from a backup, and what peers' logs say to who only compares them (DESIGN 17.3)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ from spark_queue.replication.peer_log import PeerLog, digest_of, listed, scan
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.record_forms import is_sound
 from spark_queue.replication.sandbox import ask
-from spark_queue.replication.validation import check_path
 
 
 def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
@@ -32,13 +28,7 @@ def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
 
 
 def lag_of(store: Store, peer: PeerDefinition, watermark: Watermark | None, *, now_ms: int) -> tuple[int, float]:
-    """Return how many records of a peer are to be taken over, and how long the first of them has waited, in seconds.
-
-    Parameters
-    ----------
-    store : Store
-        The own journal's place.
-    """
+    """Return how many records of a peer the journal in a store is to take over, and how long the first has waited, in seconds."""
     first = 0 if watermark is None else watermark.record + 1
     count, since_ms = ask(peer.name, tuple[int, int], waiting_since, peer_store(store, peer), peer.name, first)
     return count, max(0, now_ms - since_ms) / 1_000 if count else 0.0
@@ -69,7 +59,6 @@ def read_records(store: Store, peer: str) -> list[Record]:
     fold.foresee(records)
     for record in records:
         fold.fold(record)
-        check_path(record, fold)
     return records
 
 
@@ -116,16 +105,9 @@ def _told(store: Store, peer: str, kinds: Collection[str]) -> Iterator[Record]:
 
 
 def check_own(own: Store, store: Store, peer: str, told: Sequence[Record], *, origins: Sequence[str]) -> None:
-    """Raise where a peer has pulled what the own log does not have.
+    """Raise where a peer, by the newest that its log says, has pulled what the own log does not have.
 
-    Parameters
-    ----------
-    store : Store
-        The peer's journal.
-    told : Sequence of Record
-        The newest that its log says of how far it has pulled.
-    origins : Sequence of str
-        UUIDs of the own origins, oldest first; the first is that of the journal.
+    The own origins are told oldest first; the first is that of the journal.
     """
     newest = next(_marks(reversed(told), origins[0]), None)
     if newest is None:
@@ -153,13 +135,7 @@ def is_common(store: Store, peer: str, watermark: Watermark) -> bool:
 
 
 def shared_until(own: Store, store: Store, watermark: Watermark, *, peer: str) -> int:
-    """Return the last record of a peer's log that was pulled before the peer was restored from a backup; -1 where there is none.
-
-    Parameters
-    ----------
-    store : Store
-        The peer's journal.
-    """
+    """Return the last record of a peer's log that was pulled before the peer was restored from a backup; -1 where there is none."""
     # Which of them is newer follows from where the own log has them, not from their numbers.
     ages = {(mark.record, mark.digest): age for age, mark in enumerate(_marks(scan(own, _OWN, (Kind.PULLED,)), watermark.journal))}
     numbers = {number for number, _ in ages}

@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -32,7 +31,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import SparkQueueError, error
 from spark_queue.journal.layout import Store
 from spark_queue.ports import PulledFiles
-from spark_queue.replication.exchange import ApplyPulled, PullState
+from spark_queue.replication.exchange import ApplyPulled, PullState, Step
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import LogReplacedError
 
@@ -49,9 +48,6 @@ CPU_S = 60
 
 #: Most files that are open at once.
 FILES_MOST = 512
-
-#: How long whoever asks what a peer has may take to ask again, in seconds: until then each step tells it anew.
-_ASKED_AGAIN_S = 30
 
 #: Most bytes of one thing that is handed over.
 HANDED_BYTES = 64 * 1024**2
@@ -78,29 +74,19 @@ class HandsOver(msgspec.Struct, tag=True, frozen=True):
     files: tuple[PulledFiles, ...]
 
 
-class Stepped(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+class Stepped(msgspec.Struct, tag=True, frozen=True):
     """A step has ended."""
 
-    found: bool
-    is_at_end: bool
-    pulled_here: int | None
+    step: Step
     #: The peer's newest definitions, as they are stored, where they are others than before.
     definitions: dict[str, Any] | None
-    #: What keeps one message type from being pulled: code and facts.
-    trouble: tuple[str, dict[str, Any]] | None
-    #: What the peer has, by message type and origin, where that was asked for.
-    held: dict[str, dict[str, BitMap64]] | None
 
 
 class Raised(msgspec.Struct, tag=True, frozen=True):
-    """It has raised an error of ours, or another one: then the code is empty."""
+    """It has raised an error of ours, or another one, of which there is a text."""
 
-    code: str
-    facts: dict[str, Any]
-
-    def error(self) -> Exception:
-        """Return that error."""
-        return error(self.code, self.facts) if self.code else RuntimeError(self.facts["raised"])
+    reason: SparkQueueError | None
+    text: str = ""
 
 
 class Replaced(msgspec.Struct, tag=True, frozen=True):
@@ -122,7 +108,7 @@ class _Steps:
 
     begins: tuple[Store, Store, Mapping[str, Any], str] | None
     others: Mapping[str, Mapping[str, Any]]
-    wants_held: bool
+    tells_held: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +123,16 @@ class _Asks:
 
 def _encode(value: Any) -> Any:
     """Return a value as what msgspec knows; texts for facts of any other kind."""
+    if isinstance(value, SparkQueueError):
+        return value.code, dict(value.facts)
     return value.serialize() if isinstance(value, BitMap64) else str(value)
 
 
 def _decode(kind: type, value: Any) -> Any:
     if kind is BitMap64 and isinstance(value, bytes):
         return BitMap64.deserialize(value)
+    if kind is SparkQueueError:
+        return error(*msgspec.convert(value, tuple[str, dict[str, Any]]))
     raise ValueError(f"{kind} is none of what is handed over")
 
 
@@ -190,16 +180,22 @@ class Reader:
             self._pipe.send_bytes(pickle.dumps(what))
 
     def receive(self) -> _Said:
-        """Return what it says next; raises PEER_REFUSED where it died."""
+        """Return what it says next; raises what it has raised, and PEER_REFUSED where it died."""
         assert self._pipe is not None, "it was told something"
         while True:
             try:
                 said = self._decoder.decode(self._pipe.recv_bytes(HANDED_BYTES))
             except (EOFError, OSError, msgspec.MsgspecError, ValueError) as reason:
                 raise refused(self._peer, self._doing, self._death(reason)) from None
-            if not isinstance(said, Opens):
-                return said
-            self._doing = said.doing
+            match said:
+                case Opens(doing=doing):
+                    self._doing = doing
+                case Raised(reason=raised, text=text):
+                    raise raised or RuntimeError(text)
+                case Replaced():
+                    raise LogReplacedError
+                case _:
+                    return said
 
     def _death(self, reason: Exception) -> str:
         process = self._process
@@ -248,8 +244,6 @@ def ask(peer: str, kind: type[_Answer], read: Callable[..., _Answer], store: Sto
         said = reader.receive()
     finally:
         reader.close()
-    if isinstance(said, Raised):
-        raise said.error()
     assert isinstance(said, Answers), "it is answered with what it finds"
     return msgspec.msgpack.decode(said.value, type=kind)
 
@@ -280,65 +274,36 @@ class SandboxedPuller:
         self._meet = meet
         #: What the process was told of other peers' definitions.
         self._told: dict[str, Definitions] = {}
-        #: Until when each step is to tell what the peer has, by the monotonic clock.
-        self._wants_held_until_s = 0.0
-        self._last = Stepped(found=False, is_at_end=False, pulled_here=None, definitions=None, trouble=None, held=None)
 
-    @property
-    def trouble(self) -> SparkQueueError | None:
-        """An obstacle to pulling messages of one type, while all else is pulled."""
-        return None if self._last.trouble is None else error(*self._last.trouble)
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether the last step came to the end of the log, and will not begin it anew."""
-        return self._last.is_at_end
-
-    def pulled_here(self) -> int | None:
-        """Return the last record of the own journal that the peer has pulled; see `Puller`."""
-        return self._last.pulled_here
-
-    def held(self) -> Mapping[str, Mapping[str, BitMap64]] | None:
-        """Return what the peer had at the last step, by message type and origin; None where the steps from now on will tell."""
-        self._wants_held_until_s = time.monotonic() + _ASKED_AGAIN_S
-        return self._last.held
-
-    def step(self) -> bool:
-        """Take over what the peer has committed since the last step; returns whether there was something."""
+    def step(self, *, tells_held: bool = False) -> Step:
+        """Take over what the peer has committed since the last step; see `Puller`."""
         read = {name: each for name, each in list(self._read.items()) if name != self._name}
         others = {name: dict(each.stored) for name, each in read.items() if self._told.get(name) is not each}
         self._told = read
-        self._reader.send(_Steps(self._begins, others, time.monotonic() < self._wants_held_until_s))
+        self._reader.send(_Steps(self._begins, others, tells_held))
+        while True:
+            said = self._reader.receive()
+            if isinstance(said, Stepped):
+                break
+            self._reader.send(self._answer(said))
+        self._begins = None
+        if said.definitions is not None:
+            self._read[self._name] = parsing.parse(said.definitions)
+        return said.step
+
+    def _answer(self, asked: _Said) -> object:
         try:
-            while True:
-                match self._reader.receive():
-                    case Looks():
-                        self._reader.send(self._look())
-                    case Meets():
-                        self._meet()
-                        self._reader.send(None)
-                    case HandsOver(pulled=pulled, files=files):
-                        pull = ApplyPulled(pulled=pulled, definitions=self._definitions, files=files)
-                        self._reader.send(self._hand_over(pull))
-                    case Stepped() as done:
-                        return self._note(done)
-                    case Raised() as raised:
-                        raise raised.error()
-                    case Replaced():
-                        raise LogReplacedError
-        except (SparkQueueError, LogReplacedError):
-            raise
+            match asked:
+                case Looks():
+                    return self._look()
+                case HandsOver(pulled=pulled, files=files):
+                    return self._hand_over(ApplyPulled(pulled=pulled, definitions=self._definitions, files=files))
+                case _:
+                    return self._meet()
         except BaseException:
             # It waits for an answer that nobody gives any more.
             self._reader.close()
             raise
-
-    def _note(self, done: Stepped) -> bool:
-        self._begins = None
-        if done.definitions is not None:
-            self._read[self._name] = parsing.parse(done.definitions)
-        self._last = done
-        return done.found
 
 
 class _TellingStore(Store):
@@ -383,28 +348,21 @@ class _Served:
         except LogReplacedError:
             return Replaced()
         except SparkQueueError as reason:
-            return Raised(reason.code, dict(reason.facts))
+            return Raised(reason)
         except MemoryError:
-            refusal = refused(self._name, self._doing, f"that takes more than {self._memory_bytes // 1024**2} MiB of memory")
-            return Raised(refusal.code, dict(refusal.facts))
+            return Raised(refused(self._name, self._doing, f"that takes more than {self._memory_bytes // 1024**2} MiB of memory"))
         except Exception as reason:  # noqa: BLE001  # Whatever it is, it is this peer's trouble.
             _LOG.exception("Reading peer '%s' raised.", self._name)
-            return Raised("", {"raised": f"{reason!r:.500}"})
+            return Raised(None, f"{reason!r:.500}")
 
     def _step(self, asked: _Steps) -> Stepped:
         if asked.begins is not None:
             self._begin(*asked.begins)
         assert self._puller is not None, "it was begun"
         self._read.update((name, parsing.parse(stored)) for name, stored in asked.others.items())
-        found = self._puller.step()
-        trouble, newest = self._puller.trouble, self._read.get(self._name)
+        step, newest = self._puller.step(tells_held=asked.tells_held), self._read.get(self._name)
         is_new, self._told = newest is not self._told, newest
-        return Stepped(
-            found=found, is_at_end=self._puller.is_at_end, pulled_here=self._puller.pulled_here(),
-            definitions=dict(newest.stored) if newest is not None and is_new else None,
-            trouble=None if trouble is None else (trouble.code, dict(trouble.facts)),
-            held=self._puller.held() if asked.wants_held else None,
-        )  # fmt: skip
+        return Stepped(step, dict(newest.stored) if newest is not None and is_new else None)
 
     def _begin(self, own: Store, peer: Store, stored: Mapping[str, Any], name: str) -> None:
         # Who asks for less than all of it need not load what copies.

@@ -2,255 +2,21 @@
 
 `sparkq peers check` asks for all instances that it can read, a coordinator for each peer that it pulls from.
 
-What a peer may say: each record that matters is checked wholly before anything believes it (DESIGN 17.3).
 Whether a peer's definitions fit, as its log is read: what is told of it, and which news wait until they do (DESIGN 17.7).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING
 
-import msgspec
-import numpy as np
 import pyarrow as pa
 
-from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import WITHHOLDING, Definitions, Disagreement, PeerDefinition, QueueDefinition, Rule
-from spark_queue.core.definitions.keys import GROUP_LOCAL, valid_name
-from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.message_files.segment import from_record, merged_files
-from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, FORMAT, RETURNED_CLAIM, Kind, Record, Removal
-from spark_queue.core.state.ownership import Stage
-from spark_queue.errors import ConfigError, JournalError, SparkQueueError
+from spark_queue.core.definitions.keys import GROUP_LOCAL
+from spark_queue.errors import ConfigError
 from spark_queue.journal.schema import user_schema
-from spark_queue.replication.record_forms import (
-    ABSENT_MOST,
-    FORMS,
-    MESSAGES_MOST,
-    NUMBER_MAX,
-    AbsentForm,
-    AppliedForm,
-    CreatedForm,
-    DecidedForm,
-    EnteredForm,
-    MovedForm,
-    NamedForm,
-    PulledForm,
-    RequestForm,
-    RestoredForm,
-    ValueForm,
-    detail_of,
-)
-
-if TYPE_CHECKING:
-    from spark_queue.replication.news import PeerFold
-
-#: The name of a message file; anything else could lead out of the folder of the peer's message type.
-_PATH = re.compile(r"[0-9a-f]{32}\.parquet")
-
-_ENDINGS: Collection[str | None] = frozenset(Removal) - DEAD_LETTER_REASONS
-
-#: Reasons that each kind may have, where the stage does not say more.
-_REASONS: Mapping[str, Collection[str | None]] = {
-    Kind.REMOVED: frozenset(Removal),
-    Kind.DEAD_LETTERED: DEAD_LETTER_REASONS,
-    Kind.TRANSFERRED: (None, CLAIMED, RETURNED_CLAIM),
-}
-
-#: Reasons of a `replicated` record: why a message ended, or the kind of the record that moved it.
-_REASONS_OF_STAGE: Mapping[Stage, Collection[str | None]] = {
-    Stage.PRESENT: (Kind.REDRIVEN, Kind.TRANSFERRED, Kind.DEAD_LETTERED, Kind.NAMED),
-    Stage.DEAD: DEAD_LETTER_REASONS,
-    Stage.GONE: {*_ENDINGS, Kind.REDRIVEN},
-}
-
-
-def refused(peer: str, record: Record, reason: str) -> JournalError:
-    """Make PEER_REFUSED for a record of a peer."""
-    return JournalError("PEER_REFUSED", peer=peer, what=f"record {record.record} ({record.kind[:50]})", reason=reason)
-
-
-def check(record: Record, known: PeerFold) -> None:
-    """Refuse a peer's next record that no honest software of ours writes."""
-    reason = _fault(record, known)
-    if reason is not None:
-        raise refused(known.instance, record, reason)
-
-
-def check_move(record: Record, known: PeerFold) -> None:
-    """Refuse a later record of where messages went, which is looked at before its turn."""
-    detail = detail_of(record) if record.kind == Kind.MOVED else None
-    reason = detail if isinstance(detail, str) else _ranges_fault(record.ranges)
-    if reason is not None:
-        raise refused(known.instance, record, reason)
-    check_path(record, known)
-
-
-def check_path(record: Record, known: PeerFold) -> None:
-    """Refuse a record of files that have no names of ours: they could lead out of their folder."""
-    paths = [record.detail["path"]] if record.kind == Kind.ENTERED else []
-    paths += [file.path for file in merged_files(record)] if record.kind == Kind.MOVED else []
-    for path in paths:
-        if _PATH.fullmatch(path) is None:
-            raise refused(known.instance, record, f"{path[:100]!r} is no name of a message file.")
-
-
-def _fault(record: Record, known: PeerFold) -> str | None:
-    """Return what is wrong with a record; None where nothing is."""
-    if record.kind not in FORMS:
-        if record.kind not in frozenset(Kind) and record.detail.get("critical"):
-            raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind {record.kind[:50]!r}")
-        return _files_fault(record, known) if record.kind == Kind.RETIRED else None
-    detail = detail_of(record)
-    if isinstance(detail, str):
-        return detail
-    if known.journal_id == "" and record.kind != Kind.JOURNAL_CREATED:
-        return "a log begins with the creation of its journal."
-    match detail:
-        case CreatedForm():
-            return _created_fault(detail, record, known)
-        case AppliedForm():
-            return _definitions_fault(detail)
-        case PulledForm():
-            return _instances_fault({detail.journal: detail.peer}, known)
-        case EnteredForm() | MovedForm() | NamedForm() | DecidedForm():
-            return _files_fault(record, known)
-        case RestoredForm():
-            return _instances_fault({detail.origin_uuid: known.instance}, known)
-        case AbsentForm():
-            return _absent_fault(detail)
-        case ValueForm() | RequestForm() if record.queue in known.definitions.queues:
-            of_kind = _value_fault(detail, record) if isinstance(detail, ValueForm) else _request_fault(detail, known)
-            return _ranges_fault(record.ranges) or of_kind
-    return None
-
-
-def _absent_fault(detail: AbsentForm) -> str | None:
-    faults = (_ranges_fault(ranges) for ranges in detail.origins.values())
-    count = sum(until - first for ranges in detail.origins.values() for first, until in ranges)
-    return next(filter(None, faults), None) or (
-        f"it speaks of {count} messages, which nobody asked for." if count > ABSENT_MOST else None
-    )
-
-
-def _created_fault(detail: CreatedForm, record: Record, known: PeerFold) -> str | None:
-    if known.journal_id != "":
-        return "a journal is created once."
-    if detail.format > FORMAT:
-        raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"format {detail.format} (known: {FORMAT})")
-    return None if record.record == 0 else "a log begins with the creation of its journal."
-
-
-def _definitions_fault(detail: AppliedForm) -> str | None:
-    try:
-        parsing.parse(detail.definitions)
-    except SparkQueueError as reason:
-        return f"its definitions are refused: {reason}"
-    except Exception as reason:  # noqa: BLE001  # Of what a peer calls definitions anything can be the matter.
-        return f"its definitions cannot be read: {reason!r:.200}."
-    return None
-
-
-def _instances_fault(instances: Mapping[str, str], known: PeerFold) -> str | None:
-    for origin, name in instances.items():
-        before = known.instances.get(origin, name)
-        if before != name:
-            return f"it says that journal {origin} is instance '{name}', and it is '{before}'."
-    return None
-
-
-def _files_fault(record: Record, known: PeerFold) -> str | None:
-    message_type = known.message_types.get(str(record.message_type))
-    if message_type is None:
-        return "its journal has no such message type."
-    if record.kind == Kind.ENTERED:
-        return _instances_fault(record.detail.get("instances", {}), known) or _entered_fault(record, message_type, known)
-    if record.kind == Kind.DECIDED:
-        is_named = record.queue is not None and valid_name(record.queue)
-        return _ranges_fault(record.ranges) if is_named else f"{record.queue!r:.100} is no name of a queue."
-    if record.kind == Kind.NAMED:
-        names, instances = record.detail["names"], record.detail["instances"]
-        until = message_type.entered_until
-        return _instances_fault(instances, known) or _origins_fault(names, until, message_type, instances, known)
-    if record.kind == Kind.MOVED and not all(message_type.fits(file) for file in merged_files(record)):
-        return "it merges files that do not hold what it says."
-    if record.kind == Kind.RETIRED:
-        return _ranges_fault(record.ranges) or _bounds_fault(record.ranges, message_type.entered_until)
-    return None
-
-
-def _entered_fault(record: Record, message_type: MessageTypeState, known: PeerFold) -> str | None:
-    if len(record.ranges) != 1 or _ranges_fault(record.ranges) is not None:
-        return "messages of a file have one range of bookmarks."
-    segment = from_record(record)
-    if segment.first != message_type.entered_until:
-        return f"bookmarks go on at {message_type.entered_until}, and it begins at {segment.first}."
-    if segment.until > MESSAGES_MOST:
-        return f"it has {segment.until} messages, and {MESSAGES_MOST} are the most."
-    if segment.row_count != record.detail["rows"]:
-        return f"it has {segment.row_count} bookmarks for {record.detail['rows']} messages."
-    if len(segment.publishers) > segment.row_count:
-        return "it has more publishers than messages."
-    if any(row < before + length for (before, length, _, _), (row, _, _, _) in pairwise(segment.origins)):
-        return "its origins do not fit its messages."
-    return _origins_fault(segment.origins, segment.row_count, message_type, segment.instances, known)
-
-
-def _origins_fault(
-    origins: Sequence[OriginRows], until: int, message_type: MessageTypeState, instances: Mapping[str, str], known: PeerFold
-) -> str | None:
-    """Return what is wrong with where rows up to one, or messages, were first published."""
-    for row, length, origin, bookmark in origins:
-        if length < 1 or row + length > until or bookmark + length >= NUMBER_MAX:
-            return "its origins do not fit its messages."
-        # A journal that was restored gets back what it had lost.
-        is_other = origin != known.journal_id or message_type.origins.renewed
-        if not is_other or (origin not in instances and origin not in known.instances):
-            return f"its origin {origin} is no other journal that it names."
-    by_origin = sorted((origin, bookmark, bookmark + length) for _, length, origin, bookmark in origins)
-    twice = any(one[0] == next_[0] and next_[1] < one[2] for one, next_ in pairwise(by_origin))
-    return "messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None
-
-
-def _ranges_fault(ranges: Sequence[tuple[int, int]]) -> str | None:
-    edges = ranges.edges if isinstance(ranges, RangeArray) else np.array(ranges, dtype=np.int64).reshape(-1)
-    # Compared, since the difference of two may be none of 64 bits.
-    if (edges < 0).any() or (edges[1:] < edges[:-1]).any() or (edges[::2] == edges[1::2]).any():
-        return "its ranges do not ascend."
-    return None
-
-
-def _bounds_fault(ranges: Sequence[tuple[int, int]], entered_until: int) -> str | None:
-    return f"only messages to {entered_until} have entered." if len(ranges) and ranges[-1][1] > entered_until else None
-
-
-def _value_fault(detail: ValueForm, record: Record) -> str | None:
-    is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and detail.stage != Stage.GONE)
-    if (is_owned or detail.owner) and not valid_name(detail.owner):
-        return f"its owner {detail.owner!r:.100} is no name of an instance."
-    of_stage = _REASONS_OF_STAGE[detail.stage] if record.kind == Kind.REPLICATED else None
-    reasons = _REASONS.get(record.kind, of_stage)
-    if reasons is not None and record.reason not in reasons:
-        return f"{record.reason!r:.100} is no reason for it."
-    if record.reason in DEAD_LETTER_REASONS and msgspec.UNSET in (detail.deliveries, detail.cancels):
-        return "it does not say how often its messages were delivered and cancelled."
-    return None
-
-
-def _request_fault(detail: RequestForm, known: PeerFold) -> str | None:
-    if detail.requester == detail.owner:
-        return f"'{detail.owner}' asks itself."
-    if detail.requester != known.instance and not detail.passed:
-        return f"it asks in the name of '{detail.requester}', and passed nobody."
-    return None
-
 
 #: What must be the same of a queue, besides its columns, and what may differ: keys of definition files.
 _SAME = ("message_type", "underlying_topic", "semantics", "dead_letter_queue")
@@ -273,13 +39,7 @@ class BrokenRule:
 
 
 def find(known: Mapping[str, Definitions]) -> list[BrokenRule]:
-    """Return what breaks the rules between instances, each pair and queue once.
-
-    Parameters
-    ----------
-    known : Mapping of str to Definitions
-        By the name of the instance. What those leave open who are not known counts as in order.
-    """
+    """Return what breaks the rules between instances, each pair and queue once; what unknown ones leave open is in order."""
     found: list[BrokenRule] = []
     told: set[tuple[str, str, str, str]] = set()
     for instance, own in known.items():
@@ -289,21 +49,14 @@ def find(known: Mapping[str, Definitions]) -> list[BrokenRule]:
                 if (peer.name, instance, broken.rule, broken.queue) not in told:
                     told.add((instance, peer.name, broken.rule, broken.queue))
                     found.append(_broken(instance, peer.name, broken))
-    return [*found, *unheard(known)]
+    return [*found, *(_broken(*each) for each in _unheard(known))]
 
 
 def of_peer(own: Definitions, peer: PeerDefinition, known: Mapping[str, Definitions]) -> list[Disagreement]:
-    """Return what the coordinator of an instance tells of one of its peers: what is to be put right.
-
-    Parameters
-    ----------
-    known : Mapping of str to Definitions
-        Those of all peers, as far as they were read.
-    """
+    """Return what the coordinator of an instance tells of one of its peers, as far as they were read: what is to be put right."""
     instance = str(own.journal.instance)
-    paths = unheard({**known, instance: own})
-    told = [each for each in paths if each.instance == peer.name or (each.instance, each.peer) == (instance, peer.name)]
-    unheard_of = (Disagreement(each.rule, each.queue, each.reason) for each in told)
+    paths = _unheard({**known, instance: own})
+    unheard_of = [each for deaf, origin, each in paths if deaf == peer.name or (deaf, origin) == (instance, peer.name)]
     broken = [each for each in between(instance, own, peer, known[peer.name]) if each.rule != Rule.SAME_MEMBERS]
     return sorted([*broken, *unheard_of])
 
@@ -361,8 +114,8 @@ def _columns(text: str) -> Mapping[str, pa.DataType] | str:
         return text
 
 
-def unheard(known: Mapping[str, Definitions]) -> Iterator[BrokenRule]:
-    """Yield whose messages and outcomes do not reach an instance that has the queue, by whatever way (R106)."""
+def _unheard(known: Mapping[str, Definitions]) -> Iterator[tuple[str, str, Disagreement]]:
+    """Yield which instance that has a queue the messages and outcomes of another do not reach, by whatever way (R106)."""
     queues = {name: None for each in known.values() for peer in each.peers.values() for name in peer.queues}
     for queue in queues:
         members = [name for name, each in known.items() if _shares(name, queue, known)]
@@ -371,7 +124,7 @@ def unheard(known: Mapping[str, Definitions]) -> Iterator[BrokenRule]:
             for instance in members:
                 if instance not in hearing:
                     reason = f"what '{origin}' publishes and settles reaches '{instance}' by no way: let it pull, or pass through."
-                    yield _broken(instance, origin, _disagreement(Rule.PATHS, queue, reason))
+                    yield instance, origin, _disagreement(Rule.PATHS, queue, reason)
 
 
 def _shares(instance: str, queue: str, known: Mapping[str, Definitions]) -> bool:
@@ -409,14 +162,7 @@ def _disagreement(rule: Rule, queue: str, reason: str) -> Disagreement:
 class Fit:
     """How the definitions of a peer break rules with the own.
 
-    Parameters
-    ----------
-    own : Definitions
-        The own.
-    peer : PeerDefinition
-        What is pulled.
-    definitions : dict
-        Those of all peers by name, shared by their pullers: what reaches whom follows from all of them.
+    Those of all peers by name are shared by their pullers: what reaches whom follows from all of them.
     """
 
     def __init__(self, own: Definitions, peer: PeerDefinition, definitions: dict[str, Definitions]) -> None:
@@ -431,15 +177,7 @@ class Fit:
         self._waiting: frozenset[str] = frozenset()
 
     def begin(self, told: Sequence[Disagreement], *, reads_all: bool) -> None:
-        """Go on with what the own log says.
-
-        Parameters
-        ----------
-        told : Sequence of Disagreement
-            How it broke rules.
-        reads_all : bool
-            Whether its log is read from the first record, so that nothing of it is missed.
-        """
+        """Go on with how it broke rules, as the own log says; who reads all of its log misses nothing of it."""
         self._told = self._now = list(told)
         self._waiting = frozenset() if reads_all else _withheld(told)
 

@@ -95,7 +95,7 @@ INSTANCES = (
     ),
     Mutant(
         "a request that comes by two ways is answered twice",
-        "    return asked.limit - sum(map(len, given.values()))\n", "    return asked.limit\n",
+        "min(asked.limit, NAMED_MOST) - sum(map(len, given.values()))", "asked.limit",
         _TESTS,
     ),
     Mutant(
@@ -426,7 +426,7 @@ INSTANCES = (
     ),
     Mutant(
         "what came while its queue was set aside is never decided about",
-        "        membership.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "",
+        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "",
         _SAID,
     ),
     Mutant(
@@ -442,7 +442,7 @@ INSTANCES = (
     ),
     Mutant(
         "of messages of before its queue an origin says nothing",
-        "        membership.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "",
+        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "",
         _SAID,
     ),
     Mutant(

@@ -80,7 +80,7 @@ PEER_FILES = (
     ),
     Mutant(
         "who compares journals believes each record of a peer",
-        "        check_path(record, fold)\n", "",
+        "        fold.fold(record)\n    return records", "        continue\n    return records",
         (f"{_ATTACK}[a path out of its folder]",),
     ),
     Mutant(

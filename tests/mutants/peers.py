@@ -23,7 +23,7 @@ _FITTING_TESTS = (
 PEERS = (
     Mutant(
         "news about a queue that is another one there are taken",
-        " if not self._fit.withholds(news.queue)]", "]",
+        " and not self._fit.withholds(news.queue)]", "]",
         _FITTING_TESTS,
     ),
     Mutant(
@@ -33,7 +33,7 @@ PEERS = (
     ),
     Mutant(
         "what nobody checked of a record is told on",
-        "        record = replace(record, detail=checked_detail(record))\n", "",
+        "for name in form.__struct_fields__ if name in record.detail", "for name in record.detail",
         ("tests/unit/replication/test_news.py",),
     ),
     Mutant(
@@ -94,7 +94,7 @@ PEERS = (
     ),
     Mutant(
         "a log that is begun anew is pulled to its end",
-        "began_s if puller.is_at_end else self.level_s", "began_s",
+        "began_s if self.last.is_at_end else self.level_s", "began_s",
         ("tests/unit/replication/test_pullers.py",),
     ),
     Mutant(
@@ -336,7 +336,7 @@ PEERS = (
     ),
     Mutant(
         "what was lost before it was pulled is passed over in silence",
-        "if lost and segment.record > gaps_after:", "if False:",
+        "if lost and segment.record > self._gaps_after:", "if False:",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
@@ -361,7 +361,7 @@ PEERS = (
     ),
     Mutant(
         "an old request is answered",
-        "and not (found.is_request and record.at_ms < self._newest_ms - OPEN_MS):", ":",
+        " or (news.is_request and record.at_ms < self._newest_ms - OPEN_MS)):", "):",
         ("tests/unit/replication",),
     ),
     Mutant(
@@ -391,8 +391,8 @@ PEERS = (
     ),
     Mutant(
         "an archive hears of outcomes",
-        "found is not None and self._is_wanted(found) and",
-        "found is not None and",
+        "(not self._is_wanted(news) or (news.is_request",
+        "((news.is_request",
         ("tests/unit/replication/test_fitting.py",),
     ),
     Mutant(
@@ -402,7 +402,7 @@ PEERS = (
     ),
     Mutant(
         "a file of a peer may have any number of publishers",
-        "if taking.publishers_bytes > PUBLISHERS_BYTES:", "if False:",
+        "if size_bytes > PUBLISHERS_BYTES:", "if False:",
         (f"{_JOURNALS}::test_a_file_of_ever_more_publishers_is_refused",),
     ),
     Mutant(
@@ -412,7 +412,7 @@ PEERS = (
     ),
     Mutant(
         "a file of a peer may have any path",
-        "        if _PATH.fullmatch(path) is None:", "        if False:",
+        " if _PATH.fullmatch(path) is None]", " if False]",
         (f"{_REFUSED}[path leaves its folder]",),
     ),
     Mutant(
@@ -422,7 +422,7 @@ PEERS = (
     ),
     Mutant(
         "a peer asks in the name of another",
-        "if detail.requester != known.instance and not detail.passed:", "if False:",
+        "if self.requester != known.instance and not self.passed:", "if False:",
         (f"{_REFUSED}[a request in the name of another]",),
     ),
     Mutant(

@@ -33,7 +33,7 @@ RESTORED = (
     ),
     Mutant(
         "messages are taken over before all peers were searched for what is lost",
-        "while not self.are_compared() and", "while False and",
+        "while not self._pullers.are_compared() and", "while False and",
         _PULLERS,
     ),
     Mutant(
@@ -48,8 +48,8 @@ RESTORED = (
     ),
     Mutant(
         "what a peer has shown of a restore stays, though it shows it no more",
-        "thread.is_compared, thread.restored = True, None", "thread.is_compared = True",
-        _MEETING,
+        "self.is_compared, self.restored = True, None", "self.is_compared = True",
+        _MEETING, within="_meet",
     ),
     Mutant(
         "what was in line when somebody said that the journal was restored is taken over",

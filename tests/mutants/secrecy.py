@@ -65,7 +65,7 @@ SECRECY = (
     ),
     Mutant(
         "a body is markup",
-        "styled(_cell(row.get(name), cut=cut))", "harmless(_cell(row.get(name), cut=cut))",
+        "*(styled(cell) for name, cell in", "*(harmless(cell) for name, cell in",
         _SHOWN,
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +18,10 @@ from spark_queue.journal.snapshot import decode, encode
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
 from tests.scenario.traits import MemoryTraits, PublishedMessage
+
+
+def _file_name(of: str) -> str:
+    return f"{hashlib.md5(of.encode(), usedforsecurity=False).hexdigest()}.parquet"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +118,7 @@ class World:
         parts = [
             MovedRows(path=file.path, first_row=file.first_row, row_count=file.row_count, bookmark=file.first) for file in files
         ]
-        merged = MergedFile(path=f"{message_type}/merged-{known.version}.parquet", parts=tuple(parts))
+        merged = MergedFile(path=_file_name(f"{message_type}, merged {known.version}"), parts=tuple(parts))
         self.traits.add(merged.path, [message for file in files for message in self.traits.messages(file)])
         version = known.version + 1
         self.engine.note(
@@ -133,7 +138,7 @@ class World:
     ) -> None:
         """Let one message file enter, perhaps of messages that were pulled, that waited for a coordinator, or with a delay."""
         known = self.state.message_types[message_type]
-        path = f"{message_type}/{known.entered_until}.parquet"
+        path = _file_name(f"{message_type} {known.entered_until}")
         self.traits.add(path, messages)
         topics = [message.topic for message in messages]
         named = [{each.publisher: (each.sequence, each.sequence)} for each in messages if each.publisher is not None]

@@ -172,7 +172,7 @@ class PullThread:
         try:
             self._hear()
             self._puller = self._puller or self._make()
-            found = self._puller.step()
+            step = self._puller.step()
         except EndedError:
             return False
         except (LogReplacedError, _WaitsError):
@@ -189,10 +189,10 @@ class PullThread:
             self._puller, self.trouble = None, trouble
             return False
         else:
-            self.level_ms, self.trouble = began_ms if self._puller.is_at_end else self.level_ms, None
+            self.level_ms, self.trouble = began_ms if step.is_at_end else self.level_ms, None
             self.is_compared, self.restored = True, None
-            self.is_read, self.pulled_here = True, self._puller.pulled_here()
-            return found
+            self.is_read, self.pulled_here = True, step.pulled_here
+            return step.found
         finally:
             self.is_busy = False
 

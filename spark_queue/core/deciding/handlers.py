@@ -14,7 +14,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Apply
 from spark_queue.core.deciding import delivery, manual_settlement, sinks
-from spark_queue.core.deciding.instances import membership, replicating, transfers
+from spark_queue.core.deciding.instances import replicating, transfers
 from spark_queue.core.deciding.instances.replicating import end_letters_elsewhere
 from spark_queue.core.deciding.isolation import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
@@ -36,7 +36,7 @@ def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     recovery_points = starts(state, wanted, resets)
     check(state, wanted, resets)
     barriers = past_barriers(state, wanted, recovery_points)
-    told = {"told": True} if membership.tells(wanted) else {}
+    told = {"told": True} if replicating.tells(wanted) else {}
     detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
     return detail | told | ({"request": command.request} if command.request else {})
 
@@ -206,8 +206,8 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.ProxiedTransfer: Handling(transfers.switch, done),
     commands.Apply: Handling(None, done),
     commands.Revive: Handling(None, done),
-    commands.SkipLost: Handling(replicating.skip_lost, done),
-    commands.ResetPeer: Handling(replicating.reset, done),
+    commands.SkipLost: Handling(replicating.skip_or_reset, done),
+    commands.ResetPeer: Handling(replicating.skip_or_reset, done),
     commands.ForgetPeer: Handling(replicating.forget),
     commands.DrainTo: Handling(replicating.drain),
     commands.ReturnWithout: Handling(replicating.return_without, done),

@@ -69,7 +69,7 @@ def test_news_that_were_passed_over_are_found_by_both_sides(
     def deaf(pull: ApplyPulled) -> bool:
         return frankfurt.hand_over(replace(pull, pulled=replace(pull.pulled, news=())))
 
-    monkeypatch.setattr(frankfurt._pullers["virginia"], "_hand_over", deaf)
+    monkeypatch.setattr(frankfurt._pullers["virginia"][0], "_hand_over", deaf)
     settle(virginia, Outcome.ACKNOWLEDGE, 1)
     exchange(frankfurt, virginia)
     lost = "does not know that 1 message(s) are gone, as"
@@ -81,7 +81,7 @@ def test_messages_that_were_passed_over_are_found(
     sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frankfurt, virginia = sites
-    blind = frankfurt._pullers["virginia"]
+    blind = frankfurt._pullers["virginia"][0]
     monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt.hand_over(replace(pull, files=())))
     virginia.publish("v2", "v3")
     exchange(frankfurt, virginia)
@@ -101,7 +101,7 @@ def test_messages_of_a_restored_journal_that_were_passed_over_are_found(
     say_restored(virginia, "frankfurt")
     exchange(frankfurt, virginia)
     assert verified(sparkq, frankfurt)["problems"] == verified(sparkq, virginia)["problems"] == []
-    blind = frankfurt._pullers["virginia"]
+    blind = frankfurt._pullers["virginia"][0]
     monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt.hand_over(replace(pull, files=())))
     virginia.publish("v2", "v3")
     exchange(frankfurt, virginia)

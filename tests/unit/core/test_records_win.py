@@ -36,8 +36,9 @@ def seen_otherwise(scenario: Scenario, *values: int) -> JournalState:
     """Fold the committed log where the messages' attribute x is seen with other values."""
     traits = scenario.world.traits
     messages = [PublishedMessage(topic="T", attributes={"x": value}) for value in values]
-    traits.remove("json/0.parquet")
-    traits.add("json/0.parquet", messages)
+    [segment] = scenario.world.state.message_types["json"].segments
+    traits.remove(segment.path)
+    traits.add(segment.path, messages)
     state = JournalState(traits)
     state.fold_all(scenario.world.committed)
     assert of_state(state) == []

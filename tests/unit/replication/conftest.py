@@ -1,12 +1,93 @@
-"""Honest instances, made once for all attacks on them."""
+"""Honest instances, made once for all attacks on them, and pullers that do something else than pull."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Protocol
+
 import pytest
 
-from tests.unit.replication.attack import Home, made_home
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.journal.layout import Store
+from spark_queue.replication import pullers
+from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState, Step
+from spark_queue.replication.pullers import Pullers
+from tests.fake_clock import FakeClock
+from tests.unit.replication.attack import Attack, Home, made_home
+
+Meet = Callable[[], None]
+HandOver = Callable[[ApplyPulled], bool]
+Ask = Callable[[PullProgressQuery | ApplyPulled], PullState | bool]
+
+
+class Start(Protocol):
+    """Starts the pullers of some peers, by default of virginia."""
+
+    def __call__(
+        self, step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = ..., known: Collection[str] = ()
+    ) -> Pullers:
+        """Let `step` be what each does: by its peer, what it meets the others by and hands over by; whether that is the end."""
+        ...
 
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return made_home(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture
+def attack(home: Home, tmp_path: Path) -> Attack:
+    return Attack(home, tmp_path)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def definitions(path: Path, *names: str) -> Definitions:
+    peers = {name: {"journal": str(path / name), "topics": ["T"], "pull_interval": "1ms"} for name in names or ("virginia",)}
+    return parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
+
+
+def nothing_is_asked(request: PullProgressQuery | ApplyPulled) -> PullState | bool:
+    raise AssertionError(f"nothing is asked: {request}")
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until_s, "it does not come"
+        threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start pullers that do something else than pull; they end with the test."""
+    started: list[Pullers] = []
+
+    def begin(
+        step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = nothing_is_asked, known: Collection[str] = ()
+    ) -> Pullers:
+        class Stepping:
+            def __init__(
+                self, _reader: object, own: Store, peer: Store, *_: object, meet: Meet, hand_over: HandOver, **__: object
+            ) -> None:
+                self._given = (Path(peer.path).name, meet, hand_over)
+
+            def step(self, *, tells_held: bool) -> Step:
+                return Step(found=False, is_at_end=step(*self._given) is not False)
+
+        monkeypatch.setattr(pullers, "SandboxedPuller", Stepping)
+        started.append(Pullers(Store(str(tmp_path / "frankfurt")), ask, FakeClock()))
+        assert not started[-1].are_compared(), "nobody is known yet"
+        started[-1].keep(definitions(tmp_path, *peers), frozenset(known))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.keep(parsing.parse({}), frozenset())

@@ -15,18 +15,13 @@ from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.traits import check_command
 from spark_queue.replication import copying, peer_log
 from tests.fake_clock import FakeClock
-from tests.sites_on_disk import Site, exchange
+from tests.sites_on_disk import Site, exchange, two_sites
 from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
-    return Site(tmp_path, "frankfurt", ["virginia"], clock), Site(tmp_path, "virginia", ["frankfurt"], clock)
+    return two_sites(tmp_path, clock)
 
 
 def define(site: Site, *, is_other: bool) -> None:

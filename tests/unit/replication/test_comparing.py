@@ -14,12 +14,7 @@ import pytest
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.replication.restored import read_definitions
-from tests.unit.replication.attack import Attack, Home
-
-
-@pytest.fixture
-def attack(home: Home, tmp_path: Path) -> Attack:
-    return Attack(home, tmp_path)
+from tests.unit.replication.attack import Attack
 
 
 def _file(attack: Attack) -> Path:

@@ -19,13 +19,8 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.replication.peer_log import LISTING_LOOKS
-from tests.unit.replication.attack import Attack, Home
+from tests.unit.replication.attack import Attack
 from tests.unit.replication.sites import definitions
-
-
-@pytest.fixture
-def attack(home: Home, tmp_path: Path) -> Attack:
-    return Attack(home, tmp_path)
 
 
 def rewritten(change: Callable[[pa.Table], pa.Table], **options: Any) -> Callable[[Path], None]:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.unit.replication.attack import Attack, Home
-
-
-@pytest.fixture
-def attack(home: Home, tmp_path: Path) -> Attack:
-    return Attack(home, tmp_path)
+from tests.unit.replication.attack import Attack
 
 
 def test_a_watermark_that_names_us_with_any_number_is_told_as_a_backup_that_was_put_back(attack: Attack) -> None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.replication.attack import Attack, Home
+from tests.unit.replication.attack import Attack
 
 Change = Callable[[dict[str, Any]], None]
-
-
-@pytest.fixture
-def attack(home: Home, tmp_path: Path) -> Attack:
-    return Attack(home, tmp_path)
 
 
 def detail(**facts: Any) -> Change:

@@ -16,12 +16,7 @@ from deltalake import DeltaTable
 
 from spark_queue.journal.layout import Store
 from spark_queue.replication.beacon import BEACON_KEY, read_beacon
-from tests.unit.replication.attack import Attack, Home
-
-
-@pytest.fixture
-def attack(home: Home, tmp_path: Path) -> Attack:
-    return Attack(home, tmp_path)
+from tests.unit.replication.attack import Attack
 
 
 def _pipe(place: Path) -> None:

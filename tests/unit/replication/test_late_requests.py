@@ -8,7 +8,7 @@ import pytest
 
 from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
-from spark_queue.replication import peer_log, record_forms
+from spark_queue.replication import peer_log, puller
 from spark_queue.replication.exchange import ApplyPulled
 from tests.fake_clock import FakeClock
 from tests.unit.replication.sites import Site, three_sites
@@ -42,7 +42,7 @@ def test_a_request_is_over_in_whichever_chunk_it_stands(
     sites["tokyo"].publish(104)
     sites["virginia"].pull("tokyo", sites["tokyo"].path)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", records)
-    monkeypatch.setattr(record_forms, "PART_ROWS", rows)
+    monkeypatch.setattr(puller, "PART_ROWS", rows)
     heard = requests_heard(sites["frankfurt"], monkeypatch)
     assert sites["frankfurt"].pull("virginia", sites["virginia"].path) is None
     assert len(heard) == (0 if is_late else 1)

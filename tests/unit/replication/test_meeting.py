@@ -3,88 +3,38 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spark_queue.core.deciding.instances.replicating import Pulled
-from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
-from spark_queue.replication import pullers, sandbox
+from spark_queue.replication import pullers
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
-from tests.fake_clock import FakeClock
+from tests.unit.replication.conftest import HandOver, Meet, Start, definitions, wait_until
 
-#: What a puller does at each step: by the name of the peer, with what it meets the others by, and what it hands over by.
-Step = Callable[[str, Callable[[], None], Callable[[ApplyPulled], bool]], None]
-
-
-def definitions(path: Path) -> Definitions:
-    peers = {name: {"journal": str(path / name), "topics": ["T"], "pull_interval": "1ms"} for name in ("virginia", "tokyo")}
-    return parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
+BOTH = ("virginia", "tokyo")
 
 
 def lost(peer: str) -> JournalError:
     return JournalError("JOURNAL_RESTORED", peer=peer, record=70, path="here", since=2)
 
 
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Start two pullers that do something else than pull; they end with the test."""
-    started: list[Pullers] = []
-
-    def begin(step: Step, ask: Callable[[PullProgressQuery | ApplyPulled], PullState | bool] = lambda _: True) -> Pullers:
-        class Stepping:
-            trouble = None
-
-            def __init__(
-                self, _reader: object, own: Store, peer: Store, *_: object, meet: Any, hand_over: Any, **__: object
-            ) -> None:
-                self._given = (Path(peer.path).name, meet, hand_over)
-
-            def step(self) -> bool:
-                step(*self._given)
-                return False
-
-            def pulled_here(self) -> int:
-                return -1
-
-        monkeypatch.setattr(sandbox, "SandboxedPuller", Stepping)
-        started.append(Pullers(Store(str(tmp_path / "here")), ask, FakeClock()))
-        started[0].keep(definitions(tmp_path), frozenset())
-        return started[0]
-
-    yield begin
-    for each in started:
-        each.keep(parsing.parse({}), frozenset())
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until_s, "it does not come"
-        threading.Event().wait(0.01)
-
-
 def test_a_peer_that_answers_nothing_keeps_others_from_being_pulled_for_some_time_only(
-    start: Any, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store may hang for minutes before it fails."""
     monkeypatch.setattr(pullers, "HEARS_MS", 1_000)
     hangs, taken = threading.Event(), threading.Event()
 
-    def step(peer: str, meet: Callable[[], None], _: object) -> None:
+    def step(peer: str, meet: Meet, _: object) -> None:
         if peer == "tokyo":
             hangs.wait(60)
         meet()
         taken.set()
 
-    running = start(step)
+    running = start(step, *BOTH)
     try:
         assert not taken.wait(0.1)
         assert taken.wait(60)
@@ -93,41 +43,41 @@ def test_a_peer_that_answers_nothing_keeps_others_from_being_pulled_for_some_tim
         hangs.set()
 
 
-def test_what_a_peer_shows_no_more_is_forgotten_before_anything_of_it_is_handed_over(start: Any) -> None:
+def test_what_a_peer_shows_no_more_is_forgotten_before_anything_of_it_is_handed_over(start: Start) -> None:
     """The loop refuses what is handed over while anybody shows a loss: a peer that was put back, too, would be refused for ever."""
     shown, held = [lost("virginia")], list[JournalError | None]()
     running: list[Pullers] = []
 
-    def step(peer: str, meet: Callable[[], None], _: object) -> None:
+    def step(peer: str, meet: Meet, _: object) -> None:
         if peer == "virginia" and shown:
             raise shown[0]
         meet()
         if peer == "virginia" and running:
             held.append(running[0].restored())
 
-    running.append(start(step))
+    running.append(start(step, *BOTH))
     wait_until(lambda: running[0].restored() is not None)
     shown.clear()
     wait_until(lambda: bool(held))
     assert held[0] is None
 
 
-def test_who_is_refused_since_another_peer_shows_a_loss_shows_none(start: Any) -> None:
+def test_who_is_refused_since_another_peer_shows_a_loss_shows_none(start: Start) -> None:
     refused = threading.Event()
 
-    def step(peer: str, meet: Callable[[], None], _: object) -> None:
+    def step(peer: str, meet: Meet, _: object) -> None:
         meet()
         if peer == "virginia":
             refused.set()
             raise lost("tokyo")
 
-    running = start(step)
+    running = start(step, *BOTH)
     assert refused.wait(60)
     wait_until(lambda: running.reports()["virginia"].trouble is not None)
     assert running.restored() is None
 
 
-def test_what_was_read_before_somebody_said_that_the_journal_was_restored_is_over(start: Any, tmp_path: Path) -> None:
+def test_what_was_read_before_somebody_said_that_the_journal_was_restored_is_over(start: Start, tmp_path: Path) -> None:
     """It is in line already, and passed over what was lost."""
     asked: list[ApplyPulled] = []
     in_line, go_on = threading.Event(), threading.Event()
@@ -140,11 +90,11 @@ def test_what_was_read_before_somebody_said_that_the_journal_was_restored_is_ove
         go_on.wait(60)
         return False
 
-    def step(peer: str, _: object, hand_over: Callable[[ApplyPulled], bool]) -> None:
+    def step(peer: str, _: object, hand_over: HandOver) -> None:
         if peer == "virginia" and not asked:
-            hand_over(ApplyPulled(pulled=pulled, definitions=definitions(tmp_path)))
+            hand_over(ApplyPulled(pulled=pulled, definitions=definitions(tmp_path, *BOTH)))
 
-    running = start(step, ask)
+    running = start(step, *BOTH, ask=ask)
     try:
         assert in_line.wait(60)
         assert not asked[0].is_over()
@@ -154,9 +104,9 @@ def test_what_was_read_before_somebody_said_that_the_journal_was_restored_is_ove
         go_on.set()
 
 
-def test_a_peer_may_show_no_more_while_it_is_asked(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_may_show_no_more_while_it_is_asked(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop would end in doubt."""
-    running = start(lambda *_: None)
+    running = start(lambda *_: None, *BOTH)
     shown = [lost("tokyo"), None]
     for thread in running._threads.values():
         thread.end()

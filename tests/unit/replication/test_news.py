@@ -22,8 +22,8 @@ def peer(messages: int) -> PeerFold:
     fold.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "uuid-v", "format": 1}))
     fold.fold(Record(kind=Kind.DEFINITIONS_APPLIED, record=1, detail={"definitions": DEFINITIONS, "resets": {}}))
     segment = Segment(
-        message_type="json", first=0, until=messages, path="x", version=1, token="", entered_at_ms=0, published_at_ms=0,
-        topic_min="T", topic_max="T", expires_null_count=messages,
+        message_type="json", first=0, until=messages, path=f"{0:032}.parquet", version=1, token="", entered_at_ms=0,
+        published_at_ms=0, topic_min="T", topic_max="T", expires_null_count=messages,
     )  # fmt: skip
     fold.fold(to_record(segment))
     return fold
@@ -63,8 +63,8 @@ def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
 
 def entered(number: int, **detail: Any) -> Record:
     """Return a record of one message of another journal, which is the next of a peer."""
-    facts = {"path": "x", "rows": 1, "version": number, "token": "", "topics": ["T", "T"], "origin": [[0, 1, "uuid-t", number]]}
-    ranges = ((number, number + 1),)
+    path, ranges = f"{number:032}.parquet", ((number, number + 1),)
+    facts = {"path": path, "rows": 1, "version": number, "token": "", "topics": ["T", "T"], "origin": [[0, 1, "uuid-t", number]]}
     return Record(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail={**facts, **detail})
 
 

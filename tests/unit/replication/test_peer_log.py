@@ -13,7 +13,7 @@ from spark_queue.core.records import Kind
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
 from spark_queue.replication import peer_log
-from spark_queue.replication import record_forms as chunks
+from spark_queue.replication import puller as parts
 from spark_queue.replication.exchange import ApplyPulled, PullState, Standing
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
 from spark_queue.replication.puller import Puller
@@ -76,7 +76,7 @@ def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: 
 def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "PART_ROWS", 1)
+    monkeypatch.setattr(parts, "PART_ROWS", 1)
     attack, taken = Attack(home, tmp_path), list[ApplyPulled]()
     hand_over = attack.here.hand_over
 
@@ -95,7 +95,7 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     assert attack.here.told() == attack.unharmed
 
 
-@pytest.mark.parametrize("limit", [(peer_log, "CHUNK_RECORDS", 4), (chunks, "PART_ROWS", 4)])
+@pytest.mark.parametrize("limit", [(peer_log, "CHUNK_RECORDS", 4), (parts, "PART_ROWS", 4)])
 def test_files_that_were_merged_since_are_found_further_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[Any, str, int]
 ) -> None:

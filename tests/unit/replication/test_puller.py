@@ -90,8 +90,8 @@ def test_what_was_not_taken_is_handed_over_again(here: Site, there: Site) -> Non
 def test_a_peer_is_read_to_its_end_and_then_on(here: Site, there: Site) -> None:
     loop = Loop(here)
     puller = loop.puller("virginia")
-    assert puller.step()
-    assert not puller.step()
+    assert puller.step().found
+    assert not puller.step().found
     assert loop.watermark is not None
     newest = open_reader(there.store).records()[-1]
     assert (loop.watermark.journal, loop.watermark.record) == (there.journal_id, newest.record)

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import CONTROL_LOG, Store
-from spark_queue.replication import pullers, sandbox
+from spark_queue.replication import pullers
 from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hearing, read_beacon
-from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
-from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
+from tests.unit.replication.conftest import Meet, Start, wait_until
+
+SLOW = JournalError("STORE_FAILED", doing="reading", path="/virginia", reason="it was slow.", next_step="Wait.")
 
 
-def definitions(path: Path) -> Definitions:
-    peers = {"virginia": {"journal": str(path), "topics": ["T"], "pull_interval": "1ms"}}
-    return parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
-
-
-def nothing_is_asked(request: PullProgressQuery | ApplyPulled) -> PullState | bool:
-    raise AssertionError(f"nothing is asked: {request}")
-
-
-def wait_until(is_so: Callable[[], bool], stepped: threading.Event) -> None:
-    """Look after each step of a puller."""
-    until_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until_s, "it does not come"
-        stepped.clear()
-        stepped.wait(1)
+@pytest.fixture
+def virginia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Make the folders of two journals, whose beacons are looked at all the time; returns that of the peer."""
+    monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
+    for name in ("frankfurt", "virginia"):
+        (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
+    return Store(str(tmp_path / "virginia"))
 
 
 def renewed(store: Store, clock: FakeClock) -> int:
@@ -99,7 +87,8 @@ def test_how_long_a_beacon_was_not_written_is_told_by_the_clock_that_has_gone_fu
     assert told[-1].age_ms() is None
 
 
-def test_a_look_that_gets_no_answer_has_found_no_beacon_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("virginia")
+def test_a_look_that_gets_no_answer_has_found_no_beacon_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """R108: else nothing of a lost site was ever claimed whose store hangs; what never was looked at is no silence."""
     looking, goes_on = threading.Event(), threading.Event()
 
@@ -107,39 +96,24 @@ def test_a_look_that_gets_no_answer_has_found_no_beacon_after_a_while(tmp_path: 
         looking.set()
         goes_on.wait(60)
 
-    class Idle:
-        trouble, is_at_end = None, False
-
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def step(self) -> bool:
-            return False
-
-        def pulled_here(self) -> int:
-            return -1
-
     monkeypatch.setattr(pullers, "read_beacon", hangs)
-    listen_often(tmp_path, monkeypatch, Idle)
     monkeypatch.setattr(pullers, "RENEWAL_S", 3_600)
-    running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    running = start(lambda *_: False)
     try:
         assert looking.wait(60)
         never_ms = running.heard().look_age_ms
         monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
-        wait_until(lambda: running.heard().look_age_ms == 10 < never_ms, threading.Event())
+        wait_until(lambda: running.heard().look_age_ms == 10 < never_ms)
         assert running.heard().level_age_ms == 0, "who does not answer cannot be read"
         monkeypatch.setattr(pullers, "RENEWAL_S", 3_600)
         goes_on.set()
-        wait_until(lambda: running.heard().look_age_ms < never_ms, threading.Event())
+        wait_until(lambda: running.heard().look_age_ms < never_ms)
         looking.clear()
         running.look_soon()
         assert looking.wait(60), "somebody waits for it"
         assert running.heard().level_age_ms is None, "its log is begun anew"
     finally:
         goes_on.set()
-        running.keep(parsing.parse({}), frozenset())
 
 
 @pytest.mark.parametrize(
@@ -154,24 +128,16 @@ def test_a_beacon_that_nobody_of_ours_writes_is_none(tmp_path: Path, text: bytes
     assert read_beacon(store) is None
 
 
-def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = threading.Semaphore(0)
+def test_a_puller_goes_on_after_whatever_went_wrong(start: Start) -> None:
+    stepped = threading.Semaphore(0)
 
-    class Broken:
-        def __init__(self, *_: object, **__: object) -> None:
-            made.release()
+    def step(*_: object) -> None:
+        stepped.release()
+        raise KeyError("virginia")
 
-        def step(self) -> bool:
-            raise KeyError("virginia")
-
-    monkeypatch.setattr(sandbox, "SandboxedPuller", Broken)
-    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"), frozenset())
-    try:
-        assert made.acquire(timeout=60)
-        assert made.acquire(timeout=60), "it is made anew"
-    finally:
-        running.keep(parsing.parse({}), frozenset())
+    start(step)
+    assert stepped.acquire(timeout=60)
+    assert stepped.acquire(timeout=60), "it is made anew"
 
 
 @pytest.mark.parametrize(
@@ -188,102 +154,55 @@ def test_a_peer_that_fails_once_can_still_be_heard(trouble: BaseException | None
     assert pullers.is_unreadable(trouble, for_s=for_s) is is_so
 
 
-def test_who_could_be_read_a_moment_later_is_not_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_could_be_read_a_moment_later_is_not_level(start: Start) -> None:
     failed, stepped = threading.Event(), threading.Event()
 
-    class OnceBroken:
-        trouble, is_at_end = None, True
+    def step(*_: object) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise SLOW
+        stepped.wait(60)
 
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def step(self) -> bool:
-            if not failed.is_set():
-                failed.set()
-                raise JournalError("STORE_FAILED", doing="reading", path="/virginia", reason="it was slow.", next_step="Wait.")
-            stepped.wait(60)
-            return False
-
-        def pulled_here(self) -> int:
-            return -1
-
-    monkeypatch.setattr(sandbox, "SandboxedPuller", OnceBroken)
-    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    running = start(step)
     try:
-        wait_until(lambda: running.reports()["virginia"].trouble is not None, threading.Event())
+        wait_until(lambda: running.reports()["virginia"].trouble is not None)
         assert running.heard().level_age_ms is None
         stepped.set()
-        wait_until(lambda: running.heard().level_age_ms is not None, threading.Event())
+        wait_until(lambda: running.heard().level_age_ms is not None)
     finally:
         stepped.set()
-        running.keep(parsing.parse({}), frozenset())
 
 
-def test_what_fails_later_takes_nothing_back_of_what_a_peer_has_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_later_takes_nothing_back_of_what_a_peer_has_shown(start: Start) -> None:
     """A journal that was restored must not go on because the store of who has shown it fails."""
     lost = JournalError("JOURNAL_RESTORED", peer="virginia", record=70, path="here", since=2)
-    slow = JournalError("STORE_FAILED", doing="reading", path="/virginia", reason="it was slow.", next_step="Wait.")
-    failures: list[JournalError] = [slow, lost]
+    failures = [SLOW, lost]
 
-    class Failing:
-        trouble, is_at_end = None, True
+    def step(*_: object) -> None:
+        if failures:
+            raise failures[-1]
 
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def step(self) -> bool:
-            if failures:
-                raise failures[-1]
-            return False
-
-        def pulled_here(self) -> int:
-            return -1
-
-    monkeypatch.setattr(sandbox, "SandboxedPuller", Failing)
-    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"), frozenset())
-    try:
-        wait_until(lambda: running.reports()["virginia"].trouble is lost, threading.Event())
-        assert running.are_compared()
-        failures.pop()
-        wait_until(lambda: running.reports()["virginia"].trouble is slow, threading.Event())
-        assert running.restored() is lost
-        failures.pop()
-        wait_until(lambda: running.restored() is None, threading.Event())
-    finally:
-        running.keep(parsing.parse({}), frozenset())
+    running = start(step)
+    wait_until(lambda: running.reports()["virginia"].trouble is lost)
+    assert running.are_compared()
+    failures.pop()
+    wait_until(lambda: running.reports()["virginia"].trouble is SLOW)
+    assert running.restored() is lost
+    failures.pop()
+    wait_until(lambda: running.restored() is None)
 
 
-def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(start: Start) -> None:
     """Who shows nothing may have what only another one shows to be lost."""
     searched, taken = threading.Event(), threading.Event()
 
-    class Meeting:
-        trouble, is_at_end = None, True
+    def step(peer: str, meet: Meet, _: object) -> None:
+        if peer == "tokyo":
+            searched.wait(60)
+        meet()
+        taken.set()
 
-        def __init__(self, _reader: object, own: Store, peer: Store, *_: object, meet: Callable[[], None], **__: object) -> None:
-            self._is_slow = peer.path.endswith("tokyo")
-            self._meet = meet
-
-        def step(self) -> bool:
-            if self._is_slow:
-                searched.wait(60)
-            self._meet()
-            taken.set()
-            return False
-
-        def pulled_here(self) -> int:
-            return -1
-
-    monkeypatch.setattr(sandbox, "SandboxedPuller", Meeting)
-    running = Pullers(Store(str(tmp_path / "here")), nothing_is_asked, FakeClock())
-    peers = {name: {"journal": str(tmp_path / name), "topics": ["T"]} for name in ("virginia", "tokyo")}
-    both = parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
-    assert not running.are_compared(), "nobody is known yet"
-    running.keep(both, frozenset())
+    running = start(step, "virginia", "tokyo")
     try:
         assert not taken.wait(0.2)
         assert not running.are_compared()
@@ -292,80 +211,40 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
         assert running.are_compared()
     finally:
         searched.set()
-        running.keep(parsing.parse({}), frozenset())
 
 
-def listen_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
-    """Make the folders of two journals, of which nothing is pulled but by `kind`, and beacons are looked at all the time."""
-    monkeypatch.setattr(sandbox, "SandboxedPuller", kind)
-    monkeypatch.setattr(pullers, "RENEWAL_S", 0.01)
-    for name in ("frankfurt", "virginia"):
-        (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
-
-
-def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_lives_is_heard_of_whatever_keeps_it_from_being_pulled(start: Start, virginia: Store) -> None:
     """R108: what it has leased is claimed where it counts as lost; after a failure the next pull may be half a minute away."""
-    copying, over, pause = threading.Event(), threading.Event(), threading.Event()
+    copying, over, number = threading.Event(), threading.Event(), 0
 
-    class Copying:
-        trouble, is_at_end = None, True
+    def step(*_: object) -> None:
+        copying.set()
+        over.wait(60)
 
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
+    running = start(step)
 
-        def step(self) -> bool:
-            copying.set()
-            return over.wait(60)
+    def is_heard() -> bool:
+        nonlocal number
+        number += 1
+        virginia.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=number)))
+        return running.heard().rises.get("virginia", 0) >= 3
 
-    listen_often(tmp_path, monkeypatch, Copying)
-    there, number = Store(str(tmp_path / "virginia")), 0
-    running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:
         assert copying.wait(60)
-        deadline_s = time.monotonic() + 60
-        while running.heard().rises.get("virginia", 0) < 3 and time.monotonic() < deadline_s:
-            number += 1
-            there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=number)))
-            pause.wait(0.02)
-        assert running.heard().rises["virginia"] >= 3
+        wait_until(is_heard)
     finally:
         over.set()
-        running.keep(parsing.parse({}), frozenset())
 
 
-def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stepped = threading.Event()
-
-    class Idle:
-        trouble, is_at_end = None, True
-
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def step(self) -> bool:
-            stepped.set()
-            return False
-
-        def pulled_here(self) -> int:
-            return -1
-
-    listen_often(tmp_path, monkeypatch, Idle)
-    there = Store(str(tmp_path / "virginia"))
-    there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=5, seen={"frankfurt": 2**50, "tokyo": 9})))
-    running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"), frozenset({"tokyo"}))
-    try:
-        wait_until(lambda: running.reports()["virginia"].trouble is not None, stepped)
-        assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Part of the beacon of peer 'virginia'")
-        assert running.heard().level_age_ms is not None
-        assert running.heard().rises == {"virginia": 1, "tokyo": 1}
-        there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=6)))
-        wait_until(lambda: running.reports()["virginia"].trouble is None, stepped)
-    finally:
-        running.keep(parsing.parse({}), frozenset())
+def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(start: Start, virginia: Store) -> None:
+    virginia.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=5, seen={"frankfurt": 2**50, "tokyo": 9})))
+    running = start(lambda *_: True, known={"tokyo"})
+    wait_until(lambda: running.reports()["virginia"].trouble is not None)
+    assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Part of the beacon of peer 'virginia'")
+    assert running.heard().level_age_ms is not None
+    assert running.heard().rises == {"virginia": 1, "tokyo": 1}
+    virginia.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=6)))
+    wait_until(lambda: running.reports()["virginia"].trouble is None)
 
 
 def hear(hearing: Hearing, instance: str, number: int, **seen: int) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,20 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.journal.layout import Store
-from spark_queue.replication import restored, sandbox
-from spark_queue.replication.fetching import Fetcher
+from spark_queue.replication import restored
 from spark_queue.replication.peer_log import LISTING_LOOKS
-from spark_queue.replication.pullers import Pullers
+from spark_queue.replication.puller import Puller
 from spark_queue.verification.instances import digest
 from tests.deciding import started
 from tests.fake_clock import FakeClock
-from tests.sites_on_disk import Site, exchange
-from tests.unit.replication.test_pullers import definitions, nothing_is_asked, wait_until
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+from tests.sites_on_disk import Site, exchange, two_sites
+from tests.unit.replication.conftest import Start, wait_until
 
 
 @pytest.fixture
 def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
     """Make two sites, of which the second has published two messages and was backed up."""
-    here, there = Site(tmp_path, "frankfurt", ["virginia"], clock), Site(tmp_path, "virginia", ["frankfurt"], clock)
+    here, there = two_sites(tmp_path, clock)
     there.publish("a", "b")
     exchange(here, there)
     there.back_up()
@@ -199,14 +191,14 @@ def test_what_is_put_back_while_it_is_read_is_read_anew(pair: tuple[Site, Site],
     """Its log named files that are no more: no reason to refuse it, or to call it a peer that cannot be read."""
     here, there = pair
     there.publish("lost")
-    copy, put_back = Fetcher.fetch, [there]
+    copy, put_back = Puller._fetched, [there]
 
     def fetch(*given: Any, **named: Any) -> Any:
         while put_back:
             put_back.pop().restore()
         return copy(*given, **named)
 
-    monkeypatch.setattr(Fetcher, "fetch", fetch)
+    monkeypatch.setattr(Puller, "_fetched", fetch)
     here.pull("virginia")
     assert here.in_state(State.REMOTE) == ["a", "b"]
     there.publish("new")
@@ -229,21 +221,11 @@ def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
     assert there.in_state(State.AVAILABLE) == ["new", "a", "b"], "what its instance owned is its own again"
 
 
-def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Accusing:
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
+def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(start: Start) -> None:
+    def step(*_: object) -> None:
+        raise JournalError("JOURNAL_RESTORED", peer="virginia", record=10_000, path="here", since=2)
 
-        def step(self) -> bool:
-            raise JournalError("JOURNAL_RESTORED", peer="virginia", record=10_000, path="here", since=2)
-
-    monkeypatch.setattr(sandbox, "SandboxedPuller", Accusing)
-    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"), frozenset())
-    try:
-        wait_until(lambda: running.restored() is not None, threading.Event())
-    finally:
-        running.keep(parsing.parse({}), frozenset())
+    running = start(step)
+    wait_until(lambda: running.restored() is not None)
+    running.keep(parsing.parse({}), frozenset())
     assert running.restored() is None

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.control_files import CONTROL_SCHEMA
 from spark_queue.journal.layout import Store
 from spark_queue.replication import sandbox
@@ -42,21 +42,22 @@ class Sandboxed:
             self.reader, self.here.store, Store(str(attack.peer.path)), now, now.peers["virginia"],
             look=lambda: self.here._look("virginia"), hand_over=self.here.hand_over, read={}, meet=lambda: None,
         )  # fmt: skip
+        self.last: Any = None
         #: The most memory that the process had, and how much more this one had.
         self.most_bytes = 0
 
-    def step(self) -> SparkQueueError | None:
+    def step(self, *, tells_held: bool = False) -> SparkQueueError | None:
         """Take a step; returns what it was refused for."""
         watched = threading.Event()
         watching = threading.Thread(target=self._watch, args=(watched,))
         watching.start()
         before_bytes = psutil.Process().memory_info().rss
         try:
-            self.puller.step()
+            last = self.last = self.puller.step(tells_held=tells_held)
         except SparkQueueError as refusal:
             return refusal
         else:
-            return self.puller.trouble
+            return last.trouble
         finally:
             watched.set()
             watching.join()
@@ -83,17 +84,15 @@ def sandboxed(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_what_is_read_there_is_what_is_read_here(sandboxed: Sandboxed) -> None:
     assert sandboxed.step() is None
-    assert sandboxed.puller.is_at_end
+    assert sandboxed.last.is_at_end
     assert sandboxed.here.told() != {}
     sandboxed.attack.go_on()
     assert sandboxed.here.told() == sandboxed.attack.unharmed
     pid = sandboxed.reader.pid
     assert (sandboxed.step(), sandboxed.reader.pid) == (None, pid)
-    assert sandboxed.puller.held() is None, "nobody had asked for it"
-    sandboxed.step()
-    held = sandboxed.puller.held()
-    assert held is not None
-    assert {len(rows) for rows in held["order"].values()} == {4, 9}
+    assert not sandboxed.last.held, "nobody asked for it"
+    sandboxed.step(tells_held=True)
+    assert {len(rows) for rows in sandboxed.last.held["order"].values()} == {4, 9}
 
 
 def test_definitions_of_other_peers_are_told_once(sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +164,17 @@ def test_a_process_that_dies_is_told_with_what_it_did_and_another_one_goes_on(sa
     again = Sandboxed(sandboxed.attack)
     assert again.step() is None
     again.reader.close()
+
+
+def test_a_process_that_gets_no_answer_is_ended(sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take what it is told next for the answer, and go on with what it had read."""
+    slow = JournalError("STORE_FAILED", doing="writing", path="/frankfurt", reason="it was slow.", next_step="Wait.")
+
+    def fails(_: object) -> bool:
+        raise slow
+
+    monkeypatch.setattr(sandboxed.puller, "_hand_over", fails)
+    assert (sandboxed.step(), sandboxed.reader.pid) == (slow, None)
 
 
 def test_a_log_of_many_files_needs_few_of_them_at_once(sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch) -> None:

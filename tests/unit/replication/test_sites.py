@@ -13,12 +13,11 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import upkeep
-from spark_queue.replication import peer_log, record_forms
+from spark_queue.replication import peer_log, puller
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.puller import Puller
-from spark_queue.replication.record_forms import Chunk
 from tests.fake_clock import FakeClock
-from tests.sites_on_disk import Site, exchange
+from tests.sites_on_disk import Site, exchange, two_sites
 from tests.unit.replication.sites import NAMES, definitions
 from tests.unit.replication.sites import Site as SiteWithLoop
 
@@ -35,15 +34,9 @@ def with_other(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
     """Make two sites; the second lets messages go after an hour."""
-    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
-    return here, Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
+    return two_sites(tmp_path, clock, journal={"retention": "1h"})
 
 
 def consumed(site: Site, *values: str) -> None:
@@ -209,9 +202,9 @@ class DiedError(Exception):
 
 def pull_and_die(site: Site, peer: str, monkeypatch: pytest.MonkeyPatch, *, after: int) -> None:
     """Let a coordinator take so many parts of what a peer has, and die."""
-    give, given = Puller._give, list[Chunk]()
+    give, given = Puller._give, list[Any]()
 
-    def dying(puller: Puller, read: Chunk) -> None:
+    def dying(puller: Puller, read: Any) -> None:
         given.append(read)
         if len(given) > after:
             raise DiedError
@@ -264,7 +257,7 @@ def test_what_was_gone_before_an_instance_joined_is_no_gap_for_the_next_coordina
     delete_retired(there)
     there.publish("e")
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
-    monkeypatch.setattr(record_forms, "PART_ROWS", 1)
+    monkeypatch.setattr(puller, "PART_ROWS", 1)
     pull_and_die(here, "virginia", monkeypatch, after=1)
     here.pull("virginia")
     assert here.values() == {0: "e"}

@@ -66,15 +66,7 @@ class Liveness:
         return self.is_searched and not self.is_mute and self.restored is None
 
     def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int) -> None:
-        """Note what looks at beacons have shown.
-
-        Parameters
-        ----------
-        numbers : Mapping of str to int
-            How often the beacon of each instance was seen to rise.
-        looked_ms : int
-            When the oldest of the last looks at peers began.
-        """
+        """Note how often the beacon of each instance was seen to rise; the oldest of the last looks began at `looked_ms`."""
         for instance in {*numbers, *self._beacons}:
             known, number = self._of(instance, looked_ms), numbers.get(instance, -1)
             if looked_ms - known.looked_ms > GAP_MS:
@@ -177,11 +169,5 @@ class TransferDelay:
         self._means_ms[owner] = mean_ms + (waited_ms - mean_ms) * _WEIGHT
 
     def ms(self, owner: str, *, at_first_ms: int, at_most_ms: int) -> int:
-        """Return how long messages of an owner are waited for.
-
-        Parameters
-        ----------
-        at_first_ms : int
-            As long as no news of an end have come.
-        """
+        """Return how long messages of an owner are waited for; `at_first_ms` as long as no news of an end have come."""
         return min(round(self._means_ms.get(owner, at_first_ms)), at_most_ms)

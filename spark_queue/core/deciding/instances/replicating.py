@@ -1,5 +1,6 @@
 """Taking over what peers say of messages: the greater value is true, wherever it comes from (DESIGN 17.3, 17.4).
 
+What an origin says of its messages, once: in which replicated queues each is, as a barrier or not, and whose it is first (R129).
 Also the commands of operators about instances rather than queues (DESIGN 17.3).
 """
 
@@ -14,7 +15,6 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, ReturnWithout, SkipLost
 from spark_queue.core.deciding.instances.liveness import Liveness
-from spark_queue.core.deciding.instances.membership import decide
 from spark_queue.core.deciding.instances.transfers import (
     Asked,
     OtherNames,
@@ -27,7 +27,7 @@ from spark_queue.core.deciding.instances.transfers import (
 )
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.definitions.definition import Disagreement
+from spark_queue.core.definitions.definition import Definitions, Disagreement
 from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange, Record, Removal
 from spark_queue.core.replies import Done, Drained, Forgotten
 from spark_queue.core.state.journal_state import JournalState
@@ -35,6 +35,45 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
+
+
+def tells(definitions: Definitions) -> bool:
+    """Return whether a journal's records say what messages are for replicated queues; logs of before left that to each instance."""
+    return definitions.journal.instance is not None
+
+
+def decide_all_published(state: JournalState, emit: Emit, *, begins: bool) -> None:
+    """Record what nobody has said yet of what was published here: all of it where queues may begin, else what came meanwhile.
+
+    Meanwhile one of them may have been set aside.
+    """
+    for name, known in state.message_types.items() if tells(state.definitions) else ():
+        first = 0 if begins else known.entered_until if known.told_from is None else known.told_from
+        if first < known.entered_until:
+            decide_published(state, name, to_bitmap([(first, known.entered_until)]), emit)
+
+
+def decide_published(state: JournalState, message_type: str, rows: BitMap64, emit: Emit) -> None:
+    """Record what those of `rows` are that were published here, for every replicated queue, unless it was said."""
+    known = state.message_types[message_type]
+    for ledger in state.queues_of(message_type):
+        if ledger.ownership is None:
+            continue
+        undecided = known.origins.not_pulled(rows - known.membership(ledger.definition.name).known)
+        if undecided:
+            with state.guard(ledger.definition.name):
+                decide(state, ledger, undecided, emit)
+
+
+def decide(state: JournalState, ledger: QueueLedger, rows: BitMap64, emit: Emit) -> None:
+    """Record what some messages are for a queue, of which nobody has said that."""
+    queue, instance = ledger.definition, str(state.definitions.journal.instance)
+    members, barriers = state.find_members(ledger, rows)
+    owner = state.definitions.first_owner(queue, instance)
+    for part, detail in ((members, {"owner": owner}), (barriers, {"barrier": True}), (rows - members - barriers, {})):
+        # Where a file is missing the queue is set aside by now, and nothing is said.
+        if part and queue.name in state.queues:
+            emit(Kind.DECIDED, queue=queue.name, message_type=queue.message_type, ranges=to_ranges(part), detail=detail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +128,7 @@ class Pulled:
 
 
 def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
-    """Record what news change here, and how far the peer is pulled: one commit (DESIGN 17.3).
-
-    Parameters
-    ----------
-    work_on : callable
-        Makes the unit of work of a queue.
-    """
+    """Record what news change here, and how far the peer is pulled: one commit (DESIGN 17.3)."""
     for names in pulled.names:
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
@@ -109,7 +142,7 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         here = _here(state, news.message_type, news.rows)
         if news.value is None:
             wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
-            answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, wanted)
+            answer(work_on(news.queue), Asked(peer=pulled.peer, **news.detail), here, wanted)
             continue
         rows = here & _concerned(state, news)
         # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
@@ -257,18 +290,15 @@ class PeersWork:
         if peer not in peers:
             raise ConfigError("UNKNOWN_PEER", peer=peer, nearest=nearest(peer, peers))
 
+    def note(self, change: PeerChange, peer: str) -> None:
+        """Record what somebody said of a peer."""
+        self.emit(Kind.PEER_CHANGED, reason=change, detail={"peer": peer})
 
-def skip_lost(work: PeersWork, command: SkipLost) -> Done:
-    """Go on with a peer without the messages that it let go before they were pulled."""
+
+def skip_or_reset(work: PeersWork, command: SkipLost | ResetPeer) -> Done:
+    """Go on with a peer without the messages that it let go unpulled, or read the journal that it has now from its beginning."""
     work.check_peer(command.peer)
-    work.emit(Kind.PEER_CHANGED, reason=PeerChange.SKIPPED, detail={"peer": command.peer})
-    return Done()
-
-
-def reset(work: PeersWork, command: ResetPeer) -> Done:
-    """Take the journal that a peer has now for it, and read it from its beginning."""
-    work.check_peer(command.peer)
-    work.emit(Kind.PEER_CHANGED, reason=PeerChange.RESET, detail={"peer": command.peer})
+    work.note(PeerChange.SKIPPED if isinstance(command, SkipLost) else PeerChange.RESET, command.peer)
     return Done()
 
 
@@ -296,7 +326,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
         if rows:
             transfer(work.work_on(name), rows, ledger.ownership.instance, reason=CLAIMED)
             claimed += len(rows)
-    work.emit(Kind.PEER_CHANGED, reason=PeerChange.FORGOTTEN, detail={"peer": peer})
+    work.note(PeerChange.FORGOTTEN, peer)
     return Forgotten(claimed=claimed, left=left)
 
 
@@ -341,7 +371,7 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
     if record < 0 and not left:
         # By this the last transfer is known to have been pulled.
         record = work.state.next_record
-        work.emit(Kind.PEER_CHANGED, reason=PeerChange.DRAINED, detail={"peer": command.peer})
+        work.note(PeerChange.DRAINED, command.peer)
     return Drained(transferred=transferred, left=left, stuck=stuck, record=record, is_pulled=0 <= record <= pulled)
 
 

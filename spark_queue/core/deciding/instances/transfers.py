@@ -7,7 +7,7 @@ Messages that their publisher gave to several instances: one row here, and a fur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,15 +38,10 @@ NAMED_MOST = 500_000
 
 
 def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None:
-    """Ask the owners of messages that a waiting poll could take, once they have waited long enough here (R104).
+    """Ask the owners of messages that a waiting poll could take, `limit` at most, once they have waited long enough here (R104).
 
     A request names all that have waited and says how many of them are wanted: which are free only their owner knows, and the oldest
     are those that it has leased. One request for each owner is open at a time, until something of it came or 5 s have passed.
-
-    Parameters
-    ----------
-    limit : int
-        Most messages that the poll takes.
     """
     ledger, ownership = work.ledger, work.ledger.ownership
     if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped or ownership.claims:
@@ -144,12 +139,8 @@ def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
 def claimable(work: UnitOfWork, *, of_living: bool = False) -> BitMap64:
     """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109).
 
-    With them is what is claimed and not granted yet, for whoever ends it by hand.
-
-    Parameters
-    ----------
-    of_living : bool
-        Whether somebody ends messages of whatever owner: that one hears of it.
+    With them is what is claimed and not granted yet, for whoever ends it by hand. Who ends messages of whatever owner, which hears
+    of it, may claim those `of_living` ones, too.
     """
     ownership = work.ledger.ownership
     if ownership is None or work.ledger.definition.at_most_once or not (of_living or ownership.claims_from):
@@ -169,11 +160,8 @@ def _lost(work: UnitOfWork, ownership: Ownership) -> set[str]:
 def claim(work: UnitOfWork, rows: BitMap64, *, awaits_look: bool = False) -> BitMap64:
     """Claim those of `rows` that another instance owns, and may be claimed; returns the others (R110).
 
-    Parameters
-    ----------
-    awaits_look : bool
-        Whether what is claimed is to be granted: then another look must find its owner silent still, since this coordinator may
-        stop, or sleep, between what it decides and its commit. What ends in the same commit needs none.
+    What is to be granted `awaits_look`: another look must find its owner silent still, since this coordinator may stop, or sleep,
+    between what it decides and its commit. What ends in the same commit needs none.
     """
     ownership = work.ledger.ownership
     foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
@@ -336,30 +324,17 @@ ABSENT_ROWS = 2**20
 class Asked:
     """A request, as it was read in the log of a peer."""
 
+    #: The peer in whose log it was read.
+    peer: str
     #: Who wants the messages, and whose they are by what was known there.
     requester: str
     owner: str
     #: The instances that have passed it on.
-    passed: tuple[str, ...]
+    passed: Sequence[str] = ()
     #: How many of the messages it wants, whoever gives them.
-    limit: int
+    limit: int = NAMED_MOST
     #: The earliest life of the messages, as far as the requester knows: none of them is gone in a later one.
-    life: int
-    #: The peer in whose log it was read.
-    peer: str
-
-    @staticmethod
-    def read(detail: Mapping[str, Any], *, peer: str) -> Asked:
-        """Read what a record says of it."""
-        passed = tuple(map(str, detail.get("passed", ())))
-        return Asked(
-            requester=str(detail["requester"]),
-            owner=str(detail["owner"]),
-            passed=passed,
-            limit=min(int(detail.get("limit", NAMED_MOST)), NAMED_MOST),
-            life=int(detail.get("life", 0)),
-            peer=peer,
-        )
+    life: int = 0
 
 
 def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
@@ -368,12 +343,8 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
     Of what its queue does not have the owner says that it is gone: nobody else could, and it would be asked for ever (R105). What
     one record cannot hold is asked for again, and told then.
 
-    Parameters
-    ----------
-    here : BitMap64
-        What of the request is in this journal, as own bookmarks.
-    wanted : Mapping of str to BitMap64
-        All that is asked for, by the UUID of its origin, but messages of several names: one of these may be here, and another not.
+    What of it is `here` is given as own bookmarks; all that is `wanted`, by the UUID of its origin, but messages of several names:
+    one of these may be here, and another not.
     """
     ownership = work.ledger.ownership
     if ownership is None or asked.requester == ownership.instance:
@@ -392,7 +363,7 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
 def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
     """Return how many more messages a request wants: it may come by several ways, and who asks may own some of them by now."""
     given = ownership.of_others(rows, {asked.requester})
-    return asked.limit - sum(map(len, given.values()))
+    return min(asked.limit, NAMED_MOST) - sum(map(len, given.values()))
 
 
 def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
