@@ -20,7 +20,7 @@ from spark_queue.core.commands import Caller
 from spark_queue.core.deciding import barrier
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
-from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, WRITE
+from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS
 from spark_queue.core.engine import Engine
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.journal_state import JournalState
@@ -102,8 +102,8 @@ def _has(definitions: Definitions, principal: PrincipalDefinition, right: str | 
         return True
     if right == ADMINISTER:
         return principal.administers
-    if right == WRITE:
-        return _writes_to(definitions, principal, request.message_type)
+    if request.subject == "message_type":
+        return _may_on_type(definitions, principal, right, request.message_type)
     queue = definitions.queues.get(request.queue)
     if queue is not None and right == READ and queue.underlying_topic is None and principal.filters(queue.name):
         # No filter is evaluated in a dead-letter queue, so nothing of it could be hidden.
@@ -111,10 +111,11 @@ def _has(definitions: Definitions, principal: PrincipalDefinition, right: str | 
     return principal.may(right, request.queue)
 
 
-def _writes_to(definitions: Definitions, principal: PrincipalDefinition, message_type: str) -> bool:
+def _may_on_type(definitions: Definitions, principal: PrincipalDefinition, right: str, message_type: str) -> bool:
+    """Return whether a right is there on some queue or topic of a message type."""
     known = definitions.message_types.get(message_type)
     queues = (each.name for each in definitions.queues.values() if each.message_type == message_type)
-    return any(principal.may(WRITE, name) for name in (*queues, *(() if known is None else known.topics)))
+    return any(principal.may(right, name) for name in (*queues, *(() if known is None else known.topics)))
 
 
 def _is_of_own(state: JournalState, principal: PrincipalDefinition, request: Any) -> bool:

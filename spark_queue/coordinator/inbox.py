@@ -64,10 +64,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPoll:
-    """A `Next` that found nothing and waits, until a time of the reign."""
+    """A call that found nothing and waits, until a time of the reign."""
 
     call: Call
-    request: commands.Next
+    request: commands.Next | wire.AwaitPublish
     until_ms: int
     #: The message type whose log may bring what the poll waits for.
     message_type: str

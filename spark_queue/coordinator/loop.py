@@ -23,6 +23,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
+from spark_queue.journal.log_looks import LogLooks
 from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
@@ -57,10 +58,10 @@ class AlarmBell:
                 self._rung[queue] = {name: alarm.since_ms for name, alarm in found.items()}
 
 
-#: How often the message logs are read while polls wait on them, in milliseconds; a nudge is faster.
-POLLED_TAIL_MS = 100
+#: How often waiting polls are looked over, in milliseconds: what they wait for may have fallen due.
+POLLED_MS = 100
 
-#: How often every message log is read, and every queue is looked over, in milliseconds.
+#: How often every queue is looked over, in milliseconds.
 ROUND_MS = 1_000
 
 #: How late a wait for calls may end before the process counts as stopped meanwhile, in milliseconds.
@@ -106,7 +107,10 @@ class Loop:
         self._ready: list[tuple[Call, Answer]] = []
         #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
         self._tails: dict[str, bool] = {}
-        self._called_at_ms = self._round_at_ms = self._polled_tail_at_ms = clock.now_ms()
+        #: The looks at each message log, and of which a publisher has just told that it goes on.
+        self._looks: dict[str, LogLooks] = {}
+        self._told: set[str] = set()
+        self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
         """Serve until the end; calls still waiting then are told to ask elsewhere."""
@@ -134,14 +138,16 @@ class Loop:
         idle_ms = self._clock.now_ms() - self._called_at_ms
         # Peers count on one who answers their requests.
         definitions = self._engine.state.definitions
-        may_end = self._ends_idle and not definitions.peers and not self._polls
+        # A replay waits here only to save itself looks.
+        is_asked = any(not isinstance(poll.request, wire.AwaitPublish) for poll in self._polls)
+        may_end = self._ends_idle and not definitions.peers and not is_asked
         return self._stopped or (may_end and idle_ms >= definitions.journal.coordinator_idle_ms)
 
     def wait_ms(self) -> int:
         """Return how long the next step may wait for a call, in milliseconds."""
         if self._tails:
             return 0
-        polled_ms = (min(poll.until_ms, self._polled_tail_at_ms) for poll in self._polls)
+        polled_ms = (min(poll.until_ms, self._polls_at_ms) for poll in self._polls)
         due_ms = self._engine.next_due_ms()
         return max(0, min([self._round_at_ms, *polled_ms, *([] if due_ms is None else [due_ms])]) - self._clock.now_ms())
 
@@ -235,7 +241,7 @@ class Loop:
                 self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
-        if not isinstance(call.request, PullProgressQuery | ApplyPulled | Observe):
+        if not isinstance(call.request, PullProgressQuery | ApplyPulled | Observe | wire.AwaitPublish):
             self._called_at_ms = now_ms
         assert not isinstance(call.request, wire.Ping), "pings are answered before they come here"
         match call.request:
@@ -244,8 +250,8 @@ class Loop:
             case wire.Stop():
                 self._stopped = True
                 self._answer(call, Answer(reply=replies.Done()))
-            case wire.Nudge(message_type=message_type):
-                self._nudged(call, message_type)
+            case wire.Nudge() | wire.AwaitPublish() as about_log:
+                self._serve_log(call, about_log, now_ms)
             case Observe() as asked:
                 told = self._peers.told(now_ms=now_ms)
                 call.figures = self._commands.figures(asked, self._entrance.trouble, told, now_ms=now_ms)
@@ -281,6 +287,8 @@ class Loop:
                 if fixes_place(command):
                     # Messages that were published before it enter before it.
                     self._admit_everything(now_ms)
+                elif isinstance(command, commands.ChangeCommand):
+                    self._look_before(command, now_ms)
                 if isinstance(command, commands.Apply):
                     known = {name: ledger.ownership for name, ledger in self._engine.state.queues.items()}
                     self._run(call, command, now_ms)
@@ -292,24 +300,34 @@ class Loop:
         """Return why its caller may not ask that; None where it may."""
         return refusal(self._engine.state, call.who, call.request, now_ms=now_ms)
 
-    def _nudged(self, call: Call, message_type: str) -> None:
+    def _serve_log(self, call: Call, request: wire.Nudge | wire.AwaitPublish, now_ms: int) -> None:
+        """Read a message log of which a publisher says that it goes on, or let a call wait until it does."""
         try:
-            self._engine.state.definitions.message_type(message_type)
+            self._engine.state.definitions.message_type(request.message_type)
         except SparkQueueError as refusal:
             self._answer(call, Answer(reply=wire.failed(refusal)))
-        else:
-            self._read_log(message_type, finds_gaps=False)
-            self._answer(call, Answer(reply=replies.Done()))
+            return
+        if isinstance(request, wire.AwaitPublish):
+            self._polls.append(WaitingPoll(call, request, self._until_ms(request.wait_ms, now_ms), request.message_type))
+            return
+        self._told.add(request.message_type)
+        self._read_log(request.message_type, finds_gaps=False)
+        self._answer(call, Answer(reply=replies.Done()))
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
-        """Answer a `Next`, or let it wait at least until the end of this group, when the message log has been read."""
+        """Answer a `Next`, or let it wait at least until the end of this group."""
         if self._run(call, request, now_ms):
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
-        wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
-        self._polls.append(WaitingPoll(call, request, now_ms + wait_ms, message_type))
-        # Callers that still wait at the next round hear of a gap then.
-        self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
+        self._polls.append(WaitingPoll(call, request, self._until_ms(request.wait_ms, now_ms), message_type))
+        if request.wait_ms <= 0:
+            # It asks what is there now; who waits hears of what comes, or of a gap, by one of the looks.
+            self._read_log(message_type, finds_gaps=True)
+
+    def _until_ms(self, wait_ms: int, now_ms: int) -> int:
+        """Return until when a poll may wait: the longest ones end together, so that one look at the control log is for all."""
+        limit_ms = wire.LONG_POLL_LIMIT_MS
+        return now_ms + max(0, wait_ms) if wait_ms < limit_ms else (now_ms // limit_ms + 1) * limit_ms
 
     def _run(self, call: Call, command: commands.AnyCommand, now_ms: int) -> bool:
         """Run a call's command and keep its answer for after the commit; returns whether there is one."""
@@ -333,8 +351,7 @@ class Loop:
     def _do_due(self, now_ms: int) -> None:
         if now_ms >= self._round_at_ms:
             self._round_at_ms = now_ms + ROUND_MS
-            for message_type in self._engine.state.message_types:
-                self._read_log(message_type, finds_gaps=True)
+            self._look_at_logs(now_ms)
             self._engine.tick(now_ms=now_ms)
             self._peers.look(now_ms=now_ms)
             if self._engine.state.is_file_back():
@@ -343,21 +360,45 @@ class Loop:
                 self._folds_again = True
         elif self._is_due(now_ms):
             self._engine.tick(now_ms=now_ms)
-        if self._polls and now_ms >= self._polled_tail_at_ms:
-            self._polled_tail_at_ms = now_ms + POLLED_TAIL_MS
-            for poll in self._polls:
-                self._read_log(poll.message_type, finds_gaps=False)
+        if self._polls and now_ms >= self._polls_at_ms:
+            self._polls_at_ms = now_ms + POLLED_MS
+            self._look_at_logs(now_ms)
+
+    def _look_at_logs(self, now_ms: int) -> None:
+        """Have the message logs read at which a look is due, oftener those that somebody waits for."""
+        awaited = {poll.message_type for poll in self._polls} | self._entrance.trouble.keys()
+        # Who pulls from here waits, too.
+        is_instance = self._engine.state.definitions.journal.instance is not None
+        for message_type in self._engine.state.message_types:
+            looks = self._looks.setdefault(message_type, LogLooks(now_ms))
+            is_awaited = is_instance or message_type in awaited
+            if now_ms >= looks.due_ms(awaited=is_awaited):
+                self._read_log(message_type, finds_gaps=looks.finds_gaps(now_ms, awaited=is_awaited))
+
+    def _look_before(self, command: commands.ChangeCommand, now_ms: int) -> None:
+        """Let enter what its caller may have seen: views know of what nobody has entered yet."""
+        queue = self._engine.state.queues.get(command.queue)
+        message_type = None if queue is None else queue.definition.message_type
+        if message_type in self._looks and now_ms >= self._looks[message_type].looked_at_ms + ROUND_MS:
+            self._read_log(message_type, finds_gaps=False)
+            self._admit(now_ms)
 
     def _read_log(self, message_type: str, *, finds_gaps: bool) -> None:
         self._tails[message_type] = finds_gaps or self._tails.get(message_type, False)
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
+        told, self._told = self._told, set()
         for message_type, finds_gaps in tails.items():
-            may_enter = self._peers.may_enter(message_type, now_ms=now_ms)
-            if may_enter and self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
+            if not self._peers.may_enter(message_type, now_ms=now_ms):
+                continue
+            before = self._entrance.version(message_type)
+            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
                 # More is waiting than one group takes: go on in the next.
                 self._read_log(message_type, finds_gaps=finds_gaps)
+            # Who tells of what is published will tell of the next, too.
+            came = message_type not in told and self._entrance.version(message_type) > before
+            self._looks.setdefault(message_type, LogLooks(now_ms)).looked(now_ms, came=came, searched=finds_gaps)
 
     def _admit_everything(self, now_ms: int) -> None:
         for message_type in self._engine.state.message_types:
@@ -374,26 +415,41 @@ class Loop:
                 poll.call.answer(None)
                 continue
             trouble = self._refusal(poll.call, now_ms)
-            if trouble is None:
-                if self._run(poll.call, poll.request, now_ms):
-                    continue
-                self._engine.ask_owners(poll.request, now_ms=now_ms)
+            if trouble is None and self._serve_poll(poll, now_ms):
+                continue
             trouble = trouble or self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
                 self._answer(poll.call, Answer(reply=wire.failed(trouble)))
-            elif now_ms >= poll.until_ms:
-                self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who))
-            else:
+            elif now_ms < poll.until_ms:
                 self._polls.append(poll)
+            elif isinstance(poll.request, wire.AwaitPublish):
+                # It promises nothing, so no look at the control log is needed for it (P7).
+                poll.call.answer(wire.LogHead(head=poll.request.after_version))
+            else:
+                self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who))
+
+    def _serve_poll(self, poll: WaitingPoll, now_ms: int) -> bool:
+        """Answer a waiting poll if there is something for it."""
+        if isinstance(poll.request, wire.AwaitPublish):
+            head = self._entrance.version(poll.message_type)
+            if head > poll.request.after_version:
+                self._answer(poll.call, Answer(reply=wire.LogHead(head=head)))
+            return head > poll.request.after_version
+        if self._run(poll.call, poll.request, now_ms):
+            return True
+        self._engine.ask_owners(poll.request, now_ms=now_ms)
+        return False
 
     def _release_polls(self, leave: commands.Leave, now_ms: int) -> None:
         """Let go the poll of a planner that said goodbye, before it is granted a lease that nobody would work on."""
         gone = (leave.queue, leave.subscription, leave.incarnation)
-        asked = [(poll, (poll.request.queue, poll.request.subscription, poll.request.incarnation)) for poll in self._polls]
-        leaving = [poll for poll, planner in asked if planner == gone]
-        self._polls = [poll for poll in self._polls if poll not in leaving]
-        for poll in leaving:
-            self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who))
+        polls, self._polls = self._polls, []
+        for poll in polls:
+            asked = poll.request
+            if isinstance(asked, commands.Next) and (asked.queue, asked.subscription, asked.incarnation) == gone:
+                self._answer(poll.call, self._commands.nothing_there(asked, now_ms=now_ms, who=poll.call.who))
+            else:
+                self._polls.append(poll)
 
     def _commit(self) -> bool:
         """Make the group durable, or check that this reign still holds (P7), and only then answer; tells what it was."""

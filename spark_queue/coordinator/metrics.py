@@ -24,6 +24,7 @@ from spark_queue.core.state.log_history import Histogram, LogHistory
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
+from spark_queue.journal.objects import requests_made
 from spark_queue.metrics import otlp
 from spark_queue.metrics.figures import JournalFigures, Observe, with_heard
 from spark_queue.metrics.prometheus import listen
@@ -102,7 +103,10 @@ class ProcessMetrics:
         with self._lock:
             history = None if self._history is None else {name: each.copy() for name, each in self._history.queues.items()}
             process = ProcessFigures(
-                serving=found is not None, commit_duration=self._commit_duration.copy(), refusals=dict(self._refusals)
+                serving=found is not None,
+                commit_duration=self._commit_duration.copy(),
+                refusals=dict(self._refusals),
+                store_requests=requests_made(),
             )
         if found is None:
             return Observation(journal=self._store.path, observed_at_ms=SystemClock().wall_ms(), process=process)

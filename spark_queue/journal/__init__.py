@@ -11,7 +11,7 @@
 - `control_files`, `control_compaction`: the control log's data files, and merging small ones.
 - `state_codec`, `snapshot`: the state at one record as a file, so that a start reads only what came after it.
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
-- `message_log`: versions forward, in the only order there is; what strangers did is named.
+- `message_log`: versions forward, in the only order there is; what strangers did is named. `log_looks`: when to look for more.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
   is told from its repeat. Staging runs on executors too and loads pyarrow and obstore only.
 - `expressions`, `traits`, `segments`: what queues ask of entering messages, what they must know of them, and which rows of which

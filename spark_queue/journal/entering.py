@@ -138,7 +138,7 @@ class Sequencer:
         read = 0
         try:
             self._check_past(message_type)
-            entries = self._journal.messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
+            entries = self._journal.messages(message_type).tail(self.version(message_type), finds_gaps=finds_gaps)
             for entry in islice(entries, GROUP_VERSIONS):
                 if (message_type, entry.version) in self._broken:
                     raise self._broken[message_type, entry.version]
@@ -171,7 +171,7 @@ class Sequencer:
             if known.may_repeat(files.publishers, since=files.compared_until):
                 # A publisher of theirs has brought something here since they were compared.
                 return False
-            if append(files, after_version=self._version(files.message_type), at_ms=now_ms):
+            if append(files, after_version=self.version(files.message_type), at_ms=now_ms):
                 break
         # News of them that are taken over before they have entered would be about nothing here, and never come again.
         self._admit_all(files.message_type, now_ms)
@@ -196,7 +196,8 @@ class Sequencer:
             _LOG.error("Messages of type '%s' enter no further: %s", message_type, trouble)
         self.trouble[message_type] = trouble
 
-    def _version(self, message_type: str) -> int:
+    def version(self, message_type: str) -> int:
+        """Return the newest version of a message type's log that was read."""
         return max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))
 
     def _admit_unbroken(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:

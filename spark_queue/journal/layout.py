@@ -3,12 +3,11 @@
 `obstore` and `deltalake` are built on the same Rust `object_store`, so one set of storage options serves both. A local
 path is a directory; anything with a scheme is an object store.
 
-Objects below a journal: which store an address and its options mean, its objects as files, and forcing files to a disk.
+Objects below a journal: which store an address and its options mean, and forcing files to a disk.
 """
 
 from __future__ import annotations
 
-import errno
 import functools
 import io
 import os
@@ -19,13 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError, UnknownConfigurationKeyError
 from obstore.store import LocalStore, from_url
 
 from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.objects import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count
 
 #: Options of the HTTP client rather than of the store; delta-rs takes them with or without the store's prefix.
 _CLIENT_OPTIONS = frozenset(
@@ -90,90 +90,8 @@ def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
             client_options[bare] = value
         elif _DELTA_ONLY_OPTIONS.fullmatch(key) is None:
             config[key] = value
-    return {"config": config, "client_options": client_options}
-
-
-class ObjectSource(io.RawIOBase):
-    """A reader of object ranges as the file object that pyarrow expects."""
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-
-    def readable(self) -> bool:
-        """Tell that it can be read."""
-        return True
-
-    def seekable(self) -> bool:
-        """Tell that it can be read from any place."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place; give it."""
-        return int(self._reader.seek(offset, whence))
-
-    def tell(self) -> int:
-        """Return the place."""
-        return int(self._reader.tell())
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read bytes from the place on; all of them without a size."""
-        try:
-            return bytes(self._reader.read(None if size is None or size < 0 else size))
-        except (BaseError, OSError) as failure:
-            raise OSError(errno.EIO, str(failure)) from None
-
-
-class LocalSink(io.FileIO):
-    """A new local file, which goes away if it is abandoned."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "xb")
-        self._path = path
-
-    def write(self, data: Any) -> int:
-        """Write all bytes, or raise: a disk that is nearly full takes some of the last ones, and pyarrow does not look (tried)."""
-        left = memoryview(data).cast("B")
-        while left:
-            left = left[cast(int, super().write(left)) :]
-        return len(data)
-
-    def abandon(self) -> None:
-        """Close and remove it."""
-        self.close()
-        Path(self._path).unlink(missing_ok=True)
-
-
-class ObjectSink(io.RawIOBase):
-    """A multipart upload as the file object that pyarrow expects; abandoned, it makes no object."""
-
-    def __init__(self, upload: Any) -> None:
-        self._upload = upload
-        self._size_bytes = 0
-
-    def writable(self) -> bool:
-        """Tell that it can be written."""
-        return True
-
-    def tell(self) -> int:
-        """Return the number of bytes written."""
-        return self._size_bytes
-
-    def write(self, data: Any) -> int:
-        """Write bytes; give their number."""
-        self._upload.write(bytes(data))
-        self._size_bytes += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        """Finish the upload: now there is an object."""
-        if not self.closed and self._upload is not None:
-            self._upload.close()
-        super().close()
-
-    def abandon(self) -> None:
-        """Leave the upload unfinished: there will be no object."""
-        self._upload = None
-        super().close()
+    # Options that are given, if only as none, take the place of those of the environment, such as AWS_ALLOW_HTTP.
+    return {name: given for name, given in (("config", config), ("client_options", client_options)) if given}
 
 
 def put_file(path: str, data: bytes, *, replaces: bool) -> bool:
@@ -226,6 +144,8 @@ ADVERTISEMENT_KEY = "coordinator.json"
 _PART_BYTES = 8 * 1024 * 1024
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+#: How Hadoop names a place in a file system that Spark alone knows, such as ``dbfs:/shop``.
+_OF_HADOOP = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 
 
 class TooLargeError(Exception):
@@ -278,7 +198,7 @@ class Store:
         """Return an object's bytes, or None when there is none."""
         with self.failures(f"reading {key}"):
             try:
-                found = obstore.get(_object_store(self), key)
+                found = obstore.get(_asked(self, "GET"), key)
                 if most_bytes is not None and found.meta["size"] > most_bytes:
                     raise TooLargeError(f"{key} has {found.meta['size']} bytes, and {most_bytes} are the most")
                 return bytes(found.bytes())
@@ -292,7 +212,7 @@ class Store:
                 self._require_log()
                 put_file(self.uri(key), data, replaces=True)
             else:
-                obstore.put(_object_store(self), key, data)
+                obstore.put(_asked(self, "PUT"), key, data)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none of that key; tell whether it was this call that did."""
@@ -301,7 +221,7 @@ class Store:
                 self._require_log()
                 return put_file(self.uri(key), data, replaces=False)
             try:
-                obstore.put(_object_store(self), key, data, mode="create")
+                obstore.put(_asked(self, "PUT"), key, data, mode="create")
             except (AlreadyExistsError, PreconditionError):
                 return False
             return True
@@ -309,14 +229,16 @@ class Store:
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
         """Return the objects under a folder, in the order of their keys, only those after a key if one is given."""
         with self.failures(f"listing {prefix}"):
-            found = obstore.list(_object_store(self), prefix, offset=after).collect()
+            found = obstore.list(_asked(self, "LIST"), prefix, offset=after).collect()
+            # Each request brings a thousand.
+            _asked(self, "LIST", len(found) // 1_000)
         return sorted(map(StoredObject.of, found), key=lambda entry: entry.key)
 
     def copy(self, key: str, there: Store) -> bool:
         """Copy an object to another place, which has none of that key, part by part; return whether there is one to copy."""
         with self.failures(f"reading {key}"):
             try:
-                found = obstore.get(_object_store(self), key)
+                found = obstore.get(_asked(self, "GET"), key)
             except FileNotFoundError:
                 return False
             with there.writer(key) as sink:
@@ -329,7 +251,7 @@ class Store:
         for key in keys:
             with self.failures(f"deleting {key}"):
                 try:
-                    obstore.delete(_object_store(self), key)
+                    obstore.delete(_asked(self, "DELETE"), key)
                 except FileNotFoundError:
                     continue
 
@@ -349,20 +271,23 @@ class Store:
             if not path.is_file():
                 raise FileNotFoundError(path)
             return str(path)
-        return ObjectSource(obstore.open_reader(_object_store(self), key))
+        return ObjectSource(obstore.open_reader(_asked(self, "HEAD"), key))
 
     @contextmanager
     def writer(self, key: str) -> Iterator[io.RawIOBase]:
         """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover."""
         with self.failures(f"writing {key}"):
             self._require_log()
-            sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(obstore.open_writer(_object_store(self), key))
+            sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(self._upload(key))
             try:
                 yield sink
             except BaseException:
                 sink.abandon()
                 raise
             sink.close()
+
+    def _upload(self, key: str) -> Any:
+        return obstore.open_writer(_object_store(self), key, buffer_size=PUT_BYTES)
 
     def sync(self, keys: Iterable[str], *, ancestors: bool = False) -> None:
         """Force objects and then the directories that name them to the disk; object stores are durable by themselves.
@@ -453,10 +378,21 @@ def _normal_path(path: str) -> str:
     # Hadoop, and so Spark for the tables of its catalog, writes a single slash.
     if path.startswith("file:/"):
         path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
+    if _OF_HADOOP.match(path) is not None:
+        # It would be a directory of that name below the working directory, on one host's disk.
+        expected = f"a directory, or the URL of an object store such as s3://bucket/shop (the directory of this name is './{path}')"
+        raise ConfigError("BAD_VALUE", key="path", where="the call", value=path, expected=expected)
     if _SCHEME.match(path) is None:
         # Links stay unresolved: messages show the path that the user knows.
         return os.path.abspath(path)  # noqa: PTH100 - as said above
     return path.rstrip("/")
+
+
+def _asked(store: Store, kind: str, requests: int = 1) -> Any:
+    """Return the object store for some requests, which are counted; a disk is asked for nothing."""
+    if not store.is_local:
+        count(kind, requests)
+    return _object_store(store)
 
 
 @functools.lru_cache(maxsize=16)

@@ -42,6 +42,7 @@ class ProcessFigures:
     serving: bool
     commit_duration: Histogram
     refusals: Mapping[str, int]
+    store_requests: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ def _rows(seen: Observation, *, per_subscription: bool) -> Iterator[tuple[Scope,
         about |= {"records": found.records, "epoch": found.epoch, "coordinator_seen_at_s": (seen_at_ms or 0) / 1_000}
     yield Scope.JOURNAL, ((journal,), about)
     if seen.process is not None:
-        process = {name: getattr(seen.process, name) for name in ("serving", "commit_duration", "refusals")}
+        process = {name: getattr(seen.process, name) for name in ("serving", "commit_duration", "refusals", "store_requests")}
         yield Scope.PROCESS, ((journal,), process)
     if found is None:
         return

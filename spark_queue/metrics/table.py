@@ -170,5 +170,8 @@ METRICS: tuple[Metric, ...] = (
         ("coordinator_serving", _G, "", "serving", "Whether this process coordinates the journal: 1, or 0 while it stands by."),
         ("commit_duration_seconds", _H, "seconds", "commit_duration", "How long commits to the control log took."),
         ("refusals_total", _C, "calls", "refusals", "Calls that were refused, by the code of the error.", "code"),
+        ("store_requests_total", _C, "requests", "store_requests",
+         "Requests that this process made to object stores, by kind (GET, PUT, LIST, DELETE or HEAD); a POST of an upload in parts "
+         "counts as a PUT. Those that delta-rs makes for itself are not known; they come with upkeep and at the start.", "kind"),
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from spark_queue.core.commands import COMMAND_VERSION, AnyCommand, Command
-from spark_queue.core.definitions.keys import WRITE
+from spark_queue.core.definitions.keys import READ, WRITE
 from spark_queue.core.replies import CoreReply, Reply
 from spark_queue.errors import CoordinatorError, SparkQueueError, error
 
@@ -45,6 +45,28 @@ class Nudge(Command, frozen=True, kw_only=True):
     subject = "message_type"
 
     message_type: str
+
+
+class AwaitPublish(Command, frozen=True, kw_only=True):
+    """Wait until the log of a message type goes on after a version. Answered with `LogHead`.
+
+    Where it goes on no further nobody looks at the control log before the answer (P7): it promises nothing, and its caller looks at
+    the message log itself every minute.
+    """
+
+    # Its caller may read a queue of the message type.
+    right = READ
+    subject = "message_type"
+
+    message_type: str
+    after_version: int
+    wait_ms: int
+
+
+class LogHead(Reply, frozen=True, kw_only=True):
+    """The newest version of a message log that the coordinator has read; the asker's own where it goes on no further."""
+
+    head: int
 
 
 class Stop(Command, frozen=True, kw_only=True):
@@ -98,8 +120,8 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyRequest = AnyCommand | Ping | Nudge | Stop | AskPeers
-AnyReply = CoreReply | Pong | PeersTold | Failed
+AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | Stop | AskPeers
+AnyReply = CoreReply | Pong | LogHead | PeersTold | Failed
 
 
 class Envelope(msgspec.Struct, frozen=True):

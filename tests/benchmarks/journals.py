@@ -160,11 +160,17 @@ def serving(store: Store, journal_id: str) -> wire.Pong:
 
 
 def planner_of(
-    store: Store, journal_id: str, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000
+    store: Store,
+    journal_id: str,
+    *,
+    queue: str = QUEUE,
+    subscription: str = SUBSCRIPTION,
+    ack_mode: str = "auto",
+    max_backlog: int = 100_000,
 ) -> QueuePlanner:
     """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
     options = QueueStreamOptions(
-        journal=store.path, storage=store.storage_options, coordinator=None, queue=QUEUE, subscription=subscription,
+        journal=store.path, storage=store.storage_options, coordinator=None, queue=queue, subscription=subscription,
         ack_mode=ack_mode, max_backlog=max_backlog, filter=None, columns=None, min_partitions=None,
     )  # fmt: skip
     return QueuePlanner(options, journal_id, available_now=False)

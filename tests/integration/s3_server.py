@@ -6,11 +6,14 @@ not allow that. The server therefore serves one changing request at a time.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
+import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -31,8 +34,12 @@ HOST = "--host"
 _Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
-#: What a server that runs is told, line by line: to drop every request from now on, and to serve again.
-_VANISH, _COME_BACK = "vanish\n", "come back\n"
+#: What a server that runs is told, line by line: to drop every request from now on, to serve again, and to tell what it was asked.
+_VANISH, _COME_BACK, _TELL = "vanish\n", "come back\n", "tell\n"
+
+#: How often a server was asked for what: by kind, of which `LIST` and `DELETE` may be questions to the bucket, and by key, or the
+#: prefix of a listing.
+Requests = Counter[tuple[str, str]]
 
 
 class S3Server(Protocol):
@@ -66,11 +73,15 @@ class MotoServer:
     def come_back(self) -> None:
         self._tell(_COME_BACK)
 
-    def _tell(self, order: str) -> None:
+    def requests(self) -> Requests:
+        """Return what it was asked for so far."""
+        return Counter({(kind, key): count for kind, key, count in json.loads(self._tell(_TELL))})
+
+    def _tell(self, order: str) -> str:
         assert self._process.stdin is not None
         self._process.stdin.write(order)
         self._process.stdin.flush()
-        assert self._line() == order.strip()
+        return self._line()
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -116,10 +127,23 @@ def objects(endpoint: str) -> Mapping[str, bytes]:
     return {found["path"]: bytes(obstore.get(store, found["path"]).bytes()) for found in obstore.list(store).collect()}
 
 
-def _one_at_a_time(application: _Application, is_gone: threading.Event, *, ignores_conditions: bool) -> _Application:
+def _kind_and_key(environ: Mapping[str, Any]) -> tuple[str, str]:
+    key = environ["PATH_INFO"].removeprefix(f"/{BUCKET}").strip("/")
+    asked = urllib.parse.parse_qs(environ["QUERY_STRING"], keep_blank_values=True)
+    if not key:
+        # Objects are deleted, and listed, by asking the bucket.
+        return "DELETE" if "delete" in asked else "LIST", asked.get("prefix", [""])[0]
+    return environ["REQUEST_METHOD"], key
+
+
+def _one_at_a_time(
+    application: _Application, is_gone: threading.Event, asked: Requests, *, ignores_conditions: bool
+) -> _Application:
     changing = threading.Lock()
 
     def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with changing:
+            asked[_kind_and_key(environ)] += 1
         if is_gone.is_set():
             # The server closes the connection without a word.
             raise ConnectionAbortedError
@@ -141,20 +165,20 @@ def main(arguments: list[str]) -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    is_gone = threading.Event()
+    is_gone, asked = threading.Event(), Requests()
     moto = DomainDispatcherApplication(create_backend_app)
-    application = _one_at_a_time(moto, is_gone, ignores_conditions=UNCONDITIONAL in arguments)
+    application = _one_at_a_time(moto, is_gone, asked, ignores_conditions=UNCONDITIONAL in arguments)
     host = arguments[arguments.index(HOST) + 1] if HOST in arguments else "127.0.0.1"
     server = make_server(host, 0, application, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"http://{host}:{server.port}\n")
     sys.stdout.flush()
     for order in sys.stdin:
-        if order == _VANISH:
-            is_gone.set()
+        if order == _TELL:
+            sys.stdout.write(json.dumps([[*what, count] for what, count in list(asked.items())]) + "\n")
         else:
-            is_gone.clear()
-        sys.stdout.write(order)
+            (is_gone.set if order == _VANISH else is_gone.clear)()
+            sys.stdout.write(order)
         sys.stdout.flush()
 
 

@@ -50,6 +50,29 @@ BEGINNING = (
         ("tests/unit/coordinator/test_loop_polls.py",),
     ),
     Mutant(
+        "an object store is asked as often while nothing comes",
+        "min(silent_ms, SILENT_MS)", "min(0, SILENT_MS)", ("tests/unit/journal/test_log_looks.py",),
+    ),
+    Mutant(
+        "who waits for a log is found by a look of those that nobody waits for",
+        "is_awaited = is_instance or message_type in awaited", "is_awaited = is_instance",
+        ("tests/unit/coordinator/test_looks.py",),
+    ),
+    Mutant(
+        "each stream that waits has the control log looked at for itself",
+        "(now_ms // limit_ms + 1) * limit_ms", "now_ms + limit_ms", ("tests/unit/coordinator/test_looks.py",),
+    ),
+    Mutant(
+        "an idle replay keeps a coordinator alive",
+        "any(not isinstance(poll.request, wire.AwaitPublish) for", "any(poll is not None for",
+        ("tests/unit/coordinator/test_looks.py",),
+    ),
+    Mutant(
+        "a message that views show is unknown to who settles it",
+        "                    self._look_before(command, now_ms)\n", "                    pass\n",
+        ("tests/unit/coordinator/test_looks.py",),
+    ),
+    Mutant(
         "a process that slept ends leases before their holders are heard",
         "- wait_ms > SLEPT_MS", "- wait_ms > 10**9", ("tests/unit/coordinator/test_loop_asleep.py",),
     ),

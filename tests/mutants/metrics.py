@@ -27,7 +27,7 @@ METRICS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a scrape keeps an idle coordinator alive",
-        "PullProgressQuery | ApplyPulled | Observe):", "PullProgressQuery | ApplyPulled):",
+        "ApplyPulled | Observe | wire.AwaitPublish):", "ApplyPulled | wire.AwaitPublish):",
         ("tests/unit/coordinator/test_metrics.py",),
     ),
     Mutant(

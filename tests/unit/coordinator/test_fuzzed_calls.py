@@ -52,7 +52,7 @@ class Caller:
                 return draw.choice(["s"] * 9 + list(TEXTS))
             case "incarnation":
                 return draw.choice([(1, 1), (1, 2), (draw.choice(NUMBERS), draw.choice(NUMBERS))])
-            case "call" | "finished" | "limit" | "wait_ms" | "lease" | "max_backlog":
+            case "call" | "finished" | "after_version" | "limit" | "wait_ms" | "lease" | "max_backlog":
                 return draw.choice([*NUMBERS, 1, 2, 3])
             case "run":
                 return Run(incarnation=self.value("incarnation"), lease=self.value("lease"))

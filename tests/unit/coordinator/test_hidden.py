@@ -286,8 +286,7 @@ def test_a_queue_of_another_type_is_not_begun_with_filters_that_its_messages_do_
     world.ask(commands.Unsubscribe, **asked)
     assert world.ask(commands.Apply, definitions=defined("NAMES"), reset=("WORK",)) == replies.Done()
     world.storage.publish("names", [PublishedMessage(topic="NAMES", attributes={"name": 1})])
-    world.clock.advance(1_000)
-    world.loop.step([])
+    world.ask(wire.Nudge, message_type="names")
     assert len(world.loop._engine.state.queues["WORK"].entered) == 1
 
 

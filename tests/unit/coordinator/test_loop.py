@@ -226,6 +226,7 @@ def test_a_pause_that_is_asked_for_again_does_not_undo_the_unpause_after_it(worl
 
 def test_a_poll_on_a_paused_queue_is_served_as_soon_as_the_pause_ends(world: World) -> None:
     world.publish(1)
+    world.ask(wire.Nudge, message_type="json")
     planner = Planner(world)
     assert world.ask(commands.Pause, queue="WORK") == replies.Done()
     poll = planner.next_call(wait_ms=1_000)

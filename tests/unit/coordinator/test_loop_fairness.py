@@ -70,6 +70,7 @@ def test_the_part_of_one_that_leaves_goes_to_a_waiting_poll_at_once(world: World
     leaver, waiting = Planner(world, "a"), Planner(world, "b")
     leaver.next()
     world.publish(1)
+    world.ask(wire.Nudge, message_type="json")
     poll = waiting.next_call(wait_ms=1_000)
     world.loop.step([poll])
     assert not answered(poll)

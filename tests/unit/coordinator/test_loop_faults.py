@@ -33,8 +33,7 @@ TWO: dict[str, Any] = DEFINITIONS | {"queues": QUEUES}
 def two_queues() -> World:
     world = World(TWO)
     world.publish(3)
-    world.clock.advance(ROUND_MS)
-    world.loop.step([])
+    world.ask(wire.Nudge, message_type="json")
     return world
 
 
@@ -310,7 +309,7 @@ def test_what_entered_before_a_fault_of_the_same_group_enters_again(two: World, 
 
     monkeypatch.setitem(cast(Any, handlers.HANDLERS), commands.Next, replace(known, handler=raises_after_a_grant))
     poll = work.next_call(wait_ms=1_000)
-    two.loop.step([poll])
+    two.loop.step([poll, two.call(wire.Nudge, message_type="json")])
     assert code_of(poll.reply) == "QUEUE_SET_ASIDE"
     assert other.next().messages == 2
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from spark_queue.coordinator.loop import POLLED_TAIL_MS, ROUND_MS
+from spark_queue.coordinator.loop import POLLED_MS, ROUND_MS
 from spark_queue.core import commands, replies
 from spark_queue.core.message_files.segment import Segment, TraitRequest
 from spark_queue.core.records import Kind
@@ -33,35 +33,11 @@ def test_a_long_poll_finds_messages_that_nobody_nudged_for(world: World) -> None
     poll = Planner(world).next_call(wait_ms=1_000)
     world.loop.step([poll])
     world.publish(2)
-    assert 0 < world.loop.wait_ms() <= POLLED_TAIL_MS
+    assert 0 < world.loop.wait_ms() <= POLLED_MS
     world.clock.advance(world.loop.wait_ms())
     world.loop.step([])
     assert isinstance(poll.reply, replies.Granted)
     assert poll.reply.messages == 2
-
-
-@pytest.mark.parametrize("wait_ms", [0, 300, wire.LONG_POLL_LIMIT_MS])
-def test_a_gap_is_looked_for_once_before_a_poll_hears_that_nothing_is_there(
-    world: World, monkeypatch: pytest.MonkeyPatch, wait_ms: int
-) -> None:
-    """Finding one takes a listing of the log, which is too much for each of the looks while it waits."""
-    planner, tails = Planner(world), [False]
-    world.loop.step([])
-    tail = MemoryMessageLog.tail
-
-    def count(log: MemoryMessageLog, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        tails.append(finds_gaps)
-        return tail(log, after_version)
-
-    monkeypatch.setattr(MemoryMessageLog, "tail", count)
-    poll = planner.next_call(wait_ms=wait_ms)
-    world.loop.step([poll])
-    while not answered(poll):
-        world.clock.advance(world.loop.wait_ms())
-        world.loop.step([])
-    # Once for the poll; or at the round that comes before its end, which looks at both message types, json and binary.
-    assert tails.count(True) == (1 if wait_ms < ROUND_MS else 2)
-    assert tails.count(False) > wait_ms // POLLED_TAIL_MS - 2
 
 
 def test_a_poll_hears_of_a_gap_and_no_look_without_a_listing_makes_it_forgotten(
@@ -168,7 +144,7 @@ def test_a_delayed_message_wakes_a_waiting_poll_when_it_falls_due(world: World) 
         world.loop.step([])
     assert isinstance(poll.reply, replies.Granted)
     assert poll.reply.messages == 1
-    assert world.clock.monotonic_ms() - began_ms <= 450 + POLLED_TAIL_MS
+    assert world.clock.monotonic_ms() - began_ms <= 450 + POLLED_MS
 
 
 def cancelled_for_10_ms(world: World) -> tuple[Planner, replies.Run]:

@@ -18,6 +18,7 @@ from spark_queue.core.state.log_history import LogHistory
 from spark_queue.core.state.status import LogTail, queue_status
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
+from spark_queue.journal.objects import count
 from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.metrics.prometheus import render
 from spark_queue.protocol import wire
@@ -159,3 +160,10 @@ def test_nothing_is_made_where_nobody_asks(tmp_path: Any, monkeypatch: pytest.Mo
     before = threading.active_count()
     assert start_metrics(StartOptions(path=journal.path, storage_options={}, journal_id="j")) == (None, None)
     assert threading.active_count() == before
+
+
+def test_requests_to_object_stores_are_counted_by_kind(scraped: Scraped) -> None:
+    before = value(scraped.text(), "sparkqueue_store_requests_total", kind="LIST")
+    assert before is not None
+    count("LIST", 3)
+    assert value(scraped.text(), "sparkqueue_store_requests_total", kind="LIST") == before + 3

@@ -53,6 +53,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.ReturnWithout: {"peer": "B"},
     commands.Restored: {"origin": "o"},
     wire.Nudge: {"message_type": "json"},
+    wire.AwaitPublish: {"message_type": "json", "after_version": 0, "wait_ms": 0},
     wire.Stop: {},
     wire.AskPeers: {},
     wire.Ping: {},
@@ -105,7 +106,7 @@ def test_every_command_has_a_sample() -> None:
 def test_the_right_of_each_command() -> None:
     """R12: what may be asked by whom, once more, since a command that says nothing needs the highest right."""
     of = {right: {each.__name__ for each in SAMPLES if each.right == right} for right in (*RIGHTS, None)}
-    assert of[READ] == set("DrawIncarnation Attach Next Rows Renew Leave StartRun EndRun Prove Prepare".split())
+    assert of[READ] == set("DrawIncarnation Attach Next Rows Renew Leave StartRun EndRun Prove Prepare AwaitPublish".split())
     by_hand = "Settle SettleWhere Purge FindDeadLetters Redrive Unsubscribe Pause Unpause".split()
     assert of[CHANGE] == {*by_hand, "Landed", "Fenced", "SinkUnreadable", "FindAttempts"}
     assert (of[WRITE], of[None]) == ({"Nudge"}, {"Ping"})

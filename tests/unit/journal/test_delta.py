@@ -104,6 +104,18 @@ def test_options_go_where_obstore_takes_them() -> None:
     assert split_options(options) == {"config": {"aws_region": "r"}, "client_options": {"allow_http": "true", "timeout": "5s"}}
 
 
+@pytest.mark.parametrize("path", ["dbfs:/shop", "hdfs:/shop", "s3:/bucket/shop"])
+def test_a_path_that_spark_alone_understands_is_no_directory(path: str) -> None:
+    with pytest.raises(ConfigError, match=rf"BAD_VALUE.*s3://bucket/shop.*'\./{path}'"):
+        Store(path)
+    assert Store(f"./{path}").path == str(Path(path).absolute())
+
+
+def test_options_that_are_not_given_are_left_to_the_environment() -> None:
+    """To give the client no options, rather than none, keeps it from reading variables such as AWS_ALLOW_HTTP (tried)."""
+    assert split_options({"aws_region": "r", "max_retries": "3"}) == {"config": {"aws_region": "r"}}
+
+
 def test_refused_expression_names_its_key_and_queue() -> None:
     queues = {"Q": {"underlying_topic": "T", "priority": "length("}}
     definitions = parsing.parse({"message_types": {"json": {"topics": ["T"]}}, "queues": queues})

@@ -15,7 +15,7 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import staging
-from spark_queue.journal.layout import LocalSink
+from spark_queue.journal.objects import LocalSink
 from spark_queue.journal.schema import INSTANT
 from spark_queue.journal.staging import stage_file
 from tests.source_tree import ROOT

@@ -94,5 +94,5 @@ def test_a_journal_that_cannot_be_read_breaks_no_other(busy: ViewsWorld, tmp_pat
 
 def test_a_missing_package_is_named_with_what_installs_it(busy: ViewsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ConfigError, match=r"EXTRA_MISSING.*pip install '/path/to/checkout\[metrics\]'"):
+    with pytest.raises(ConfigError, match=r"EXTRA_MISSING.*pip install 'spark-queue\[metrics\]'"):
         exposition([busy.journal])

@@ -6,24 +6,28 @@ What Spark ships is pickled here as well, since executors get nothing else.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_queue import Journal
+from spark_queue.clock import SystemClock
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import PreparedTraits, Sequencer
+from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
-from spark_queue.source import planner, topic_reader
+from spark_queue.source import planner, topic_log, topic_reader
 from spark_queue.source.partitions import MessagePartition
+from spark_queue.source.spark_versions import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 from tests.commit_times import date_commit, newest_entry
 from tests.deciding import claim
 from tests.unit.source.reading import batch, between, ids, read, source, stream
@@ -47,9 +51,33 @@ def journal(tmp_path: Path) -> Journal:
     return journal
 
 
+class Pauses:
+    """Stands in for the time that an idle stream waits, and for the clock that it looks at."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.waited_s: list[float] = []
+        #: What happens while it waits.
+        self.meanwhile: Callable[[], object] = int
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return SystemClock().wall_ms()
+
+    def wait(self, timeout_s: float) -> None:
+        self.waited_s.append(timeout_s)
+        self.now_ms += round(timeout_s * 1_000)
+        self.meanwhile()
+
+
 @pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_reader, "IDLE_WAIT_S", 0)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    found = Pauses()
+    monkeypatch.setattr(topic_log, "threading", SimpleNamespace(Event=lambda: found))
+    monkeypatch.setattr(topic_log, "SystemClock", lambda: found)
+    return found
 
 
 def test_a_topic_is_read_with_its_bookmarks_and_without_rows_of_other_topics(journal: Journal) -> None:
@@ -109,19 +137,42 @@ def test_a_stream_of_a_topic_is_cut_into_as_many_partitions_as_asked_for(journal
     assert len(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))) == 3
 
 
-def test_an_idle_stream_of_a_topic_waits_a_moment_and_looks_again(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_of_a_topic_looks_the_less_the_longer_nothing_comes(
+    journal: Journal, pauses: Pauses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a coordinator; each call gives other sources of its query their turn."""
     reader = stream(journal, topic="LINES", startingBookmark="earliest")
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    waited: list[float] = []
+    began_ms, calls, looks = pauses.now_ms, 0, list[int]()
+    refresh = topic_log.TopicLog.refresh
 
-    class Pause:
-        def wait(self, timeout_s: float) -> None:
-            waited.append(timeout_s)
-            journal.publish(rows(12, 14), topic="LINES")
+    def count(log: topic_log.TopicLog, *, finds_gaps: bool = True) -> None:
+        looks.append(pauses.now_ms)
+        refresh(log, finds_gaps=finds_gaps)
 
-    monkeypatch.setattr(topic_reader, "threading", SimpleNamespace(Event=Pause))
+    monkeypatch.setattr(topic_log.TopicLog, "refresh", count)
+    while pauses.now_ms < began_ms + 60_000:
+        assert reader.latestOffset(end, ReadAllAvailable()) is end
+        calls += 1
+    assert max(pauses.waited_s) <= topic_log.WAIT_MS / 1_000
+    assert calls >= 60_000 // topic_log.WAIT_MS
+    apart = [later - earlier for earlier, later in pairwise(looks)]
+    assert (apart, apart[-1]) == (sorted(apart), SILENT_MS)
+    journal.publish(rows(12, 14), topic="LINES")
+    published_ms = pauses.now_ms
+    while (found := reader.latestOffset(end, ReadAllAvailable())) is end:
+        assert pauses.now_ms <= published_ms + SILENT_MS
+    assert found["bookmark"] == 14
+
+
+def test_a_stream_of_a_topic_that_has_more_to_read_waits_for_nothing(journal: Journal, pauses: Pauses) -> None:
+    reader = stream(journal, topic="LINES", startingBookmark="earliest")
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable())["bookmark"] == 12
+    pauses.meanwhile = lambda: journal.publish(rows(12, 14), topic="LINES")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert (end["bookmark"], pauses.waited_s) == (12, [])
     assert reader.latestOffset(end, ReadAllAvailable())["bookmark"] == 14
-    assert waited == [topic_reader.IDLE_WAIT_S]
+    assert len(pauses.waited_s) == 1
 
 
 def test_a_view_shows_the_moment_that_is_asked_for(journal: Journal) -> None:
