@@ -388,13 +388,13 @@ def dead_letters(
     """Show a queue's dead letters by reason and error, newest first: what fails, how often, since when. Starts nothing."""
     kinds = open_target(journal, storage).queue(queue).letter_kinds(**_choice(reason, error, since, until))
     rows = [
-        {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "oldest_bookmark": kind.rows.min(),
-         "first": to_text(kind.first_ms), "last": to_text(kind.last_ms)} for kind in kinds[:limit]
+        {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms),
+         "first": to_text(kind.first_ms), "oldest_bookmark": kind.rows.min()} for kind in kinds[:limit]
     ]  # fmt: skip
     if json:
         show_json(rows)
     elif rows:
-        draw(table(rows, list(rows[0])))
+        draw(table(rows, list(rows[0]), needed=("error", "letters")))
         if len(kinds) > limit:
             more = sum(len(kind.rows) for kind in kinds[limit:])
             say(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")

@@ -12,7 +12,7 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,8 @@ import typer
 from spark_queue.errors import SparkQueueError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress
-    from rich.table import Table
     from rich.text import Text
 
 #: Exit code where a queue has an alarm, or somebody should look at a peer; 2 is that of wrong usage.
@@ -37,8 +36,8 @@ _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 #: Cells of tables for people are cut to this many characters.
 CELL_CHARACTERS = 60
 
-#: Least width of a column that can be read, and what its border and margins take, in characters.
-NARROWEST, _BORDER = 5, 3
+#: Longest word that a table never breaks, in characters: a longer one is a path, or a key.
+WORD_CHARACTERS = 24
 
 #: Width of tables where nobody's terminal gives one, in characters.
 WIDE = 200
@@ -116,29 +115,89 @@ def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
         warn("error", text, style="bold red")
 
 
-def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None, cut: bool = True) -> Table:
-    """Make a table for people; long cells are cut, or fold into several lines. A pipe gets columns without lines around them."""
+def table(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    title: str | None = None,
+    cut: bool = True,
+    needed: Collection[str] | None = None,
+) -> RenderableType:
+    """Make a table for people, of columns as wide as their words are. A pipe gets columns without lines around them.
+
+    Parameters
+    ----------
+    rows
+        Their values by column.
+    columns
+        The columns, in order.
+    title
+        What stands above it.
+    cut
+        Whether long cells are cut; else they take several lines.
+    needed
+        Columns that must be there, None for all of them. Others are left out where they find no room, the last ones first; where
+        these find none, each row becomes a block of lines.
+    """
     from rich.box import HEAVY_HEAD
+    from rich.console import Group
     from rich.table import Table
 
+    cells = [[harmless(_cell(row.get(name), cut=cut)) for name in columns] for row in rows]
+    texts = {name: [name.replace("_", " "), *(row[index] for row in cells)] for index, name in enumerate(columns)}
     is_seen = sys.stdout.isatty()
-    padding = (0, 1) if is_seen else (0, 2, 0, 0)
+    border = 3 if is_seen else 2
+    widths = _widths(texts, out().width - is_seen, border, columns if needed is None else needed)
+    padding = (0, 1) if is_seen else (0, border, 0, 0)
+    if widths is None:
+        drawn = Table.grid(padding=(0, 2, 0, 0))
+        drawn.title, drawn.title_justify = title, "left"
+        for row in cells:
+            for name, cell in zip(columns, row, strict=True):
+                drawn.add_row(styled(name.replace("_", " "), "bold"), styled(cell))
+            drawn.add_row()
+        return drawn
     drawn = Table(title=title, title_justify="left", header_style="bold", box=HEAVY_HEAD if is_seen else None, padding=padding)
-    for name in columns:
-        drawn.add_column(styled(name.replace("_", " ")), overflow="fold")
-    for row in rows:
-        drawn.add_row(*(styled(_cell(row.get(name), cut=cut)) for name in columns))
-    return drawn
+    for name, width in widths.items():
+        drawn.add_column(styled(name.replace("_", " ")), overflow="fold", width=width)
+    for row in cells:
+        drawn.add_row(*(styled(cell) for name, cell in zip(columns, row, strict=True) if name in widths))
+    left_out = [name for name in columns if name not in widths]
+    if not left_out:
+        return drawn
+    return Group(drawn, styled(f"{len(left_out):,} column(s) find no room here; --json shows all."))
 
 
-def draw(drawn: Table | Text) -> None:
+def _widths(texts: Mapping[str, Sequence[str]], room: int, border: int, needed: Collection[str]) -> dict[str, int] | None:
+    """Return how wide each column is that finds room, so that no word is broken; None where those that are needed find none."""
+    from rich.cells import cell_len
+
+    least = {
+        name: min(WORD_CHARACTERS, max(cell_len(word) for text in each for word in [*text.split(), ""]))
+        for name, each in texts.items()
+    }
+    left = room - sum(least[name] + border for name in needed)
+    if left < 0:
+        return None
+    chosen = set(needed)
+    for name in texts:
+        if name not in chosen and least[name] + border <= left:
+            chosen.add(name)
+            left -= least[name] + border
+    widths = {name: least[name] for name in texts if name in chosen}
+    # What is left is shared: those that want least are served first.
+    wanted = {name: max(cell_len(line) for text in texts[name] for line in [*text.splitlines(), ""]) for name in widths}
+    for index, name in enumerate(sorted(widths, key=lambda name: wanted[name] - widths[name])):
+        more = min(wanted[name] - widths[name], left // (len(widths) - index))
+        widths[name] += more
+        left -= more
+    return widths
+
+
+def draw(drawn: RenderableType) -> None:
     """Print what `table` or `styled` made."""
-    out().print(drawn, soft_wrap=not hasattr(drawn, "columns"))
-
-
-def columns_that_fit() -> int:
-    """Return how many columns a table for people may have, before it shows nothing but its borders."""
-    return max(1, (out().width - 1) // (NARROWEST + _BORDER))
+    # Text alone is folded by the terminal.
+    out().print(drawn, soft_wrap=hasattr(drawn, "plain"))
 
 
 def progress(*, counted: bool = False) -> Progress:

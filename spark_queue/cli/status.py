@@ -16,7 +16,7 @@ import typer
 from pyroaring import BitMap64
 
 from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, bad_argument, open_target, parse_as_of
-from spark_queue.cli.output import ALARM_EXIT_CODE, columns_that_fit, draw, out, say, show, show_json, styled, table
+from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show, show_json, styled, table
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
@@ -25,7 +25,7 @@ from spark_queue.settings.types import to_text
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from rich.table import Table
+    from rich.console import RenderableType
     from rich.text import Text
 
     from spark_queue.client.journal import Journal
@@ -137,10 +137,10 @@ def _show(rows: list[dict[str, Any]]) -> None:
         draw(notice)
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]]) -> RenderableType:
     # What other instances own counts nowhere else.
     columns = [*_COLUMNS, "remote"] if any(row["remote"] for row in rows) else _COLUMNS
-    return table([{**row, **_ages(row)} for row in rows], columns)
+    return table([{**row, **_ages(row)} for row in rows], columns, needed=_COLUMNS[:3])
 
 
 def _ages(row: dict[str, Any]) -> dict[str, str]:
@@ -209,18 +209,12 @@ def peek(
     # What a message is called comes first; its body may be wide.
     shown.sort(key=lambda name: name != "bookmark" and wanted is None)
     silent = len(names) - len(shown)
-    surplus = max(0, len(shown) - columns_that_fit())
-    # The message's own columns may be thousands; what the queue knows of it stands behind them.
-    index = names.index("bookmark") if wanted is None and "bookmark" in shown else 0
-    until = 1 + sum(name in shown for name in names[:index]) if index else len(shown)
-    del shown[max(1, until - surplus) : until]
-    draw(table(rows, shown))
+    # Who chose columns gets them all; of others what the message is called, and how it stands.
+    draw(table(rows, shown, needed=None if wanted else [name for name in ("bookmark", "state") if name in shown]))
     if where is not None:
         say(f"The life of one: sparkq explain {journal} {queue} BOOKMARK")
     if silent:
         say(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
-    if surplus:
-        say(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.")
 
 
 def _find(
@@ -260,13 +254,16 @@ def explain(
     queue: QueueName,
     bookmark: Annotated[int, typer.Argument(metavar="BOOKMARK", help="The message's number.")],
     *,
+    shows_all: Annotated[bool, typer.Option("--all", help="Each of many deliveries in a row, not the first and the last.")] = False,
     as_of: AsOf = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Tell the whole life of one message: publish, leases, returns, its end, or what it waits for. Starts nothing."""
     history = open_target(journal, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
-    show(asdict(history), str(history), as_json=json)
+    text = history.as_text(shows_all=shows_all)
+    more = "" if text == history.as_text(shows_all=True) else "\n--all shows each delivery."
+    show(asdict(history), text + more, as_json=json)
 
 
 #: What people see; the rest is in --json.
@@ -282,7 +279,7 @@ def log(
     ] = False,
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only records of this kind, such as paused.")] = None,
     before: Annotated[int | None, typer.Option(metavar="RECORD", help="Only records before this one.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Records to show.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Records to show.")] = 20,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:

@@ -30,8 +30,8 @@ from starlette.types import ASGIApp
 
 from spark_queue.dashboard.changes import ChangeSite
 from spark_queue.dashboard.formatting import Pages
-from spark_queue.dashboard.guard import BACKLOG, TOO_MANY, Access, BoundedListener, BoundedProtocol, Guard
-from spark_queue.dashboard.journal_page import MetricsSite, journal_rows
+from spark_queue.dashboard.guard import BACKLOG, TOO_MANY, Access, BoundedListener, BoundedProtocol, Guard, own_path
+from spark_queue.dashboard.journal_page import PAGE_QUEUES, MetricsSite, choice_of, journal_rows
 from spark_queue.dashboard.journal_site import JournalSite
 from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import JournalFollower
@@ -210,22 +210,25 @@ class _Site:
         self._pages = pages
 
     async def overview(self, request: Request) -> Response:
-        rows = await to_thread.run_sync(lambda: [journal_rows(each) for each in self._followers])
+        choice = choice_of(request.query_params, limit=max(1, PAGE_QUEUES // max(1, len(self._followers))))
+        rows = await to_thread.run_sync(lambda: [journal_rows(each, choice) for each in self._followers])
         return self._pages.render(request, "overview.html", journals=rows)
 
     async def login(self, request: Request) -> Response:
         access = self._pages.access
-        given = request.query_params.get("token")
+        given, onward = request.query_params.get("token"), request.query_params.get("next", "/")
         if request.method == "POST":
-            given = str((await request.form()).get("token", ""))
+            form = await request.form()
+            given, onward = str(form.get("token", "")), str(form.get("next", "/"))
+        onward = own_path(onward)
         if given is None:
-            return self._pages.render(request, "login.html", refusal="")
+            return self._pages.render(request, "login.html", refusal="", onward=onward)
         is_token = access.is_token(request, given.strip())
         if is_token is None:
-            return self._pages.render(request, "login.html", refusal=TOO_MANY, status_code=429)
+            return self._pages.render(request, "login.html", refusal=TOO_MANY, onward=onward, status_code=429)
         if not is_token:
-            return self._pages.render(request, "login.html", refusal="That is not the token.", status_code=403)
-        answer = RedirectResponse("/", status_code=303)
+            return self._pages.render(request, "login.html", refusal="That is not the token.", onward=onward, status_code=403)
+        answer = RedirectResponse(onward, status_code=303)
         session = access.sessions.begin()
         answer.set_cookie(access.cookie, session, httponly=True, samesite="strict", secure=access.is_secure, path="/")
         return answer

@@ -45,6 +45,12 @@ def instant(at_ms: int | None) -> str:
     return NONE if not at_ms else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def written_time(at_ms: int) -> str:
+    """Return a time in UTC as people write it."""
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    return f"{at.day} {at:%B %Y at %H:%M:%S} UTC"
+
+
 def machine_time(at_ms: int) -> str:
     """Return a time as links and attributes carry it."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -125,6 +131,8 @@ class Line:
     label: str
     path: str
     area: str
+    #: Its values, as people are shown them.
+    values: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +145,8 @@ class Chart:
     height: int
     left: int
     bottom: int
+    start_ms: int
+    end_ms: int
     lines: Sequence[Line]
     #: Lines across, and lines up.
     values: Sequence[Tick]
@@ -147,11 +157,19 @@ class Chart:
     told: str
 
 
-def spark(values: Values, *, width: int = 120, height: int = 24) -> tuple[str, str]:
-    """Return the line and the area of a chart in a table's cell."""
-    top = float(np.nanmax(values)) if len(values) and not np.isnan(values).all() else 0.0
-    xs = np.linspace(0, width, max(2, len(values)))
-    return _paths(xs, _ys(values, top or 1.0, height - 2, 1.0), float(height))
+def spark(values: Values, *, width: int = 120, height: int = 24) -> str:
+    """Return the path of a chart in a table's cell, line and area in one: its edges lie outside, where nobody sees them."""
+    top = float(values.max(initial=0)) or 1.0
+    xs = np.linspace(0, width, max(2, len(values))).round().astype(int).tolist()
+    ys = _ys(values, top, height - 2, 1.0).round().astype(int).tolist()
+    steps, slope = list[tuple[int, int]](), None
+    for dx, dy in zip(np.diff(xs).tolist(), np.diff(ys).tolist(), strict=False):
+        if dy == 0 == slope:
+            dx += steps.pop()[0]
+        steps.append((dx, dy))
+        slope = dy
+    line = "".join(f"l{dx} {dy}" if dy else f"h{dx}" for dx, dy in steps)
+    return f"M-2 {height + 2}V{ys[0] if ys else height}h2{line}h2V{height + 2}Z"
 
 
 def chart(
@@ -172,10 +190,12 @@ def chart(
         at_ms = times_ms if len(values) == len(times_ms) else (times_ms[:-1] + times_ms[1:]) / 2
         xs = np.array([x_of(each) for each in at_ms])
         path, area = _paths(xs, _ys(values, top, plot, 8.0), 8.0 + plot)
-        drawn.append(Line(name=name, label=label, path=path, area=area if len(lines) == 1 else ""))
+        told = " ".join("-" if math.isnan(value) else _number(value).replace(" ", "") for value in np.asarray(values, np.float64))
+        drawn.append(Line(name=name, label=label, path=path, area=area if len(lines) == 1 else "", values=told))
     ticks = [Tick(at=round(8 + plot * (1 - value / top), 1), text=_number(value)) for value in np.arange(0, top + step / 2, step)]
     return Chart(
         title=title, unit=unit, width=width, height=height, left=left, bottom=bottom, lines=drawn, values=ticks,
+        start_ms=start, end_ms=end,
         times=[Tick(at=round(x_of(at_ms), 1), text=text) for at_ms, text in _time_ticks(start, end)],
         marker=None if marker_ms is None or not start <= marker_ms <= end else round(x_of(marker_ms), 1),
         told="; ".join(_told(label, values, unit) for _, label, values in lines),
@@ -246,7 +266,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for render in (count, instant, machine_time, size, body, cell):
+    for render in (count, instant, written_time, machine_time, size, body, cell):
         made.filters[render.__name__] = render
     made.filters.update(rate=event_texts.rate, duration=event_texts.duration)
     made.filters["part"] = _part

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -313,8 +314,17 @@ class Guard:
             if is_token is not False:
                 return None if is_token else PlainTextResponse(TOO_MANY, status_code=429)
         elif request.method == "GET" and "text/html" in request.headers.get("accept", "text/html"):
-            return RedirectResponse("/login", status_code=303)
+            # As it was sent: what stands for a slash in a name stays that.
+            asked = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse("/login" if asked == "/" else f"/login?{urlencode({'next': asked})}", status_code=303)
         return PlainTextResponse("Log in first.", status_code=401)
+
+
+def own_path(asked: str) -> str:
+    """Return where a login leads: the page that was asked for, where it is one of ours, else the first one."""
+    # Browsers take two slashes, of either kind, for the beginning of a host, and leave out what commands a terminal.
+    is_own = asked.startswith("/") and not asked.startswith(("//", "/login")) and "\\" not in asked and asked.isprintable()
+    return asked if is_own else "/"
 
 
 def _is_own(headers: Headers, access: Access) -> bool:

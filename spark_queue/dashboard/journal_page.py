@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from spark_queue.core.state.alarm import untold
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard import formatting
 from spark_queue.dashboard.queue_page import as_of
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import FollowedView, JournalFollower, families_of
 from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.journal import snapshot
@@ -86,6 +86,9 @@ SPARK_MS = 3_600_000
 #: Distance of two points of a little chart, in milliseconds.
 SPARK_STEP_MS = 60_000
 
+#: Queues that a page shows at a time: what one change sends to each browser stays below 50 kB.
+PAGE_QUEUES = 40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
@@ -95,12 +98,26 @@ class QueueRow:
     status: QueueStatus | None
     #: Why it has no figures.
     trouble: str | None
+    #: Whether somebody has paused it; an alarm stops subscriptions, too.
+    is_paused: bool = False
     rate_in: float | None = None
     rate_out: float | None = None
     line: str = ""
-    area: str = ""
     #: Highest depth of the span.
     highest: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueChoice:
+    """Which queues of a journal a page shows, and in which order."""
+
+    #: A part of their names; case does not matter.
+    find: str = ""
+    #: One of `SORTS`.
+    sort: str = "problems"
+    #: How many are skipped, and how many are shown.
+    start: int = 0
+    limit: int = PAGE_QUEUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,50 +130,117 @@ class JournalRows:
     #: Whether its log is being read for the first time.
     is_reading: bool
     has_history: bool = False
+    #: The queues that are shown, how many are as the choice says, and how many there are.
     queues: Sequence[QueueRow] = ()
+    found: int = 0
+    total: int = 0
+    choice: QueueChoice = field(default_factory=QueueChoice)
+    #: What keeps all of its queues from being served.
+    alarm: str | None = None
     records: int = 0
     now_ms: int = 0
 
 
-def journal_rows(follower: JournalFollower) -> JournalRows:
+def _figure(name: str) -> Callable[[QueueRow], float]:
+    """Return what sorts rows by a figure, the largest first."""
+    return lambda row: -(getattr(row.status, name, None) or 0)
+
+
+def _problem(row: QueueRow) -> int:
+    """Return what sorts first what somebody should look at: an alarm, then a pause or dead letters."""
+    known = row.status
+    if known is None or known.alarm:
+        return 0
+    return 1 if known.paused or known.dead_letters else 2
+
+
+#: The orders in which queues can be shown, by what an address calls them.
+SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
+    "problems": _problem,
+    "name": lambda row: row.name.casefold(),
+    "depth": _figure("queue_depth"),
+    "oldest": _figure("seconds_behind"),
+    "in": lambda row: -(row.rate_in or 0),
+    "out": lambda row: -(row.rate_out or 0),
+    "leased": _figure("backlog"),
+    "delayed": _figure("delayed"),
+    "letters": _figure("dead_letters"),
+}
+
+
+def choice_of(asked: Mapping[str, str], *, limit: int = PAGE_QUEUES) -> QueueChoice:
+    """Return which queues an address means."""
+    sort, start = asked.get("sort") or "problems", asked.get("start") or "0"
+    if sort not in SORTS:
+        raise ConfigError("BAD_VALUE", key="sort", where="the address", value=sort, expected=f"one of {', '.join(SORTS)}")
+    if not start.isdecimal() or len(start) > 9:
+        raise ConfigError("BAD_VALUE", key="start", where="the address", value=start, expected="a whole number")
+    return QueueChoice(find=asked.get("find", "").strip(), sort=sort, start=int(start), limit=limit)
+
+
+def journal_rows(follower: JournalFollower, choice: QueueChoice) -> JournalRows:
     """Return the rows of a journal."""
     with follower.look() as look:
         if look is None:
             reading = follower.trouble is None
             return JournalRows(name=follower.name, path=follower.store.path, trouble=follower.trouble, is_reading=reading)
+        rows = [_figures(look, name) for name in look.state.definitions.queues]
+        found = [row for row in rows if choice.find.casefold() in row.name.casefold()]
+        if choice.sort in ("in", "out"):
+            found = [_paced(look, row) for row in found]
+        found.sort(key=SORTS[choice.sort])
         return JournalRows(
             name=follower.name,
             path=follower.store.path,
             trouble=follower.trouble,
             is_reading=False,
             has_history=look.history is not None,
-            queues=[queue_row(look, name) for name in look.state.definitions.queues],
+            queues=[_drawn(look, _paced(look, row)) for row in found[choice.start : choice.start + choice.limit]],
+            found=len(found),
+            total=len(rows),
+            choice=choice,
+            alarm=_absence(look, rows),
             records=look.state.next_record,
             now_ms=look.now_ms,
         )
 
 
+def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> str | None:
+    """Return what is told where messages wait for consumers, and no coordinator is there to give them any."""
+    queues = look.state.definitions.queues
+    # What waits in a queue for dead letters alone waits for people.
+    depths = [row.status.queue_depth for row in rows if row.status is not None and queues[row.name].underlying_topic is not None]
+    if look.is_served or not any(depths):
+        return None
+    waiting = f"{sum(depths):,} message(s) wait in {np.count_nonzero(depths):,} queue(s)"
+    return f"No coordinator runs, and {waiting}: nobody is given any. The next consumer starts one, or `sparkq serve` does."
+
+
 def queue_row(look: FollowedView, name: str) -> QueueRow:
     """Return the row of one queue."""
+    return _drawn(look, _paced(look, _figures(look, name)))
+
+
+def _figures(look: FollowedView, name: str) -> QueueRow:
     if name in look.state.troubles:
         return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
     try:
-        found, pace = queue_status(look, name), look.pace(name)
+        status = queue_status(look, name)
+        return QueueRow(name=name, status=status, trouble=None, is_paused=look.state.ledger(name).paused)
     except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
         return QueueRow(name=name, status=None, trouble=untold(fault))
-    if look.history is None or pace is None:
-        return QueueRow(name=name, status=found, trouble=None)
-    spark = _spark(look, look.history, name)
-    return QueueRow(
-        name=name,
-        status=found,
-        trouble=None,
-        rate_in=pace.rate_in,
-        rate_out=pace.rate_out,
-        line=spark.line,
-        area=spark.area,
-        highest=spark.highest,
-    )
+
+
+def _paced(look: FollowedView, row: QueueRow) -> QueueRow:
+    pace = None if row.status is None else look.pace(row.name)
+    return row if pace is None else replace(row, rate_in=pace.rate_in, rate_out=pace.rate_out)
+
+
+def _drawn(look: FollowedView, row: QueueRow) -> QueueRow:
+    if row.status is None or look.history is None:
+        return row
+    spark = _spark(look, look.history, row.name)
+    return replace(row, line=spark.line, highest=spark.highest)
 
 
 def _spark(look: FollowedView, history: JournalHistory, name: str) -> Spark:
@@ -167,8 +251,8 @@ def _spark(look: FollowedView, history: JournalHistory, name: str) -> Spark:
     if known is None or known.drawn_of != drawn_of:
         times_ms = np.arange(end_ms - SPARK_MS, end_ms + 1, SPARK_STEP_MS)
         depth = history.depth(look.state, name, times_ms)
-        line, area = formatting.spark(depth.astype(np.float64))
-        known = history.sparks[name] = Spark(drawn_of=drawn_of, line=line, area=area, highest=int(depth.max()))
+        line = formatting.spark(depth.astype(np.float64))
+        known = history.sparks[name] = Spark(drawn_of=drawn_of, line=line, highest=int(depth.max()))
     return known
 
 

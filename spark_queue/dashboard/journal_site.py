@@ -27,8 +27,8 @@ from spark_queue.journal.schema import user_schema
 from spark_queue.views import message_search, queue_status, tables
 from spark_queue.views.explain import explain
 
-#: Bodies of a group of dead letters that its page shows.
-GROUP_BODIES = 25
+#: Dead letters of a group that its page shows at a time.
+GROUP_LETTERS = 25
 
 
 class JournalSite:
@@ -71,8 +71,8 @@ class JournalSite:
 
         return handle
 
-    def _journal_queues(self, _: Request, follower: JournalFollower) -> dict[str, Any]:
-        return {"rows": journal_rows(follower)}
+    def _journal_queues(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
+        return {"rows": journal_rows(follower, journal_page.choice_of(request.query_params))}
 
     def _queue(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
         asked, at_ms = request.query_params, queue_page.moment_ms(request.query_params.get("at"))
@@ -178,19 +178,22 @@ class JournalSite:
             message_type = message_search.frozen(look.state.message_types[source.message_type])
             count, now_ms = queue_status(look, name).dead_letters, look.now_ms
         group = next((each for each in groups if each.key == key), None)
-        values, trouble, bookmarks = list[dict[str, Any]](), None, list[int]()
+        values, trouble, rows, next_after = list[dict[str, Any]](), None, BitMap64(), None
         columns = message_search.body_columns(source.columns)
         if group is not None:
-            rows = oldest(group.rows, GROUP_BODIES)
-            bookmarks = list(rows)
+            left = group.rows.copy()
+            left.remove_range(0, number(request, "after") or 0)
+            rows = oldest(left, GROUP_LETTERS)
+            next_after = rows.max() + 1 if len(rows) < len(left) else None
             if not self._pages.hides_bodies:
                 values, trouble = message_search.read_values(follower.store, message_type, source.columns, rows)
         return {"queue": name, "groups": groups[: message_page.GROUPS], "more": max(0, len(groups) - message_page.GROUPS),
                 "homes": homes,
-                "group": group, "bookmarks": bookmarks, "columns": columns, "cells": message_page.cells(values, columns),
+                "group": group, "bookmarks": list(rows), "columns": columns, "cells": message_page.cells(values, columns),
                 "letters": count,
                 "chosen": None if choice.is_of_all else sum(len(each.rows) for each in groups),
-                "yesterday": message_page.yesterday(now_ms),
+                "spans": message_page.spans(now_ms), "next_after": next_after,
+                "errors": [] if group is None else group.kind.errors_of(rows),
                 "body_trouble": trouble, "trouble": follower.trouble}  # fmt: skip
 
     def _log(self, request: Request, follower: JournalFollower) -> dict[str, Any]:

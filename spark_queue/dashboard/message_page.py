@@ -1,6 +1,6 @@
 """The page of a queue's messages: some rows, with as much of their bodies as a table can carry.
 
-Dead letters in groups: those that died of the same reason with the same error text.
+Dead letters in groups: those that died of the same reason with errors of the same class.
 The life of one message as a picture: a band of its states over time, and its events below one another.
 """
 
@@ -17,14 +17,14 @@ import numpy as np
 from pyroaring import BitMap64
 
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind
-from spark_queue.core.state.dead_letter import LetterChoice, LetterKind, letter_kinds
+from spark_queue.core.state.dead_letter import LetterChoice, LetterKind, error_class, letter_kinds
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import free_letters, standing_letters
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
 from spark_queue.dashboard import formatting
 from spark_queue.errors import ConfigError
 from spark_queue.settings.types import parse_moment, to_ms
-from spark_queue.views.explain import MessageEvent, MessageHistory
+from spark_queue.views.explain import MessageEvent, MessageHistory, RepeatedDeliveries
 from spark_queue.views.message_search import MessageRow
 
 #: Columns of the little chart of when letters of a group died.
@@ -32,24 +32,22 @@ _BINS = 40
 
 _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", re.ASCII)
 
-#: Most groups that are shown; where each letter has an error of its own, a filter finds them better.
-GROUPS = 200
+#: Most groups that are shown; a filter finds the letters of others.
+GROUPS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterGroup:
-    """Dead letters of one reason and error text."""
+    """Dead letters of one reason and class of errors."""
 
     key: str
-    reason: str
-    error: str | None
+    kind: LetterKind
     rows: BitMap64
     #: How many of them nobody has leased or settled: these can be redriven.
     free: int
     first_ms: int
     last_ms: int
     line: str
-    area: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +83,14 @@ def _moment_ms(name: str, text: str) -> int | None:
         raise ConfigError("BAD_VALUE", key=name, where="the address", value=text, expected=f"a date or {reason}") from None
 
 
-def yesterday(now_ms: int) -> dict[str, str]:
-    """Return how an address means the dead letters of yesterday, in UTC."""
-    today = datetime.fromtimestamp(now_ms / 1_000, UTC).date()
-    return {"since": f"{today - timedelta(days=1)}T00:00", "until": f"{today}T00:00"}
+def spans(now_ms: int) -> dict[str, dict[str, str]]:
+    """Return how an address means the dead letters of some spans of time, in UTC, by what these are called."""
+    now = datetime.fromtimestamp(now_ms / 1_000, UTC)
+    a_day_ago = now - timedelta(days=1)
+    return {
+        "Last 24 h": {"since": f"{a_day_ago:%Y-%m-%dT%H:%M}", "until": ""},
+        "Yesterday": {"since": f"{a_day_ago:%Y-%m-%d}T00:00", "until": f"{now:%Y-%m-%d}T00:00"},
+    }
 
 
 def letter_groups(state: JournalState, queue: str, choice: LetterChoice) -> list[LetterGroup]:
@@ -110,17 +112,15 @@ def _group(kind: LetterKind, free: BitMap64, shown_ms: tuple[int, int]) -> Lette
         [letter.removed_at_ms for letter in letters], _BINS, (shown_ms[0], max(shown_ms[1], shown_ms[0] + 1)),
         weights=[len(letter.rows) for letter in letters],
     )  # fmt: skip
-    line, area = formatting.spark(counts.astype(np.float64))
     return LetterGroup(
-        key=hashlib.blake2s(repr((kind.reason, kind.error)).encode(), digest_size=8).hexdigest(),
-        reason=kind.reason,
-        error=kind.error,
+        # It stays the group's when another letter comes, with which errors differ.
+        key=hashlib.blake2s(repr((kind.reason, kind.error and error_class(kind.error))).encode(), digest_size=8).hexdigest(),
+        kind=kind,
         rows=rows,
         free=rows.intersection_cardinality(free),
         first_ms=kind.first_ms,
         last_ms=kind.last_ms,
-        line=line,
-        area=area,
+        line=formatting.spark(counts.astype(np.float64)),
     )
 
 
@@ -147,7 +147,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """One event."""
+    """One event, or what many deliveries in a row have in common."""
 
     at_ms: int
     #: How it is marked: came, leased, done, dead, or plain.
@@ -155,6 +155,8 @@ class Happening:
     text: str
     record: int | None
     queue: str | None
+    #: Events of these deliveries.
+    behind: Sequence[Happening] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,14 +169,17 @@ class LifePicture:
 
 def life_of(history: MessageHistory, now_ms: int) -> LifePicture:
     """Draw the life of a message until now."""
-    told = [_happening(event, history.queue) for event in history.events]
+    told = [_happening(event, history.queue) for event in history.told()]
     own = [event for event in history.events if event.record is not None and event.queue in (None, history.queue)]
     # Publishers' clocks may be ahead of the coordinator's: what they say counts as far as it comes before.
     before = [event for event in history.events if event.record is None and (not own or event.at <= own[0].at)]
     return LifePicture(band=_band([*before, *own], now_ms), events=told)
 
 
-def _happening(event: MessageEvent, queue: str) -> Happening:
+def _happening(event: MessageEvent | RepeatedDeliveries, queue: str) -> Happening:
+    if isinstance(event, RepeatedDeliveries):
+        behind = [_happening(each, queue) for each in event.events]
+        return Happening(at_ms=behind[0].at_ms, mark="leased", text=event.text, record=None, queue=None, behind=behind)
     state = _state(event)
     mark = {"waits": "came", "delayed": "came", None: "plain"}.get(state, state)
     return Happening(

@@ -86,6 +86,8 @@ class QueueFigures:
     """One queue at one moment."""
 
     status: QueueStatus
+    #: Whether somebody has paused it; an alarm stops subscriptions, too.
+    is_paused: bool
     subscriptions: Sequence[SubscriptionRow]
     leases: Sequence[LeaseRow]
     #: The queue that its dead letters go to, and the one whose dead letters come to it.
@@ -98,6 +100,7 @@ def figures(state: JournalState, queue: str, now_ms: int, heard: Heard) -> Queue
     ledger = state.ledger(queue)
     return QueueFigures(
         status=status.queue_status(state, queue, now_ms=now_ms),
+        is_paused=ledger.paused,
         subscriptions=_subscriptions(ledger, now_ms, heard),
         leases=_leases(ledger, now_ms),
         letters_to=ledger.definition.dead_letter_queue,

@@ -32,7 +32,7 @@ from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.snapshot import decode, encode
 from spark_queue.metrics.samples import Family, Observation, collect, figures_at, observation, unreadable
-from spark_queue.protocol.connection import Heard, read_heard
+from spark_queue.protocol.connection import RENEWAL_S, Advertisement, read_advertisement
 from spark_queue.views.journal_view import JournalView, count_on, find_damage, needed_files
 from spark_queue.views.waiting import PACE_MS, Pace
 
@@ -97,6 +97,8 @@ class FollowedView(JournalView):
 
     #: None until all records were read once.
     history: JournalHistory | None
+    #: Whether a coordinator says that it is there.
+    is_served: bool
 
     def pace(self, name: str) -> Pace | None:
         """Return how fast messages come to a queue and leave it now; None where the history is still being read."""
@@ -117,6 +119,9 @@ FILES_MS = 10_000
 #: How long a store may leave a look without an answer before pages say so, in milliseconds.
 SILENT_MS = 10_000
 
+#: After which silence a coordinator counts as absent, in milliseconds: some of its renewals.
+ABSENT_MS = int(6 * RENEWAL_S * 1_000)
+
 #: How long the first page may wait for the first fold, in seconds; then it says that the log is being read.
 FIRST_WAIT_S = 0.7
 
@@ -136,7 +141,10 @@ class _Followed:
     history: JournalHistory | None = None
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
-    heard: Heard = field(default_factory=dict)
+    #: What its coordinator said last, and when that was first seen, by the monotonic clock in milliseconds.
+    told: Advertisement | None = None
+    told_ms: int = 0
+    is_served: bool = False
     #: Newest version of each message log that was looked at, beyond the state's.
     seen: dict[str, int] = field(default_factory=dict)
 
@@ -224,7 +232,8 @@ class JournalFollower:
                 log_history=lambda: found.log_history,
                 troubles=found.troubles,
                 damage=found.damages.get,
-                heard=lambda: found.heard,
+                heard=lambda: {} if found.told is None else found.told.heard,
+                is_served=found.is_served,
             )
 
     def refresh(self) -> None:
@@ -259,10 +268,19 @@ class JournalFollower:
         else:
             self._follow(found)
         if self._found is not None:
-            self._found.heard = read_heard(self.store, self._found.state.journal_id)
+            self._hear(self._found)
         if self._trouble is not None:
             self._trouble, self.revision = None, self.revision + 1
         self._look_for_damage()
+
+    def _hear(self, found: _Followed) -> None:
+        """Read what the coordinator says. One that says nothing new for long is not there, whatever its clock and ours say."""
+        told, now_ms = read_advertisement(self.store, found.state.journal_id), SystemClock().monotonic_ms()
+        if told != found.told:
+            found.told, found.told_ms = told, now_ms
+        is_served = told is not None and now_ms - found.told_ms < ABSENT_MS
+        if is_served != found.is_served:
+            found.is_served, self.revision = is_served, self.revision + 1
 
     def _look_for_damage(self) -> None:
         """Look at the files of one queue now and then: those of all of them at once would cost a store too much."""

@@ -254,7 +254,6 @@ class Spark:
 
     drawn_of: tuple[int, ...]
     line: str
-    area: str
     highest: int
 
 

@@ -10,7 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_queue.core.bitmaps.ranges import count_rows
-from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, HIDDEN, RETURNED_CLAIM, RUN_FAILED, Kind, Record, Removal
+from spark_queue.core.records import (
+    CLAIMED,
+    DEAD_LETTER_REASONS,
+    HIDDEN,
+    RETURNED_CLAIM,
+    RUN_FAILED,
+    Kind,
+    PauseReason,
+    Record,
+    Removal,
+    UnpauseReason,
+)
 from spark_queue.core.state.folds.journal import value_of
 from spark_queue.core.state.ownership import Stage
 from spark_queue.settings.types import to_text
@@ -158,6 +169,18 @@ def _requested(record: Record) -> str:
     return f"instance '{record.detail['requester']}' asked its owner, instance '{record.detail['owner']}', for it, or for others"
 
 
+def _paused(record: Record) -> str:
+    if record.reason == PauseReason.ALARM:
+        return f"an alarm stopped '{record.subscription}', which tries one message at a time"
+    return "paused by somebody"
+
+
+def _unpaused(record: Record) -> str:
+    if record.reason == UnpauseReason.PROBE:
+        return f"a message succeeded, which ended the alarm of '{record.subscription}'"
+    return "unpaused by somebody"
+
+
 _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.ENTERED: _entered,
     Kind.RETIRED: lambda _: "retired: no queue needed it, and its body left the journal",
@@ -187,6 +210,8 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.RETURNING: _returning,
     Kind.SET_ASIDE: lambda record: f"queue '{record.queue}' was set aside",
     Kind.REVIVED: lambda record: f"queue '{record.queue}' was taken back in",
+    Kind.PAUSED: _paused,
+    Kind.UNPAUSED: _unpaused,
     Kind.REDRIVEN: lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",
 }
 

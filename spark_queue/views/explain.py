@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,16 @@ _SAID_ELSEWHERE = frozenset({"queue", "bookmark", "reason", "trouble", "committe
 _PROOF_MAKES = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED, Kind.BARRIER_RECEIVED})
 
 
+#: What a message goes through with each delivery that does not end its life.
+_OF_DELIVERIES = frozenset({
+    Kind.GRANTED, Kind.RESUMED, Kind.RENEWED, Kind.CLAIMED, Kind.LAPSED, Kind.OUTCOMES, Kind.PROVEN, Kind.RETURNED, Kind.PREPARED,
+    Kind.FENCED, Kind.SINK_UNREADABLE, Kind.PAUSED, Kind.UNPAUSED, Kind.MOVED,
+})  # fmt: skip
+
+#: Deliveries in a row that are all told of.
+DELIVERIES_TOLD = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEvent:
     """One thing that happened to a message."""
@@ -65,6 +76,23 @@ class MessageEvent:
     error: str | None = None
     #: The same in a sentence.
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedDeliveries:
+    """Events of deliveries in a row, between the first and the last of these."""
+
+    events: tuple[MessageEvent, ...]
+    #: How many deliveries there were with the first and the last, and when those began.
+    deliveries: int
+    first_at: datetime
+    last_at: datetime
+
+    @property
+    def text(self) -> str:
+        """The same in a sentence."""
+        first, last = _shown(self.first_at), _shown(self.last_at)
+        return f"delivered {self.deliveries:,} times, first at {first}, last at {last}; {len(self.events):,} events between"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,10 +143,24 @@ class MessageHistory:
     events: tuple[MessageEvent, ...]
 
     def __str__(self) -> str:
-        """Tell it in lines of text."""
+        """Tell it in lines of text; of many deliveries in a row, the first and the last."""
+        return self.as_text()
+
+    def as_text(self, *, shows_all: bool = False) -> str:
+        """Tell it in lines of text.
+
+        Parameters
+        ----------
+        shows_all
+            Whether each of many deliveries in a row is told of.
+        """
         summary = [f"  {name:<14} {value}" for name, value in self._summary()]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
-        events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self._told()]
+        events = [
+            f"  {'…':<24}  {event.text}" if isinstance(event, RepeatedDeliveries)
+            else f"  {_shown(event.at)}  {self._place(event)}{event.text}"
+            for event in (self._told() if shows_all else self.told())
+        ]  # fmt: skip
         # What others wrote may have several lines, and must not look like one of ours.
         return "\n".join(each.replace("\n", "\n      ") for each in (self._title(), *notes, *summary, "", *events))
 
@@ -137,6 +179,22 @@ class MessageHistory:
         """Return what is said in one line each, by name."""
         known = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _SAID_ELSEWHERE}
         return [(name.replace("_", " "), _shown(value)) for name, value in known.items() if value is not None]
+
+    def told(self) -> list[MessageEvent | RepeatedDeliveries]:
+        """Return the events as they read best; of many deliveries in a row, the first and the last stand alone."""
+        told: list[MessageEvent | RepeatedDeliveries] = []
+        for is_alike, events in groupby(self._told(), lambda event: event.event in _OF_DELIVERIES):
+            run = list(events)
+            grants = [index for index, event in enumerate(run) if is_alike and event.event in (Kind.GRANTED, Kind.RESUMED)]
+            if len(grants) <= DELIVERIES_TOLD:
+                told += run
+                continue
+            second, last = grants[1], grants[-1]
+            between = RepeatedDeliveries(
+                events=tuple(run[second:last]), deliveries=len(grants), first_at=run[grants[0]].at, last_at=run[last].at
+            )
+            told += [*run[:second], between, *run[last:]]
+        return told
 
     def _told(self) -> list[MessageEvent]:
         """Return the events as they read best: a proof is recorded after what follows from it, in one commit, and told before."""

@@ -153,6 +153,8 @@ class MessageRow:
     deliveries: int
     cancels: int
     is_barrier: bool
+    #: The instance that may deliver it, of a replicated queue.
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,11 +221,13 @@ def search(traits: TraitSource, chosen: SearchPlan, where: str | None, *, limit:
 
 def message_rows(ledger: QueueLedger, bookmarks: BitMap64, now_ms: int) -> list[MessageRow]:
     """Return what a queue knows of some messages."""
-    due = ledger.due(now_ms)
-    return [_row(ledger, bookmark, due) for bookmark in bookmarks]
+    due, known = ledger.due(now_ms), bookmarks - ledger.barriers - ledger.rows[State.REMOVED]
+    parts = [] if ledger.ownership is None else ledger.ownership.by_owner(known)
+    owners = {row: owner for _, owner, rows in parts for row in rows}
+    return [_row(ledger, bookmark, due, owners.get(bookmark)) for bookmark in bookmarks]
 
 
-def _row(ledger: QueueLedger, bookmark: int, due: BitMap64) -> MessageRow:
+def _row(ledger: QueueLedger, bookmark: int, due: BitMap64, owner: str | None) -> MessageRow:
     state = next((state for state, rows in ledger.rows.items() if bookmark in rows), None)
     lease = next((lease for lease in ledger.leases.values() if bookmark in lease.leased), None)
     due_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), None)
@@ -238,6 +242,7 @@ def _row(ledger: QueueLedger, bookmark: int, due: BitMap64) -> MessageRow:
         deliveries=ledger.delivered.of(bookmark),
         cancels=ledger.cancelled.of(bookmark),
         is_barrier=bookmark in ledger.barriers,
+        owner=owner,
     )
 
 

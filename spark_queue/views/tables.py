@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.records import SINK_KINDS, Kind, Record
+from spark_queue.core.records import SINK_KINDS, Kind, PauseReason, Record, UnpauseReason
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.alarm import untold
 from spark_queue.errors import ConfigError, JournalError, nearest
@@ -86,7 +86,7 @@ def record_page(
             mask &= one_of(table.column("kind"), [kind])
         return mask & _of_people(table) if by_people else mask
 
-    columns = ["kind", *(["queue"] if queue else ()), *(["lease", "detail"] if by_people else ())]
+    columns = ["kind", *(["queue"] if queue else ()), *(["lease", "detail", "reason"] if by_people else ())]
     chosen = rows.where(is_meant, *columns)
     if before is not None:
         chosen = chosen[: np.searchsorted(chosen, before)]
@@ -106,7 +106,9 @@ def _of_people(rows: pa.Table) -> Any:
     # A timer's work carries no request.
     asked: Any = pc.match_substring(rows.column("detail"), '"request":').to_numpy()
     signed: Any = pc.match_substring(rows.column("detail"), '"by":{').to_numpy()
-    return one_of(rows.column("kind"), BY_PEOPLE) | (removed & free & asked) | signed
+    # An alarm stops a subscription, and lets it go on, by itself.
+    by_itself = one_of(rows.column("reason"), [PauseReason.ALARM, UnpauseReason.PROBE])
+    return (one_of(rows.column("kind"), BY_PEOPLE) & ~by_itself) | (removed & free & asked) | signed
 
 
 def _row(record: Record) -> RecordRow:

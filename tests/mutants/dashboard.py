@@ -38,7 +38,7 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the error of dead letters stands on the page as it came",
-        '<pre>{{ group.error or', '<pre>{{ group.error | safe or',
+        '<pre>{{ group.kind.error or', '<pre>{{ group.kind.error | safe or',
         ("tests/unit/dashboard/test_pages.py",),
     ),
     Mutant(
@@ -85,6 +85,16 @@ DASHBOARD: tuple[Mutant, ...] = (
         "logging out leaves the session",
         '        self._pages.access.sessions.end(self._pages.access.session_of(request) or "")\n', "",
         _SESSIONS,
+    ),
+    Mutant(
+        "a login leads to any place",
+        """    return asked if is_own else "/"\n""", "    return asked\n",
+        _GUARDED,
+    ),
+    Mutant(
+        "errors that differ in ids are kinds of their own",
+        "(reason, error and error_class(error))", "(reason, error)",
+        ("tests/unit/core/test_error_class.py",),
     ),
     Mutant(
         "a session lasts for ever",

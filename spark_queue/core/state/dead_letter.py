@@ -1,12 +1,14 @@
 """The dead letters of a queue: delete markers whose reason asks for a person's eye; no copy of the body (DESIGN 8).
 
-Dead letters by kind, those of one reason with one error text, and the choice of some of them by kind and time.
+Dead letters by kind, those of one reason and class of errors, and the choice of some of them by kind and time.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pyroaring import BitMap64
 
@@ -103,11 +105,31 @@ class LetterChoice:
         )
 
 
+#: Stands in the class of an error for what differs from message to message.
+FOLDED = "…"
+
+#: What does: quoted values, and words with a digit in them, such as numbers, times and UUIDs; a hexadecimal number may have none.
+#: Quotes stand at the edge of words, so that an apostrophe is none. Words begin at their edge, and values have an end, which keeps
+#: the search short.
+_VARYING = re.compile(
+    r"""(?<!\w)(['"`])(?:(?!\1)[^\\]|\\.|\1(?=\w)){0,500}+\1(?!\w)"""
+    r"|(?<![\w-])(?:[\w-]*\d[\w-]*(?:[.,:+/]\d[\w-]*)*|[a-fA-F]{8,}(?![\w-]))",
+    re.DOTALL,
+)
+
+
+@lru_cache(maxsize=1 << 15)
+def error_class(error: str) -> str:
+    """Return what an error's text has in common with those of other messages that failed alike: ids, numbers and values folded."""
+    return _VARYING.sub(FOLDED, error)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterKind:
-    """Dead letters of one reason and error text."""
+    """Dead letters of one reason and class of errors."""
 
     reason: str
+    #: The text of their errors, or the class of these where they differ.
     error: str | None
     letters: Sequence[DeadLetter]
 
@@ -126,13 +148,24 @@ class LetterKind:
         """When the last of them became one."""
         return max(letter.removed_at_ms for letter in self.letters)
 
+    def errors_of(self, rows: BitMap64) -> list[str | None]:
+        """Return the own error of each of some of the messages."""
+        known = {row: letter.error for letter in self.letters for row in letter.rows & rows}
+        return [known[row] for row in rows]
+
 
 def letter_kinds(letters: Iterable[DeadLetter]) -> list[LetterKind]:
     """Return dead letters by kind, the latest kind first."""
-    found: dict[tuple[str, str | None], list[DeadLetter]] = {}
+    of_text: dict[tuple[str, str | None], list[DeadLetter]] = {}
     for letter in letters:
-        found.setdefault((str(letter.reason), letter.error), []).append(letter)
-    kinds = [LetterKind(reason=reason, error=error, letters=each) for (reason, error), each in found.items()]
+        of_text.setdefault((str(letter.reason), letter.error), []).append(letter)
+    found: dict[tuple[str, str | None], list[tuple[str | None, list[DeadLetter]]]] = {}
+    for (reason, error), alike in of_text.items():
+        found.setdefault((reason, error and error_class(error)), []).append((error, alike))
+    kinds = [
+        LetterKind(reason=reason, error=each[0][0] if len(each) == 1 else told, letters=[one for _, alike in each for one in alike])
+        for (reason, told), each in found.items()
+    ]
     return sorted(kinds, key=lambda kind: kind.last_ms, reverse=True)
 
 

@@ -23,7 +23,7 @@ def test_a_missing_extra_is_told_with_what_to_install(
     answer = sparkq("dashboard", journal.path)
     assert answer.code == 1
     assert f"[EXTRA_MISSING] The dashboard needs package {package}, which is not installed." in answer.err
-    assert "checkout[dashboard]" in answer.err
+    assert "pip install 'spark-queue[dashboard]'" in answer.err
 
 
 def test_another_host_is_refused_without_tls_and_token(sparkq: Terminal, journal: Journal) -> None:

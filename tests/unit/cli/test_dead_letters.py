@@ -15,6 +15,9 @@ from spark_queue.protocol.connection import Endpoint
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
+#: Words by which errors differ in kind.
+WORDS = [first + second for first in "bcdfghj" for second in "aeiouxy"]
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DashboardWorld:
@@ -55,19 +58,28 @@ def test_dead_letters_are_told_by_kind(sparkq: Terminal, world: DashboardWorld) 
 
 def test_many_kinds_are_shown_up_to_a_limit_and_the_rest_is_counted(sparkq: Terminal, world: DashboardWorld) -> None:
     world.publish(60, 51)
-    for number in range(49):
-        world.expire("BILLING", range(20 + number, 21 + number), f"bad row {number}", 52 + number / 10)
+    for number, word in enumerate(WORDS):
+        world.expire("BILLING", range(20 + number, 21 + number), f"bad {word}", 52 + number / 10)
     world.commit()
     command = ("dead-letters", world.journal.path, "BILLING")
     assert len(sparkq(*command, "--json").json) == 50
     told = sparkq(*command).out
     assert "Older kinds not shown: 1, of 6 letters. --limit 51 shows all." in told
-    assert "bad row 48" in told
+    assert f"bad {WORDS[-1]}" in told
     assert "card declined" not in told
     whole = sparkq(*command, "--limit", 51).out
     assert "card declined" in whole
     assert "not shown" not in whole
-    assert [row["error"] for row in sparkq(*command, "-n", 1, "--json").json] == ["bad row 48"]
+    assert [row["error"] for row in sparkq(*command, "-n", 1, "--json").json] == [f"bad {WORDS[-1]}"]
+
+
+def test_errors_that_differ_in_numbers_alone_are_one_kind(sparkq: Terminal, world: DashboardWorld) -> None:
+    world.publish(60, 51)
+    for number in range(20, 30):
+        world.expire("BILLING", range(number, number + 1), f"KeyError: order {number}", 52)
+    world.commit()
+    newest = sparkq("dead-letters", world.journal.path, "BILLING", "--json").json[0]
+    assert (newest["error"], newest["letters"], newest["oldest_bookmark"]) == ("KeyError: order …", 10, 20)
 
 
 @pytest.mark.parametrize(

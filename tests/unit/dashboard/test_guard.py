@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -25,7 +27,7 @@ PATHS = [
 def test_no_page_is_shown_before_the_login(world: DashboardWorld, path: str) -> None:
     stranger = asker(world.journal, logs_in=False)
     found = stranger.get(path)
-    assert (found.status, found.headers["location"], found.text) == (303, "/login", "")
+    assert (found.status, found.headers["location"].partition("?")[0], found.text) == (303, "/login", "")
     assert stranger.get(path, accept="application/json").status == 401
     stranger.cookie = f"{stranger.access.cookie}={'0' * 64}"
     assert stranger.get(path).status == 303
@@ -166,3 +168,35 @@ def test_each_start_has_a_token_of_its_own() -> None:
 def test_journals_of_one_name_have_pages_of_their_own() -> None:
     named = names_of([Store("/a/shop"), Store("/b/shop"), Store("/c/other")])
     assert {name: store.path for name, store in named.items()} == {"shop": "/a/shop", "shop-2": "/b/shop", "other": "/c/other"}
+
+
+@pytest.mark.parametrize(
+    ("path", "login"),
+    [
+        ("/", "/login"),
+        ("/j/shop", "/login?next=%2Fj%2Fshop"),
+        ("/j/shop/log?queue=A%20B&people=1", "/login?next=%2Fj%2Fshop%2Flog%3Fqueue%3DA%2520B%26people%3D1"),
+    ],
+)
+def test_a_login_knows_where_a_link_pointed(world: DashboardWorld, path: str, login: str) -> None:
+    stranger = asker(world.journal, logs_in=False)
+    sent = stranger.get(path)
+    assert (sent.status, sent.headers["location"]) == (303, login)
+    field = re.search(r'name="next" value="([^"]*)"', stranger.get(login).text)
+    assert field is not None
+    assert html.unescape(field[1]) == path
+    wrong = stranger.post("/login", {"token": "wrong", "next": path}).text
+    assert f'name="next" value="{field[1]}"' in wrong
+    assert stranger.post("/login", {"token": TOKEN, "next": path}).headers["location"] == path
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example", "evil", "",
+     "javascript:alert(1)", "/login?next=/login", "/\r\nSet-Cookie: a=b", "/j/\\..\\x"],
+)  # fmt: skip
+def test_a_login_leads_to_no_other_place(world: DashboardWorld, elsewhere: str) -> None:
+    stranger = asker(world.journal, logs_in=False)
+    asked = urlencode({"next": elsewhere, "token": TOKEN})
+    assert stranger.get(f"/login?{asked}").headers["location"] == "/"
+    assert stranger.post("/login", {"token": TOKEN, "next": elsewhere}).headers["location"] == "/"

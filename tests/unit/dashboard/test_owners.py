@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,3 +146,13 @@ def test_a_journal_that_becomes_an_instance_has_owners_from_then_on(tmp_path: Pa
         assert look.history is not None
         assert look.history.owners is not None
         assert set(look.history.owners.traces) == set(DEFINITIONS["queues"])
+
+
+def test_the_list_of_messages_says_who_owns_each(sites: Sites, world: DashboardWorld) -> None:
+    page = asker(sites.frankfurt.journal).get("/j/frankfurt/queues/WORK/messages?state=in+any+state").text
+    owners = dict(re.findall(r'/messages/(\d+)">.*?</th>\s*<td>.*?</td>\s*<td>(\w*)</td>', page, re.DOTALL))
+    then = sites.frankfurt.journal.view("messages", queue="WORK").to_pylist()
+    assert then
+    assert {str(row["bookmark"]): row["owner"] for row in then}.items() <= owners.items()
+    assert set(owners.values()) >= {"frankfurt", "virginia"}
+    assert '<th scope="col">Owner</th>' not in asker(world.journal).get("/j/shop/queues/BILLING/messages").text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.views import MessageHistory, explain, read_view
+from spark_queue.views.explain import DELIVERIES_TOLD, RepeatedDeliveries
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
 MINUTE_MS = 60_000
@@ -278,3 +279,34 @@ def test_it_reads_as_text_as_a_page_and_as_json(world: ViewsWorld) -> None:
     assert "<td>WORK</td>" in page
     assert "None" not in text + page
     assert json.loads(json.dumps(asdict(told), default=str))["events"][4]["event"] == "granted"
+
+
+def test_many_deliveries_in_a_row_are_told_in_one_line(world: ViewsWorld) -> None:
+    world.publish(10)
+    world.attach()
+    for number in range(37):
+        world.retry(f"no price {number}", now_ms=START_MS + number * MINUTE_MS)
+    told = life(world, 0)
+    first, last = (datetime.fromtimestamp((START_MS + each * MINUTE_MS) / 1_000, UTC) for each in (0, 36))
+    (repeated,) = [each for each in told.told() if isinstance(each, RepeatedDeliveries)]
+    assert (repeated.deliveries, repeated.first_at, repeated.last_at) == (37, first, last)
+    assert "delivered 37 times, first at 2096-10-02T07:06:40.000Z, last at 2096-10-02T07:42:40.000Z" in str(told)
+    whole = told.as_text(shows_all=True)
+    errors = [[number for number in range(37) if f"no price {number}\n" in f"{text}\n"] for text in (str(told), whole)]
+    assert errors == [[0, 36], list(range(37))]
+    assert "delivered 37 times" not in whole
+
+
+def test_what_else_happens_between_deliveries_is_never_hidden(world: ViewsWorld) -> None:
+    world.publish(10)
+    world.attach()
+    for number in range(20):
+        world.retry("no price", now_ms=START_MS + number * MINUTE_MS)
+    told = life(world, 0)
+    begun = [index for index, event in enumerate(told.events) if event.event in ("granted", "resumed")]
+    other = replace(told.events[begun[10]], event="redriven", text="redriven by somebody")
+    two_lives = replace(told, events=(*told.events[: begun[10]], other, *told.events[begun[10] :]))
+    repeated = [each.deliveries for each in two_lives.told() if isinstance(each, RepeatedDeliveries)]
+    assert (repeated, "redriven by somebody" in str(two_lives)) == ([10, 10], True)
+    few = replace(told, events=told.events[: begun[DELIVERIES_TOLD]])
+    assert str(few) == few.as_text(shows_all=True)

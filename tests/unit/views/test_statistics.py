@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Outcome
@@ -18,6 +17,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessageReader, QueueOffset
+from spark_queue.source.spark_versions import ReadMaxRows
 from spark_queue.source.stream_reader import QueueStreamReader
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.views.views_world import START_MS, ViewsWorld

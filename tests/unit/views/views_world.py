@@ -82,6 +82,13 @@ class ViewsWorld:
         assert begun.run == Run(incarnation=self.planner["incarnation"], lease=self._finished)
         self.engine.decide(commands.EndRun(queue="WORK", subscription="s", run=begun.run, error=error), now_ms=now_ms)
 
+    def retry(self, error: str, *, now_ms: int) -> None:
+        """Take the batch in hand, up again if it failed before, and let it fail: the stream ends, and starts again."""
+        self.next(1, now_ms=now_ms)
+        self.fail(error, now_ms=now_ms)
+        self._finished = 0
+        self.attach(now_ms=now_ms)
+
     def settle(
         self, outcome: Outcome, *bookmarks: int, now_ms: int = START_MS, due_at_ms: int | None = None, error: str | None = None
     ) -> None:
