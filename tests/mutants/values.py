@@ -9,6 +9,16 @@ _FAR = ("tests/unit/cli/test_far_values.py",)
 
 VALUES = (
     Mutant(
+        "a place that Spark alone knows is taken for a directory",
+        "    if _OF_HADOOP.match(path) is not None:\n", "    if False:\n",
+        ("tests/unit/journal/test_delta.py::test_a_path_that_spark_alone_understands_is_no_directory",),
+    ),
+    Mutant(
+        "options that nobody gave take the place of the environment's",
+        "client_options)) if given}", "client_options))}",
+        ("tests/unit/journal/test_delta.py::test_options_that_are_not_given_are_left_to_the_environment",),
+    ),
+    Mutant(
         "a value is not compared with what it became",
         "    lost = next(changed(column, texts, done, timezone), None)\n", "    lost = None\n",
         ("tests/unit/journal/test_casting.py", _ANY),
