@@ -51,7 +51,7 @@ def resource() -> Any:
 @cache
 def tell_missing(module: str | None) -> None:
     """Say once that the environment asks for what is not installed; a queue works without it."""
-    _LOG.warning("OTEL_ variables are set, but there is no module '%s': pip install '/path/to/checkout[otel]'", module)
+    _LOG.warning("OTEL_ variables are set, but there is no module '%s': pip install 'spark-queue[otel]'", module)
 
 
 @cache

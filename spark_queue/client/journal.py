@@ -60,6 +60,13 @@ class Journal:
     ) -> Journal:
         """Create a journal, and apply definitions when given.
 
+        Parameters
+        ----------
+        path, storage_options
+            As for `Journal`.
+        definitions
+            A TOML file, or its tables as a dict; without them the journal is empty until `apply`.
+
         Raises
         ------
         JournalError

@@ -305,7 +305,13 @@ class Queue:
         return standing_letters(state_at(open_journal(self.journal.store)).state, self.name)
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
-        """Return the queue's figures, now or at a past moment; starts nothing."""
+        """Return the queue's figures; starts nothing.
+
+        Parameters
+        ----------
+        as_of
+            An aware time or a record number: what they were then; default: now.
+        """
         return queue_status(state_at(open_journal(self.journal.store), as_of), self.name)
 
     def explain(self, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
@@ -338,7 +344,9 @@ class Queue:
 
         Parameters
         ----------
-        owner : str or None
+        on
+            Whether they may be.
+        owner
             The instance that is lost; None for the only peer, and to end all of it.
 
         Raises
@@ -389,6 +397,8 @@ class Queue:
 
         Parameters
         ----------
+        attempt
+            One of those that `attempts_in_doubt` returns.
         landed
             What to say without a look at the table, where that is gone for good.
         storage_options

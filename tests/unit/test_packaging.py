@@ -123,5 +123,6 @@ def test_each_extra_that_users_are_told_to_install_exists() -> None:
     assert sorted({*told, *extras_of_errors()} - set(PROJECT["optional-dependencies"])) == []
 
 
-def test_users_install_from_a_path_since_no_index_has_the_package() -> None:
-    assert [(path, what) for path, what, _ in installed_with_extras() if "/" not in what] == []
+def test_what_users_install_by_name_is_this_project() -> None:
+    by_name = {what for _, what, _ in installed_with_extras() if "/" not in what}
+    assert by_name == {PROJECT["name"]}

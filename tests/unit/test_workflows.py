@@ -1,4 +1,4 @@
-"""GitHub would run the workflows: no key stands twice, none is unknown where it stands, and none that must be there is missing."""
+"""GitHub would run the workflows, and show the forms: no key stands twice or is unknown where it stands, and none is missing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,20 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").iterdir())
 
 #: The keys of each level that GitHub's workflow syntax has, as far as they are of use here.
 OF_WORKFLOW = {"name", "on", "permissions", "env", "concurrency", "jobs"}
-OF_JOB = {"name", "needs", "if", "runs-on", "permissions", "env", "timeout-minutes", "strategy", "steps"}
+OF_JOB = {"name", "needs", "if", "runs-on", "environment", "permissions", "env", "timeout-minutes", "strategy", "steps"}
 OF_STRATEGY = {"fail-fast", "max-parallel", "matrix"}
 OF_STEP = {"name", "id", "if", "uses", "with", "run", "working-directory", "shell", "env", "timeout-minutes", "continue-on-error"}
 EVENTS = {"push", "pull_request", "schedule", "workflow_dispatch"}
+
+#: The same of forms for issues: what each kind of field may have, and what it has to.
+FORMS = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").iterdir() if path.name != "config.yml")
+OF_FORM = {"name", "description", "title", "labels", "body"}
+OF_FIELD = {"type", "id", "attributes", "validations"}
+OF_ATTRIBUTES = {
+    "markdown": ({"value"}, {"value"}),
+    "textarea": ({"label", "description", "placeholder", "value", "render"}, {"label"}),
+    "input": ({"label", "description", "placeholder", "value"}, {"label"}),
+}
 
 
 class Loader(yaml.BaseLoader):  # type: ignore[misc]  # It has no types.
@@ -53,6 +63,20 @@ def problems(text: str) -> Iterator[str]:
                 yield f"{at} has with, which belongs to uses"
 
 
+def form_problems(text: str) -> Iterator[str]:
+    """Say what keeps a form from being shown."""
+    form = yaml.load(text, Loader)  # A loader of texts makes no objects.
+    yield from keys(form, "form", OF_FORM, {"name", "description", "body"})
+    for number, field in enumerate(form.get("body", ())):
+        at = f"body[{number}]"
+        yield from keys(field, at, OF_FIELD, {"type", "attributes"})
+        known, needed = OF_ATTRIBUTES.get(field.get("type"), (set(), set()))
+        yield from keys(field.get("attributes", {}), f"{at}.attributes", known, needed)
+        yield from keys(field.get("validations", {}), f"{at}.validations", {"required"})
+    named = [field["id"] for field in form.get("body", ()) if "id" in field]
+    yield from (f"{name} stands twice" for name in sorted({each for each in named if named.count(each) > 1}))
+
+
 def keys(mapping: Mapping[str, Any], at: str, known: Collection[str], needed: Collection[str] = ()) -> Iterator[str]:
     """Say which keys are unknown, and which are missing."""
     yield from (f"{at} has {key}" for key in sorted(set(mapping) - set(known)))
@@ -62,6 +86,29 @@ def keys(mapping: Mapping[str, Any], at: str, known: Collection[str], needed: Co
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_runs(path: Any) -> None:
     assert list(problems(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_a_form_is_shown_and_asks_for_the_version_and_what_doctor_prints(path: Any) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert list(form_problems(text)) == []
+    assert "`sparkq --version`" in text
+    assert "`sparkq doctor" in text
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "told"),
+    [
+        ("body:", "fields:", "form has no body"),
+        ("type: input", "type: line", "body[3].attributes has label"),
+        ("label: Version", "name: Version", "body[3].attributes has no label"),
+        ("id: doctor", "id: version", "version stands twice"),
+        ("required: true", "needed: true", "body[1].validations has needed"),
+    ],
+)
+def test_a_form_that_would_not_be_shown_is_told(was: str, becomes: str, told: str) -> None:
+    text = (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text(encoding="utf-8")
+    assert told in list(form_problems(text.replace(was, becomes)))
 
 
 GOOD = """

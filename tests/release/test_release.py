@@ -1,0 +1,190 @@
+"""A release does what README says where there is no checkout: it is built, installed in environments of its own, and used there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from spark_queue import session
+from tests.docs import pages
+from tests.source_tree import ROOT
+from tests.unit.test_packaging import PROJECT
+
+#: An extra may bring half a gigabyte; reached only when something hangs.
+pytestmark = pytest.mark.timeout(1_800)
+
+#: How many order lines the job consumes.
+LINES = 1_000
+
+#: What would lead a Python, or a Spark, back to the checkout.
+OF_CHECKOUT = ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+
+
+class Installed:
+    """The wheel in a virtual environment of its own, and a directory to work in."""
+
+    def __init__(self, place: Path) -> None:
+        self.work = place / "work"
+        self.work.mkdir()
+        self.python = place / "venv" / "bin" / "python"
+        venv.create(place / "venv", with_pip=True)
+        self._kept = {name: value for name, value in os.environ.items() if name not in OF_CHECKOUT}
+
+    def install(self, what: str) -> None:
+        """Install it with this user's settings of pip."""
+        command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", what]
+        subprocess.run(command, cwd=self.work, env=self._kept, check=True)
+
+    def run(self, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment, and give what it printed."""
+        environment = {
+            **self._kept,
+            "PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}",
+            # A home of its own, beside the jars that set-up has fetched.
+            "HOME": str(self.work),
+            "XDG_CACHE_HOME": str(session.directory().parents[1]),
+            # As docs/guide/install.md says.
+            "PYSPARK_PYTHON": str(self.python),
+            **variables,
+        }
+        return subprocess.run([program, *arguments], cwd=self.work, env=environment, capture_output=True, text=True, check=False)
+
+    def says(self, program: str, *arguments: str, **variables: str) -> str:
+        """Run a program that has to succeed, and return what it printed."""
+        done = self.run(program, *arguments, **variables)
+        assert done.returncode == 0, f"{done.stdout[-4_000:]}\n{done.stderr[-4_000:]}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist() -> Path:
+    """Return the directory of an sdist and a wheel of this checkout, which stay there to be published."""
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    return build(ROOT, ROOT / "dist")
+
+
+def build(source: Path, folder: Path) -> Path:
+    """Build an sdist and a wheel as an index gets them."""
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+    subprocess.run(command, cwd=source, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def wheel_in(folder: Path) -> Path:
+    """Return the only wheel of a directory."""
+    [wheel] = folder.glob(f"spark_queue-{PROJECT['version']}-*.whl")
+    return wheel
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return what a wheel holds."""
+    with zipfile.ZipFile(wheel) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+@pytest.fixture(scope="module")
+def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Yield the wheel in an environment that goes with the tests, which add an extra after the other to it."""
+    place = tmp_path_factory.mktemp("installed")
+    found = Installed(place)
+    found.install(str(wheel_in(dist)))
+    yield found
+    for journal in found.work.glob("*/control"):
+        found.run("sparkq", "stop", str(journal.parent))
+    shutil.rmtree(place)
+
+
+def test_the_wheel_has_what_is_in_the_repository_and_nothing_else(dist: Path) -> None:
+    command = ["git", "ls-files", "spark_queue", "pyspark_sparkqueue.py"]
+    tracked = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    assert {name for name in contents(wheel_in(dist)) if ".dist-info/" not in name} == set(tracked)
+
+
+def test_the_sdist_gives_the_same_wheel(dist: Path, tmp_path: Path) -> None:
+    [sdist] = dist.glob(f"spark_queue-{PROJECT['version']}.tar.gz")
+    with tarfile.open(sdist) as opened:
+        opened.extractall(tmp_path, filter="data")
+    rebuilt = build(tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "dist")
+    assert contents(wheel_in(rebuilt)) == contents(wheel_in(dist))
+
+
+def test_the_command_line_works_without_extras(installed: Installed) -> None:
+    assert installed.says("sparkq", "--version") == f"sparkq {PROJECT['version']}\n"
+    assert "doctor" in installed.says("sparkq", "--help")
+    findings = {each["check"]: each for each in json.loads(installed.says("sparkq", "doctor", "--json"))}
+    assert {findings[name]["result"] for name in ("python", "packages", "token", "store", "coordinator")} == {"ok"}
+    (installed.work / "queues.toml").write_text(pages.example("defining"), encoding="utf-8")
+    (installed.work / "orders.csv").write_text("item\nkettle\nlamp\n", encoding="utf-8")
+    installed.says("sparkq", "init", "counter", "queues.toml")
+    installed.says("sparkq", "publish", "counter", "orders.csv", "--topic", "ORDERS")
+    assert json.loads(installed.says("sparkq", "peek", "counter", "WORK", "--json"))
+    place = installed.says("python", "-c", "import spark_queue; print(spark_queue.__file__)")
+    assert Path(place.strip()).is_relative_to(installed.python.parents[1])
+
+
+def test_a_shell_completes_verbs(installed: Installed) -> None:
+    completed = installed.says("sparkq", _SPARKQ_COMPLETE="complete_bash", COMP_WORDS="sparkq dead-l", COMP_CWORD="1")
+    assert completed.split() == ["dead-letters"]
+    # The shell that asks is the one that is told.
+    assert "_sparkq_completion" in installed.says("bash", "-c", "sparkq --show-completion; exit")
+    assert "bash completion installed" in installed.says("bash", "-c", "sparkq --install-completion; exit")
+    assert "sparkq" in (installed.work / ".bashrc").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("extra", "refused", "module"),
+    [
+        ("dashboard", "dashboard", "spark_queue.dashboard.app"),
+        ("metrics", "metrics", "spark_queue.metrics.prometheus"),
+        # Nobody is refused for want of it: a queue works without.
+        ("otel", "", "spark_queue.metrics.otlp, opentelemetry.exporter.otlp.proto.http.trace_exporter"),
+    ],
+)
+def test_an_extra_is_missed_by_name_and_what_that_says_installs_it(
+    installed: Installed, extra: str, refused: str, module: str
+) -> None:
+    installed.says("sparkq", "init", f"of-{extra}")
+    if refused:
+        done = installed.run("sparkq", refused, f"of-{extra}")
+        assert done.returncode == 1
+        assert f"pip install 'spark-queue[{extra}]'" in " ".join(done.stderr.split())
+    # What is installed stays, whatever an index has.
+    installed.install(f"spark-queue[{extra}]")
+    installed.says("python", "-c", f"import {module}")
+    if extra == "metrics":
+        assert "sparkqueue_" in installed.says("sparkq", "metrics", f"of-{extra}")
+
+
+def test_the_twenty_lines_and_a_submitted_job(installed: Installed) -> None:
+    installed.install("spark-queue[spark]")
+    work = installed.work
+    (work / "first.py").write_text(pages.example("first"), encoding="utf-8")
+    assert installed.says("python", "first.py").endswith("2 acknowledged\n")
+    # The jobs are meant to be copied; their settings are those that the guide shows.
+    shutil.copytree(ROOT / "jobs", work / "jobs", ignore=shutil.ignore_patterns("data", "__pycache__"))
+    (work / "spark.conf").write_text(pages.example("submitting"), encoding="utf-8")
+    shutil.copy(ROOT / "conf" / "queues.toml", work)
+    installed.says("sparkq", "init", "journal", "queues.toml")
+    with gzip.open(ROOT / "jobs" / "data" / "online-retail.csv.gz", "rt", encoding="utf-8") as lines:
+        (work / "lines.csv").write_text("".join(islice(lines, LINES + 1)), encoding="utf-8")
+    installed.says("python", "jobs/publish.py", "--journal", "journal", "--csv", "lines.csv")
+    jars = installed.says("python", "-c", "from spark_queue import session; print(session.directory())").strip()
+    installed.says(
+        *("spark-submit", "--properties-file", "spark.conf", "--jars", f"{jars}/*.jar", "--master", "local[2]", "jobs/consume.py"),
+        *("--journal", "journal", "--subscription", "east", "--table", "lines", "--checkpoint", "of-lines", "--until-empty"),
+    )
+    [status] = json.loads(installed.says("sparkq", "status", "journal", "ORDER_WORK", "--json"))
+    # The close behind the lines is a barrier, which is released and not acknowledged.
+    assert (status["queue_depth"], status["acknowledged"] + status["dead_letters"]) == (0, LINES)
