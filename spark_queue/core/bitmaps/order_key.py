@@ -123,6 +123,19 @@ class OrderKeys:
         self._present = np.empty(0, dtype=np.bool_)
         self._count = 0
 
+    def joined(self, bookmarks: NDArray[np.int64], keys: NDArray[np.uint64]) -> OrderKeys:
+        """Return the same with messages that come late or last, each at its place, with the hashes of their keys beside them."""
+        known = self._bookmarks[: self._count]
+        if not len(bookmarks) or not len(known) or bookmarks[0] > known[-1]:
+            self.add(bookmarks, keys)
+            return self
+        bookmarks, keys = np.r_[known, bookmarks], np.r_[self._keys.hashes[self._key[: self._count]], keys]
+        order, more = np.argsort(bookmarks), OrderKeys()
+        more.add(bookmarks[order], keys[order])
+        more.leave(from_array(known[~self._present[: self._count]]))
+        more.hold(self.under_lease)
+        return more
+
     def add(self, bookmarks: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
         """Let messages join, younger than all before, with the hashes of their keys beside them."""
         if not len(bookmarks):

@@ -219,7 +219,8 @@ class Selection:
         for text, rows in self.matches.items():
             rows |= traits.matches[text]
         self.priorities.add(traits.ranked, traits.priorities)
-        self.order_keys.add(traits.keyed, traits.keys)
+        # What others decide late about messages of theirs comes late.
+        self.order_keys = self.order_keys.joined(traits.keyed, traits.keys)
 
     def matching(self, rows: BitMap64, text: str | None) -> BitMap64:
         """Return those of `rows` that match a filter; None for everything."""

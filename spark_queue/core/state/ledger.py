@@ -22,6 +22,10 @@ from spark_queue.core.state.lifecycle import ACTIVE, LEFT, OWNED_HERE, TRANSITIO
 from spark_queue.core.state.ownership import Ownership
 from spark_queue.errors import CoordinatorError
 
+#: Where a message is for which others of its key do not wait here. Two owners would wait for each other for ever: which of their
+#: messages is older each instance sees in an order of its own.
+_ELSEWHERE = LEFT | {State.REMOTE}
+
 
 class QueueLedger:
     """One queue's messages, leases and subscriptions.
@@ -235,9 +239,9 @@ class QueueLedger:
         order_keys = self.selection.order_keys
         if target is State.LEASED:
             order_keys.hold(part)
-        elif target not in LEFT:
-            order_keys.come_back(part) if state in LEFT else order_keys.release(part)
-        elif state not in LEFT and not (self.definition.at_most_once and state is State.LEASED):
+        elif target not in _ELSEWHERE:
+            order_keys.come_back(part) if state in _ELSEWHERE else order_keys.release(part)
+        elif state not in _ELSEWHERE and not (self.definition.at_most_once and state is State.LEASED):
             # An at-most-once queue removes as it grants; the message holds its key until the proof, or the end of its lease.
             order_keys.leave(part)
         if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):

@@ -30,6 +30,12 @@ def owned_by(name: str) -> dict[str, dict[str, Any]]:
     return altered(ownership="group_local", initial_owner=name, group_local_domain="eu")
 
 
+def ordered_by(name: str) -> dict[str, dict[str, Any]]:
+    """Return the queues with an order of keys, and an owner."""
+    queues = owned_by(name)
+    return {**queues, "WORK": {**queues["WORK"], "order_key": "kind"}}
+
+
 def publish(instance: Instance, *kinds: str) -> None:
     """Publish messages of some kinds, which filters ask for, in one file."""
     instance.world.publish("json", [PublishedMessage(topic="T", attributes={"kind": kind}) for kind in kinds])
@@ -79,6 +85,32 @@ def test_the_first_owner_changes_site_by_site(clock: FakeClock, told_first: str)
     assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(second, 0)
     consume(first, second)
     check_ended(first, second)
+
+
+def test_a_queue_with_order_keys_begins_where_messages_have_several_first_owners(clock: FakeClock) -> None:
+    """R129: each owner gives its own of one key in their order; what is told of one owner's messages stands between the other's."""
+    frankfurt, virginia = (Instance(name, [other], clock, queues=ordered_by(F)) for name, other in ((F, V), (V, F)))
+    virginia.define({}, pulled=[])
+    for owner in (V, F, V, F, V, V):
+        frankfurt.define(ordered_by(owner))
+        publish(frankfurt, "a")
+    exchange(frankfurt, virginia)
+    virginia.define(ordered_by(V))
+    exchange(frankfurt, virginia)
+    consumers = {F: Consumer(frankfurt), V: Consumer(virginia)}
+    assert [consumers[name].take(limit=1) for name in (V, F, V, F, V, V)] == [[0], [1], [2], [3], [4], [5]]
+    consume(frankfurt, virginia)
+
+
+def test_two_owners_do_not_wait_for_each_others_messages_of_one_key(clock: FakeClock) -> None:
+    """R129: each has the other's message before its own, since bookmarks differ."""
+    frankfurt, virginia = (Instance(name, [other], clock, queues=ordered_by(other)) for name, other in ((F, V), (V, F)))
+    for each in (frankfurt, virginia):
+        publish(each, "a")
+    exchange(frankfurt, virginia)
+    assert frankfurt.rows("available") == virginia.rows("available") == [1]
+    consume(frankfurt, virginia)
+    check_ended(frankfurt, virginia)
 
 
 def test_a_first_owner_of_whom_nobody_hears_here_is_the_origin(clock: FakeClock) -> None:

@@ -29,7 +29,20 @@ class OrderKeysMachine(RuleBasedStateMachine):
         self.next += len(keys)
         self.keys |= added
         self.present |= set(added)
-        self.order_keys.add(np.array(list(added), dtype=np.int64), np.array(list(added.values()), dtype=np.uint64))
+        self.order_keys = self.order_keys.joined(
+            np.array(list(added), dtype=np.int64), np.array(list(added.values()), dtype=np.uint64)
+        )
+
+    @precondition(lambda self: self.next > len(self.keys))
+    @rule(data=st.data())
+    def come_late(self, data: st.DataObject) -> None:
+        """Let what was passed over join, behind and before others of its key."""
+        rows = data.draw(st.sets(st.sampled_from(sorted(set(range(self.next)) - self.keys.keys())), max_size=5))
+        added = {row: data.draw(st.integers(0, 6)) for row in sorted(rows)}
+        self.keys |= added
+        self.present |= rows
+        late = np.array(list(added), dtype=np.int64), np.array(list(added.values()), dtype=np.uint64)
+        self.order_keys = self.order_keys.joined(*late)
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:

@@ -114,7 +114,8 @@ def _select_anew(state: JournalState, ledger: QueueLedger) -> None:
     if ledger.definition.name in state.troubles:
         return
     ledger.selection.matches = matches
-    ledger.selection.order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])
+    elsewhere = (ledger.rows[state] for state in (State.DEAD, State.REMOVED, State.REMOTE))
+    ledger.selection.order_keys.leave(BitMap64.union(*elsewhere))
 
 
 def _enter_past(state: JournalState, ledgers: Collection[QueueLedger], barriers: Mapping[str, Ranges]) -> None:
