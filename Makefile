@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication test gateway cluster lint alerts bench soak mutants nightly docs readme rules clean
+.PHONY: help setup demo demo-replication test spark gateway cluster lint alerts bench soak mutants nightly release-check docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -18,6 +18,9 @@ demo-replication: setup ## Share one queue between two sites, lose one of them, 
 
 test: setup ## Run what a push has to pass: every test but the long forms (LONG_FORMS=1: these, too), in random worlds that the commit picks.
 	@$(RUN) tools/test.sh
+
+spark: setup ## Run the tests of Spark's side on another Spark (VERSION=4.0, with the oldest packages that go with it, 4.1 or 4.3).
+	@tools/spark.sh $(VERSION)
 
 gateway: setup ## Run the tests of object stores also on a real S3 server, which Go builds first.
 	@GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
@@ -47,10 +50,14 @@ mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the
 
 nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1
+	@for version in 4.0 4.1 4.3; do $(MAKE) spark VERSION=$$version || exit; done
 	@$(MAKE) soak
 	@$(MAKE) demo DAILY=1
 	@$(MAKE) demo-replication
 	@$(MAKE) mutants
+
+release-check: setup ## Build an sdist and a wheel, install the wheel in environments of its own, and use it there.
+	@$(RUN) python -m pytest tests/release
 
 rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.
 	@$(RUN) python -m tests.rules

@@ -80,10 +80,14 @@ CONFIG: dict[str, str] = {
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
     "EXTRA_MISSING": (
-        "{what} needs package {package}, which is not installed. Install spark_queue again, with its extra: "
-        "pip install '/path/to/checkout[{extra}]', or the path of its wheel in the same way."
+        "{what} needs package {package}, which is not installed. Add the extra that brings it to what is installed: "
+        "pip install 'spark-queue[{extra}]'."
     ),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
+    "JAVA_UNSUITABLE": (
+        "Spark needs Java 17 or 21, and {found}. Install one of them, and let the environment variable JAVA_HOME name its "
+        "directory: Spark looks there first, and then on the PATH."
+    ),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 

@@ -9,11 +9,13 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +26,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
+
+_ONE_BATCH = "A query with availableNow ends after one batch of at most `maxBacklog` messages: start it again until it finds none."
+_NO_FIGURES = "Spark's progress does not show the queue's figures."
+_NO_DELTA = "Delta is not built for it: a session has no Delta tables of Spark's own. Queues, and `into` a table, need none."
+
+#: The Sparks that queues run on, and what each lacks.
+LACKS: dict[str, tuple[str, ...]] = {
+    "4.0": (_ONE_BATCH, _NO_FIGURES),
+    "4.1": (_ONE_BATCH, _NO_FIGURES),
+    "4.2": (),
+    "4.3": (_NO_DELTA,),
+}
 
 #: Scala of the Spark that pip installs.
 _SCALA = "2.13"
@@ -38,6 +52,14 @@ _BROUGHT_BY_SPARK = ",".join(
     )
 )
 
+#: The Delta that is fetched. It is built for some Sparks, and not for those of which nothing stands here.
+_DELTA = "4.4.0"
+_OF_SPARK = {
+    "4.0": "49e899667168b9412f83cbe894ce264107d7b896d6c5e12edca4e216845c1104",
+    "4.1": "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10",
+    "4.2": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+}
+
 #: What is fetched, by the SHA-256 of each jar: a repository may be named by anybody's settings, and what it gives runs as the user.
 SHA256 = {
     "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar":
@@ -45,7 +67,7 @@ SHA256 = {
     "io.delta_delta-kernel-api-4.4.0.jar": "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11",
     "io.delta_delta-kernel-defaults-4.4.0.jar": "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b",
     "io.delta_delta-kernel-unitycatalog-4.4.0.jar": "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
-    "io.delta_delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    **{f"io.delta_delta-spark_{spark}_{_SCALA}-{_DELTA}.jar": digest for spark, digest in _OF_SPARK.items()},
     "io.delta_delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     "io.unitycatalog_unitycatalog-client-0.6.0.jar": "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19",
     "io.unitycatalog_unitycatalog-hadoop-0.6.0.jar": "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150",
@@ -55,17 +77,25 @@ SHA256 = {
 def jars() -> list[Path]:
     """Return the jars, fetching them where they are not; who finds another process fetching waits for it.
 
+    There are none for a Spark that Delta is not built for: see `has_delta`.
+
     Raises
     ------
     ConfigError
         DELTA_JARS_MISSING when they cannot be fetched, or are not the ones that are known.
     """
-    return found() or _fetched()
+    return found() or (_fetched() if has_delta() else [])
 
 
 def found() -> list[Path]:
     """Return the jars that are there: all or none."""
     return sorted(directory().glob("*.jar"))
+
+
+def _known() -> dict[str, str]:
+    """Return what is fetched for the installed Spark."""
+    others = {f"io.delta_delta-spark_{spark}_{_SCALA}-{_DELTA}.jar" for spark in _OF_SPARK.keys() - {_minor()}}
+    return {jar: digest for jar, digest in SHA256.items() if jar not in others}
 
 
 def directory() -> Path:
@@ -76,13 +106,26 @@ def directory() -> Path:
 
 def coordinates() -> str:
     """Return the Maven coordinates of Delta for the installed Spark, as the package `delta` would."""
+    return f"io.delta:delta-spark_{_minor()}_{_SCALA}:{_DELTA}"
+
+
+def has_delta() -> bool:
+    """Return whether there is a Delta for the installed Spark; without it a session reads and writes no Delta tables by itself.
+
+    Raises
+    ------
+    ConfigError
+        DELTA_JARS_MISSING where pyspark is not installed.
+    """
+    return _minor() in _OF_SPARK
+
+
+def _minor() -> str:
     try:
-        spark, delta = version("pyspark"), version("delta-spark")
+        return ".".join(version("pyspark").split(".")[:2])
     except PackageNotFoundError as missing:
         reason = f"the Python package '{missing.name}' tells which, and {sys.executable} does not have it."
         raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step="Install spark-queue[spark].") from None
-    minor = ".".join(spark.split(".")[:2])
-    return f"io.delta:delta-spark_{minor}_{_SCALA}:{delta}"
 
 
 def spark_home() -> Path:
@@ -122,13 +165,11 @@ def _fetch(folder: Path, lock: int) -> None:
 def _check(fetched: Path) -> None:
     """Refuse jars that are not the ones that are known; they stay in the draft, where nobody takes them for jars to use."""
     found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in fetched.glob("*.jar")}
-    strange = sorted(name for name in found.keys() | SHA256.keys() if found.get(name) != SHA256.get(name))
+    known = _known()
+    strange = sorted(name for name in found.keys() | known.keys() if found.get(name) != known.get(name))
     if strange:
         reason = f"what was fetched for {coordinates()} is not what its authors published, in {', '.join(strange)} ({fetched})."
-        next_step = (
-            "See which Maven repository `spark.jars.ivySettings` in Spark's spark-defaults.conf names, and that spark-queue's own "
-            "version of delta-spark is installed."
-        )
+        next_step = "See which Maven repository `spark.jars.ivySettings` in Spark's spark-defaults.conf names."
         raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step)
 
 
@@ -155,17 +196,20 @@ def _resolve(ivy: Path, lock: int) -> None:
         raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step)
 
 
-_SETTINGS = {
+_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+
+_OF_DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Delta's default of 50 tasks costs seconds on small tables.
     "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.sql.session.timeZone": "UTC",
 }
 
 
 def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = ()) -> SparkSession.Builder:
     """Set a session builder up for queues and Delta: jars, extension, catalog and the Python of the executors.
+
+    For a Spark that Delta is not built for, it is set up for queues alone, which need none; a warning says so.
 
     Parameters
     ----------
@@ -182,18 +226,26 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
     Raises
     ------
     ConfigError
-        DELTA_JARS_MISSING when Delta's jars are not on this machine, and cannot be fetched.
+        JAVA_UNSUITABLE when Spark would start no Java, or one that it does not run on; DELTA_JARS_MISSING when Delta's jars are
+        not on this machine, and cannot be fetched.
     """
     # Only this interpreter is known to have our packages; one that was chosen on purpose stands.
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ.update(worker_python())
-    for key, value in _SETTINGS.items():
+    options = builder._options  # noqa: SLF001 - A builder cannot be asked.
+    # A server of Spark Connect has its own Java and jars.
+    is_remote = options.get("spark.remote", os.environ.get("SPARK_REMOTE", "")).startswith("sc:")
+    with_delta = is_remote or has_delta()
+    if not with_delta:
+        _LOG.warning("Spark %s: %s", version("pyspark"), _NO_DELTA)
+    for key, value in (_SETTINGS | (_OF_DELTA if with_delta else {})).items():
         builder = builder.config(key, value)
     if coordinates := ",".join(packages):
         builder = builder.config("spark.jars.packages", coordinates)
-    options = builder._options  # noqa: SLF001 - A builder cannot be asked.
-    # A server of Spark Connect has its own.
-    if not options.get("spark.remote", "").startswith("sc:"):
+    # Under spark-submit a JVM runs already.
+    if not is_remote and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        java()
+    if not is_remote and with_delta:
         named = filter(None, options.get("spark.jars", "").split(","))
         builder = builder.config("spark.jars", ",".join([*named, *map(str, jars())]))
     return builder
@@ -208,3 +260,50 @@ def worker_python() -> dict[str, str]:
         return {"PYSPARK_PYTHON": sys.executable}
     python = Path(sys.executable)
     return {"PYSPARK_PYTHON": python.name, "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+
+
+#: Java versions that Spark runs on.
+JAVA_VERSIONS = (17, 21)
+
+#: Starts the Java that Spark's script `spark-class` would, after what spark-env.sh sets, and tells its path on a line before.
+_JAVA_VERSION = """
+[ ! -r "$SPARK_HOME/bin/load-spark-env.sh" ] || . "$SPARK_HOME/bin/load-spark-env.sh" >/dev/null 2>&1
+java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+command -v "$java" || { echo "$java"; exit 127; }
+"$java" -version 2>&1
+"""
+_NOT_FOUND = 127
+
+#: How long Java may take to tell its version, in seconds.
+_JAVA_S = 60
+
+
+def java() -> tuple[str, int]:
+    """Return the path of the Java that Spark starts, which JAVA_HOME names or else PATH has, and its version.
+
+    Raises
+    ------
+    ConfigError
+        JAVA_UNSUITABLE when there is none, or Spark does not run on it.
+    """
+    home = {}
+    with suppress(PackageNotFoundError):
+        home["SPARK_HOME"] = str(spark_home())
+    try:
+        done = subprocess.run(
+            ["bash", "-c", _JAVA_VERSION],  # noqa: S607 - Spark's scripts take the PATH's, too.
+            env=os.environ | home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", timeout=_JAVA_S,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        raise ConfigError("JAVA_UNSUITABLE", found=f"none could be started: {failure}") from failure
+    path, _, answer = done.stdout.partition("\n")
+    # Until Java 8 versions began with 1.
+    told = re.search(r'version "(?:1\.)?(\d+)', answer)
+    if told is None:
+        is_missing = done.returncode == _NOT_FOUND and not answer
+        found = f"there is no '{path}'" if is_missing else f"'{path}' says no version but '{answer.strip()[:100]}'"
+        raise ConfigError("JAVA_UNSUITABLE", found=found)
+    if int(told[1]) not in JAVA_VERSIONS:
+        raise ConfigError("JAVA_UNSUITABLE", found=f"'{path}' is Java {told[1]}")
+    return path, int(told[1])

@@ -64,22 +64,8 @@ install_locked() {
   say "Installing the locked dependencies into $venv (Spark alone is 450 MB; the first time takes minutes)."
   "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --requirement requirements.lock
   "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
-  add_bytecode_to_zips "$venv"/lib/python3.*/site-packages/pyspark/python/lib/*.zip
+  tools/bytecode.sh "$venv"
   printf '%s\n' "$stamp" >"$stamp_file"
-}
-
-# Spark's workers import pyspark from a zip of sources, which each would compile anew: 0.5 s, of the 10 s that Spark gives it to begin.
-add_bytecode_to_zips() {
-  local zip python=$PWD/$venv/bin/python
-  for zip in "$@"; do
-    rm -rf "$venv/zip"
-    "$python" -m zipfile -e "$zip" "$venv/zip"
-    # What tracebacks name is the source in the zip.
-    "$python" -m compileall -q -b -s "$venv/zip" -p "$PWD/$zip" --invalidation-mode unchecked-hash "$venv/zip"
-    (cd "$venv/zip" && "$python" -m zipfile -c ../zip.new *)
-    mv "$venv/zip.new" "$zip"
-    rm -rf "$venv/zip"
-  done
 }
 
 install_java() {

@@ -37,7 +37,6 @@ from spark_queue.cli.status import explain, log, peek, status
 app = typer.Typer(
     name="sparkq",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -35,7 +34,7 @@ from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
 from spark_queue.core.definitions.keys import READ, WRITE
-from spark_queue.errors import CoordinatorError, SparkQueueError
+from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import CONTROL, SNAPSHOTS, Store, TooLargeError, messages_key
 from spark_queue.journal.message_table import open_messages
@@ -159,15 +158,12 @@ def _may_read(store: Store, key: str) -> bool:
         return False
 
 
-#: Java versions that Spark 4.2 runs on.
-JAVA_VERSIONS = (17, 21)
-
 #: Python versions that are tested.
 PYTHON_VERSIONS = ((3, 11), (3, 13))
 
 #: What the queue itself imports, and what the Spark side needs; cli never imports the latter.
 _BASE = ("pyarrow", "deltalake", "obstore", "pyroaring", "msgspec", "re2")
-_SPARK = {"pyspark": "4.2.", "delta-spark": "4.4.", "pandas": "2."}
+_SPARK = {"pyspark": tuple(f"{minor}." for minor in session.LACKS), "pandas": ("2.",)}
 
 #: A clock may differ from the store's, or lie behind the log, by this much without anybody noticing, in milliseconds.
 CLOCK_SLACK_MS = 60_000
@@ -272,16 +268,16 @@ def _spark_packages() -> Finding:
     wrong = [name for name, wanted in _SPARK.items() if not (found[name] or "").startswith(wanted)]
     text = ", ".join(f"{name} {version or 'missing'}" for name, version in found.items())
     if wrong:
-        advice = (
-            "Spark jobs need pyspark 4.2, delta-spark 4.4 and pandas 2: install spark-queue[spark]. Everything else works without."
-        )
+        low, *_, high = session.LACKS
+        advice = f"Spark jobs need pyspark {low} to {high} and pandas 2: install spark-queue[spark]. Everything else works without."
         return Finding(result="warning", found=text, advice=advice)
-    return Finding(result="ok", found=text)
+    lacking = next(lacks for minor, lacks in session.LACKS.items() if str(found["pyspark"]).startswith(f"{minor}."))
+    return Finding(result="ok", found=text, advice=" ".join(lacking))
 
 
 def _delta_jars(*, fetch: bool) -> Finding:
-    if not fetch and None in (_version("pyspark"), _version("delta-spark")):
-        return Finding(result="ok", found="none needed without pyspark and delta-spark")
+    if not fetch and (_version("pyspark") is None or not session.has_delta()):
+        return Finding(result="ok", found="none needed without pyspark, or with one that Delta is not built for")
     jars = session.jars() if fetch else session.found()
     if not jars:
         advice = "`sparkq doctor --fetch` fetches them now; otherwise the first session does."
@@ -297,16 +293,11 @@ def _version(name: str) -> str | None:
 
 
 def _java() -> Finding:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    advice = "Spark needs Java 17 or 21: install one and let JAVA_HOME name it. The queue itself needs none."
-    if java is None:
-        return Finding(result="warning", found="none", advice=advice)
-    answer = _run([java, "-version"])
-    match = re.search(r'version "(\d+)', answer)
-    if match is None or int(match[1]) not in JAVA_VERSIONS:
-        return Finding(result="warning", found=f"{java}: {answer[:60] or 'no answer'}", advice=advice)
-    return Finding(result="ok", found=f"{match[1]} at {java}")
+    try:
+        path, version = session.java()
+    except ConfigError as refusal:
+        return Finding(result="warning", found=refusal.code, advice=f"{refusal} The queue itself needs none.")
+    return Finding(result="ok", found=f"{version} at {path}")
 
 
 def _spark_python() -> Finding:

@@ -6,11 +6,14 @@ Hearing from Spark that a micro-batch is committed, sooner than the planner's ne
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import pyarrow as pa
@@ -160,9 +163,12 @@ class ProofListener:
         # of that one, and which one is active in a Python process changes with every DataFrame that somebody creates.
         jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
         queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - as said above.
-        self._streams = queries.get(jvm.java.util.UUID.fromString(query_id)).sparkSession().streams()
+        query = queries.get(jvm.java.util.UUID.fromString(query_id))
+        self._streams = query.sparkSession().streams()
         self._java = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
         self._streams.addListener(self._java)
+        self._has_ended = threading.Event()
+        atexit.register(self._hear_the_rest, query)
 
     def onQueryStarted(self, event: Any) -> None:
         """Do nothing: a start proves nothing."""
@@ -181,6 +187,15 @@ class ProofListener:
         if event.id().toString() == self.query_id:
             self.query_id = None
             self._streams.removeListener(self._java)
+            self._has_ended.set()
+            atexit.unregister(self._hear_the_rest)
+
+    def _hear_the_rest(self, query: Any) -> None:
+        """Wait, where the program ends, for what Spark has yet to tell of a query that has ended: its last commit, too."""
+        # A session that was stopped, or has gone, has nothing to tell.
+        with suppress(Exception):
+            if not query.isActive():
+                self._has_ended.wait(_PROOF_TIMEOUT_S)
 
     def hear(self, end_offsets: Iterable[Any]) -> None:
         """Hand the end offsets of a batch on."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_queue.core.definitions.column_names import ColumnNames
@@ -26,6 +26,7 @@ from spark_queue.settings.types import Purpose, QueueStreamOptions, TopicBatchOp
 from spark_queue.source.datasource import Target
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessageReader, QueueOffset, TopicOffset
+from spark_queue.source.spark_versions import arrow_schema, for_this_spark
 from spark_queue.source.stream_reader import QueueStreamReader
 
 _BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
@@ -133,7 +134,7 @@ def make_reader(
         For options that have no meaning for such a read.
     """
     given = _typed(options, streaming=streaming)
-    schema_of_batches = to_arrow_schema(schema, timezone="UTC")
+    schema_of_batches = arrow_schema(schema)
     if isinstance(given, ViewOptions):
         from spark_queue.source.topic_reader import ViewReader
 
@@ -142,13 +143,13 @@ def make_reader(
     reader = MessageReader(files=files, schema=schema_of_batches, topic=target.topic or None)
     if isinstance(given, QueueStreamOptions):
         start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
-        return QueueStreamReader(given, first_offset=start, reader=reader)
+        return for_this_spark(QueueStreamReader(given, first_offset=start, reader=reader))
     from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
 
     offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
     if isinstance(given, TopicBatchOptions):
         return TopicBatchReader(given, offset, reader=reader)
-    return TopicStreamReader(given, first_offset=offset, reader=reader)
+    return for_this_spark(TopicStreamReader(given, first_offset=offset, reader=reader))
 
 
 def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:

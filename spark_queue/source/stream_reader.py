@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_queue.source.partitions import MessageReader, PlanningReader, QueueOffset, cut
+from spark_queue.source.spark_versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     from spark_queue.settings.types import QueueStreamOptions

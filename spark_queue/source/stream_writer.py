@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError
 from spark_queue.source.partitions import join_small
+from spark_queue.source.spark_versions import DataSourceStreamArrowWriter
 
 if TYPE_CHECKING:
     from spark_queue.journal.staging import StagedFile, StagingPlan

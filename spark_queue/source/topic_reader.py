@@ -5,24 +5,20 @@ Views as batch reads: the planning side folds the control log; tasks hand rows o
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from spark_queue.errors import JournalError
 from spark_queue.source.partitions import MessageReader, PlanningReader, TopicOffset, cut
+from spark_queue.source.spark_versions import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     from spark_queue.settings.types import TopicBatchOptions, TopicStreamOptions, ViewOptions
     from spark_queue.source.topic_log import TopicLog
-
-#: How long an idle `latestOffset` waits before it looks again; Spark would ask a hundred times a second.
-IDLE_WAIT_S = 0.1
 
 
 class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,10 +59,7 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         offset = self._first_offset.check(start)
         log = self._opened()
         if not self._available_now:
-            log.refresh()
-            if log.until <= offset.bookmark:
-                threading.Event().wait(IDLE_WAIT_S)
-                log.refresh()
+            log.follow(offset.bookmark)
         return start if log.until <= offset.bookmark else replace(offset, bookmark=log.until).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -102,10 +95,13 @@ class TopicBatchReader(PlanningReader, DataSourceReader):
 def _open_log(options: TopicStreamOptions, offset: TopicOffset) -> TopicLog:
     # Only here, where a read is planned: a reader that is made to be pickled reads no log.
     from spark_queue.journal.layout import Store
+    from spark_queue.protocol.connection import Endpoint
     from spark_queue.source.topic_log import TopicLog
 
-    store = Store(options.journal, options.storage)
-    return TopicLog(store, offset.journal, offset.message_type, offset.topic, fail_on_data_loss=options.fail_on_data_loss)
+    store, endpoint = Store(options.journal, options.storage), Endpoint(options.coordinator, options.token_file)
+    return TopicLog(
+        store, offset.journal, offset.message_type, offset.topic, fail_on_data_loss=options.fail_on_data_loss, endpoint=endpoint
+    )
 
 
 #: Most rows of a partition.

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-
 from spark_queue import Journal
 from spark_queue.source.datasource import SparkQueueDataSource
+from spark_queue.source.spark_versions import ReadAllAvailable, ReadMaxRows
 
 
 class PlainConsumer:

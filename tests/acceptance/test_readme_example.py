@@ -56,6 +56,7 @@ def test_example_of_outcomes_settles_each_row_as_it_says(shop: Path, spark: Spar
     assert (sorted(inserted), status.acknowledged, status.delayed, status.dead_letters) == ([1, 2, 4, 5, 7, 8], 6, 3, 0)
 
 
+@pytest.mark.delta
 def test_example_of_a_sink_appends_what_it_says_and_names_exceptions(shop: Path, spark: SparkSession) -> None:
     journal = Journal.create(str(shop), DEFINITIONS)
     journal.publish([{"item": f"item {number}", "quantity": number % 3} for number in range(9)], topic="ORDERS")

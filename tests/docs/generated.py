@@ -9,12 +9,13 @@ from spark_queue.cli.arguments import expressions_to_markdown, to_markdown
 from spark_queue.expression import accepted
 from spark_queue.settings.registry import key_rows, option_rows
 from tests import ways_in
-from tests.docs import reference
+from tests.docs import api, reference
 
 _GENERATED = re.compile(r"(?P<begin><!-- generated: (?P<name>\w+) -->\n)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 #: Each part by the name that its mark gives.
 PARTS: Mapping[str, Callable[[], str]] = {
+    "python": api.api,
     "keys": lambda: to_markdown(key_rows()),
     "options": lambda: to_markdown(option_rows()),
     "expressions": lambda: expressions_to_markdown(accepted()),
@@ -26,6 +27,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "verbs": reference.verbs,
     "metrics": reference.metrics,
     "lifecycle": reference.lifecycle,
+    "sparks": reference.sparks,
 }
 
 

@@ -17,6 +17,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, State
 from spark_queue.errors import CATALOGUE
 from spark_queue.metrics.table import LABELS, METRICS, Scope
+from spark_queue.session import LACKS
 from spark_queue.settings.read import load_definitions
 from spark_queue.settings.types import VIEWS
 from spark_queue.source.loading import read_columns
@@ -51,6 +52,11 @@ def errors() -> str:
 def _with_gaps(text: str) -> str:
     """Show where values are filled in, as *value* in angle quotation marks."""
     return re.sub(r"\{(\w+)[^}]*\}", r"‹\1›", text).replace("*", "\\*")
+
+
+def sparks() -> str:
+    """Return the Sparks that queues run on, and what each lacks."""
+    return _table(("Spark", "What it lacks"), [(spark, " ".join(lacks) or "nothing") for spark, lacks in LACKS.items()])
 
 
 def figures() -> str:

@@ -217,6 +217,7 @@ def test_at_most_once_delivers_to_one_run_only(make_home: MakeHome) -> None:
     assert seen.batches == [(0, list(range(6))), (0, []), (1, [6, 7])]
 
 
+@pytest.mark.delta
 def test_a_sink_that_merges_on_the_bookmark_takes_each_message_once(make_home: MakeHome) -> None:
     """R20, R21: a run that dies after its sink was written comes again, and what the sink knows is not done twice."""
     home = make_home()

@@ -47,6 +47,7 @@ def booked(batch: DataFrame, batch_id: int) -> DataFrame:
     return batch.select("id", "item")
 
 
+@pytest.mark.delta
 def test_rows_and_their_acknowledgement_are_one_commit(make_home: MakeHome) -> None:
     home = make_home()
     home.publish(0, MESSAGES)
@@ -167,6 +168,7 @@ def test_two_consumers_into_one_table_while_one_of_them_is_gone_for_good(
     assert ids(home) == list(range(MESSAGES))
 
 
+@pytest.mark.delta
 def test_a_table_that_cannot_be_appended_to_is_refused_before_the_stream_starts(make_home: MakeHome) -> None:
     home = make_home()
     with pytest.raises(SparkQueueError, match="SINK_IN_JOURNAL"):
@@ -187,6 +189,7 @@ def test_a_table_that_cannot_be_appended_to_is_refused_before_the_stream_starts(
         (None, "id, NULL AS nothing", "column 'nothing' is void"),
     ],
 )
+@pytest.mark.delta
 def test_rows_of_another_schema_are_refused_by_name(make_home: MakeHome, made: str | None, select: str, text: str) -> None:
     home = make_home()
     home.publish(0, 4)
@@ -208,6 +211,7 @@ def test_columns_are_added_where_that_is_asked_for(make_home: MakeHome) -> None:
     assert sorted((row["id"], row["item"]) for row in rows) == [(0, None), (1, None), (2, "item 2"), (3, "item 3")]
 
 
+@pytest.mark.delta
 def test_a_partitioned_table_is_split_by_its_values(make_home: MakeHome) -> None:
     home = make_home()
     home.publish(0, 6)

@@ -65,6 +65,7 @@ def append(
     ],
     ids=["tasks", "driver", "partitions", "partitions by decimal"],
 )
+@pytest.mark.delta
 def test_values_stand_there_as_they_were(
     spark: SparkSession, tmp_path: Path, *, gathers: bool, partition_by: list[str], is_read_by_rust: bool
 ) -> None:
@@ -121,6 +122,7 @@ def test_any_number_of_messages_is_left_out_of_a_batch(spark: SparkSession) -> N
     assert sorted(row["bookmark"] for row in rows.collect()) == [*range(0, 10_000, 2), 19_998, 19_999]
 
 
+@pytest.mark.delta
 def test_statistics_let_readers_pass_over_files(spark: SparkSession, tmp_path: Path) -> None:
     """One file for each task: what cannot be in a file is not looked for there."""
     instants, texts = "timestamp_micros(1714564800000001 + id * 1000) AS at", "concat(repeat('x', 40), lpad(id, 3, '0')) AS text"
@@ -138,6 +140,7 @@ def test_statistics_let_readers_pass_over_files(spark: SparkSession, tmp_path: P
     assert max(found["max.price"]) == Decimal("99.000")
 
 
+@pytest.mark.delta
 def test_instants_come_in_whatever_time_zone_the_session_has(spark: SparkSession, tmp_path: Path) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
@@ -151,6 +154,7 @@ def test_instants_come_in_whatever_time_zone_the_session_has(spark: SparkSession
     assert row["us"] == 1_714_521_600_000_000
 
 
+@pytest.mark.delta
 def test_a_row_without_a_value_that_must_be_there_fails_its_batch_by_name(spark: SparkSession, tmp_path: Path) -> None:
     spark.sql(f"CREATE TABLE delta.`{tmp_path / 't'}` (id BIGINT NOT NULL) USING delta")
     with pytest.raises(Exception, match=r"SINK_SCHEMA_DIFFERS.*column 'id' is NULL in a row"):

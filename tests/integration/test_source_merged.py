@@ -28,6 +28,7 @@ def work_on(home: SourceJournal) -> MessageTableWork:
 
 
 @pytest.mark.spark
+@pytest.mark.delta
 def test_a_running_stream_and_deltas_reader_see_each_row_once_while_files_are_merged(make_home: MakeHome) -> None:
     home = make_home()
     seen = Seen()

@@ -18,6 +18,8 @@ from spark_queue.source.spark_table import SparkTable
 from tests.integration.source_journal import MakeHome
 from tests.integration.test_source_into import PER_BATCH, Harm, booked, into, run, sink
 
+pytestmark = pytest.mark.delta
+
 #: Tables that only Spark writes: their columns, and what stands behind them.
 FEATURES = {
     "generated": ("id BIGINT, item STRING, twice BIGINT GENERATED ALWAYS AS (id * 2)", ""),

@@ -57,7 +57,7 @@ def test_client_of_a_connect_server_needs_no_jars(monkeypatch: pytest.MonkeyPatc
     ("executable", "given"),
     [
         ("/opt/venv/bin/python", {"PYSPARK_PYTHON": "/opt/venv/bin/python"}),
-        ("/opt/my venv/bin/python3", {"PYSPARK_PYTHON": "python3", "PATH": "/opt/my venv/bin:/usr/bin"}),
+        ("/opt/my venv/bin/python3", {"PYSPARK_PYTHON": "python3", "PATH": "/opt/my venv/bin:/usr/bin:/bin"}),
     ],
 )
 def test_workers_are_this_python_also_where_its_path_has_a_space(
@@ -65,7 +65,7 @@ def test_workers_are_this_python_also_where_its_path_has_a_space(
 ) -> None:
     """Spark runs ``command -v`` on it without quotes, and finds no Python data source where that fails."""
     monkeypatch.setattr(sys, "executable", executable)
-    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert worker_python() == given
     configure_spark(SparkSession.Builder())
@@ -83,6 +83,7 @@ spark.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.delta
 @pytest.mark.timeout(START_S + 100)
 def test_four_sessions_that_start_at_once_on_an_empty_cache_fetch_once_and_all_work(tmp_path: Path) -> None:
     """The repository is one on disk, made of the jars that set-up has fetched: no test needs a network."""
@@ -131,6 +132,7 @@ def _named(group: str, artifact: str, version: str) -> str:
     return f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
 
 
+@pytest.mark.delta
 def test_session_writes_delta_and_reads_it_back(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     spark.range(3).write.format("delta").save(path)

@@ -8,6 +8,17 @@ _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 KEEPING = (
     Mutant(
+        "an earlier Spark has committed where its newest batch began",
+        "self._committed = end", "self._committed = start",
+        ("tests/unit/source/test_stream_reader.py",),
+    ),
+    Mutant(
+        "an earlier Spark has committed what it was granted",
+        "        return latest\n\n    def partitions",
+        "        self._committed = latest\n        return latest\n\n    def partitions",
+        ("tests/unit/source/test_stream_reader.py",),
+    ),
+    Mutant(
         "two processes draw one number",
         "        if won and table", "        if table",
         ("tests/unit/journal/test_transaction.py",),
@@ -219,5 +230,15 @@ KEEPING = (
         "the end of a planner cuts its leave short",
         "        _on_sigterm(signal.SIG_IGN)\n", "",
         ("tests/unit/source/test_stream_reader.py",),
+    ),
+    Mutant(
+        "the Java on the PATH is asked, although Spark starts the one of JAVA_HOME",
+        "java=${JAVA_HOME:+$JAVA_HOME/bin/}java\n", "java=java\n",
+        ("tests/unit/test_java.py",),
+    ),
+    Mutant(
+        "a client of Spark Connect has to have a Java",
+        'options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))', 'options.get("spark.remote", "")',
+        ("tests/unit/test_java.py",),
     ),
 )  # fmt: skip

@@ -10,13 +10,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from spark_queue.core.deciding.instances import membership
+from spark_queue.core.deciding.instances import replicating
 
 
 @pytest.fixture
 def logs_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let instances write logs in which origins do not say what their messages are, as before R129."""
-    monkeypatch.setattr(membership, "tells", lambda _: False)
+    monkeypatch.setattr(replicating, "tells", lambda _: False)
 
 
 @pytest.fixture

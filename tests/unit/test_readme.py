@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import tomllib
 from collections import Counter
@@ -13,7 +14,8 @@ from xml.etree import ElementTree as ET
 import pytest
 import typer
 
-from spark_queue import Journal
+import spark_queue
+from spark_queue import Journal, session
 from spark_queue.cli.app import app
 from spark_queue.cli.arguments import COORDINATOR_VARIABLE
 from spark_queue.core.replies import QueueStatus
@@ -24,7 +26,7 @@ from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
 from spark_queue.settings.read import load_definitions
 from spark_queue.settings.registry import key_rows, option_rows
-from tests.docs import pages
+from tests.docs import api, pages
 from tests.docs.generated import PARTS, generated, names_in
 from tests.docs.meanings import FIGURES
 from tests.docs.pages import Page
@@ -60,6 +62,22 @@ def test_every_figure_of_a_queue_is_explained() -> None:
     """R119."""
     assert FIGURES.keys() == {entry.name for entry in fields(QueueStatus)}
     assert FIGURES.keys() <= set(re.findall(r"^\| `(\w+)` \| ", pages.page("docs/reference/status.md").text, re.MULTILINE))
+
+
+def test_everything_that_programs_import_has_its_reference() -> None:
+    assert set(spark_queue.__all__) <= {shown.__name__ for shown in api.SHOWN}
+
+
+def test_whatever_explains_parameters_explains_all() -> None:
+    called = {f"{shown.__name__}.{name}": member for shown in api.SHOWN for name, member in api.members(shown) if callable(member)}
+    functions = {spark_queue.configure_spark.__name__: spark_queue.configure_spark, **called}
+    missing = {
+        name: inspect.signature(function).parameters.keys() - {"self"} - api.explained(function)
+        for name, function in functions.items()
+        if api.explained(function)
+    }
+    assert len(missing) > 10
+    assert not {name: left for name, left in missing.items() if left}
 
 
 @pytest.mark.parametrize("code", CATALOGUE)
@@ -137,15 +155,20 @@ def test_command_line_exists(command: str) -> None:
 
 def test_error_codes_exist() -> None:
     ours = {TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, TLS_ROOTS_VARIABLE, STORES_FILE_VARIABLE, COORDINATOR_VARIABLE}
-    variables = ours | {"XDG_CACHE_HOME", "PYSPARK_PYTHON"}
+    variables = ours | {"XDG_CACHE_HOME", "PYSPARK_PYTHON", "JAVA_HOME"}
     headings = "\n".join(re.findall(r"^#+ .+$", TEXT, re.MULTILINE))
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", TEXT)) | set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", headings))
     # Topics and queues of the one example in the rules.
     of_example = {name for name in named if name.startswith("ORDERS_")}
-    # OpenTelemetry's own.
-    variables |= {name for name in named if name.startswith("OTEL_")}
+    # OpenTelemetry's own, and those of clouds.
+    variables |= {name for name in named if name.startswith(("OTEL_", "AWS_", "AZURE_"))}
     assert named
     assert named - of_example <= CATALOGUE.keys() | variables
+
+
+def test_settings_of_a_submitted_job_are_those_of_a_session() -> None:
+    told = dict(line.split(maxsplit=1) for line in pages.example("submitting").splitlines())
+    assert told == session._SETTINGS
 
 
 def test_wheel_has_the_name_that_is_told() -> None:

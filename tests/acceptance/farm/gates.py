@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spark_queue.source.datasource import SparkQueueDataSource
 from spark_queue.source.partitions import MessageReader
+from spark_queue.source.spark_versions import ReadLimit, for_this_spark
 from spark_queue.source.stream_reader import QueueStreamReader
 
 #: The planner is about to ask for messages, of which there are none; it does not wait at the gate but in its long poll.
@@ -89,9 +89,9 @@ class GatedSource(SparkQueueDataSource):
         return "gated_sparkqueue"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name.
-        reader = super().streamReader(schema)
-        assert isinstance(reader, QueueStreamReader)
-        return _GatedStream(reader, Gates(folder=Path(self._options["path"]).parent))
+        reader: Any = super().streamReader(schema)
+        stream = reader if isinstance(reader, QueueStreamReader) else reader._stream
+        return for_this_spark(_GatedStream(stream, Gates(folder=Path(self._options["path"]).parent)))
 
 
 class _GatedStream(QueueStreamReader):

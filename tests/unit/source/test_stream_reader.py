@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_queue.client.coordinator_client import RowRanges
 from spark_queue.core.definitions.parsing import parse
@@ -26,6 +25,7 @@ from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessagePartition, MessageReader, QueueOffset
+from spark_queue.source.spark_versions import EarlierStreamReader, ReadAllAvailable, ReadMaxRows
 from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStreamReader
 from tests.unit.source.test_partitions import pieces_of
 
@@ -243,3 +243,43 @@ def test_whatever_spark_calls_first_takes_the_seat(seats: Seats, reader: QueueSt
 def test_reader_ships_as_what_executors_need_and_nothing_else(reader: QueueStreamReader) -> None:
     reader.initialOffset()
     assert pickle.loads(pickle.dumps(reader)) == READER
+
+
+#: What Spark 4.0 and 4.1 call until they ask for a next offset for the last time, and what they have committed then.
+TRACES: dict[str, tuple[list[tuple[Any, ...]], int]] = {
+    "a first start": ([("initialOffset",), ("latestOffset",)], 0),
+    "its second batch": ([("latestOffset",), ("initialOffset",), ("partitions", 0, 1), ("latestOffset",)], 1),
+    "a first batch of nothing": ([("initialOffset",), ("partitions", 0, 0), ("latestOffset",)], 0),
+    "an offset that it has not planned": ([("latestOffset",), ("latestOffset",)], 0),
+    "a restart": ([("partitions", 4, 4), ("latestOffset",)], 4),
+    "a restart with a batch that is not committed": ([("partitions", 4, 4), ("partitions", 3, 4), ("latestOffset",)], 4),
+    "a restart with the first batch": ([("partitions", 1, 1), ("initialOffset",), ("partitions", 0, 1), ("latestOffset",)], 1),
+    "a batch that is planned twice": ([("partitions", 4, 4), ("partitions", 4, 5), ("partitions", 4, 5), ("latestOffset",)], 5),
+}
+
+
+@pytest.mark.parametrize(("calls", "committed"), TRACES.values(), ids=TRACES.keys())
+def test_an_earlier_spark_tells_by_its_calls_what_it_has_committed(
+    reader: QueueStreamReader, seats: Seats, calls: list[tuple[Any, ...]], committed: int
+) -> None:
+    earlier = EarlierStreamReader(reader)
+    answers = [getattr(earlier, name)(*map(offset, leases)) for name, *leases in calls]
+    assert answers[-1] == offset(committed + 1)
+    assert [asked for asked in seats.taken[0].asked if asked[0] == "next"][-1] == ("next", committed, 100, LONG_POLL_MS)
+
+
+def test_an_earlier_spark_is_given_the_very_offset_back_when_nothing_is_there(reader: QueueStreamReader, seats: Seats) -> None:
+    """DESIGN 7: Spark compares offsets as text."""
+    earlier, newest = EarlierStreamReader(reader), offset(6)
+    earlier.partitions(newest, newest)
+    earlier.initialOffset()
+    seats.taken[0].has_more = False
+    assert earlier.latestOffset() is newest
+
+
+def test_stream_of_an_earlier_spark_ships_alike_and_leaves_once(reader: QueueStreamReader, seats: Seats) -> None:
+    earlier = EarlierStreamReader(reader)
+    earlier.initialOffset()
+    assert pickle.loads(pickle.dumps(earlier)) == READER
+    earlier.stop()
+    assert seats.taken[0].left == 1
