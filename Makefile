@@ -50,7 +50,9 @@ mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the
 
 nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1
-	@for version in 4.0 4.1 4.3; do $(MAKE) spark VERSION=$$version || exit; done
+	@$(MAKE) spark VERSION=4.0
+	@$(MAKE) spark VERSION=4.1
+	@$(MAKE) spark VERSION=4.3
 	@$(MAKE) soak
 	@$(MAKE) demo DAILY=1
 	@$(MAKE) demo-replication

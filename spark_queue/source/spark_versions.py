@@ -1,4 +1,4 @@
-"""What Sparks of different ages ask of a source, where it differs (DESIGN 7); nothing else imports what only some have.
+"""Differences between the Sparks that a source runs on (DESIGN 7); nothing else imports what only some have.
 
 From 4.2 on Spark tells a stream which offset it has committed, how many rows it takes, and that it takes only what is there now.
 Spark 4.0 and 4.1 tell none of it.
@@ -29,19 +29,19 @@ except ImportError:
     TELLS_COMMITTED = False
     _TIME_ZONE: dict[str, Any] = {}
 
-    class ReadLimit:  # type: ignore[no-redef]
+    class ReadLimit:  # type: ignore[no-redef]  # It is not there.
         """How much Spark takes, as 4.2 has it."""
 
-    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]  # It is not there.
         """All that is there."""
 
     @dataclass(frozen=True)
-    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]  # It is not there.
         """At most so many rows."""
 
         max_rows: int
 
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]  # It is not there.
         """A stream that fixes its end, which these Sparks ask of none."""
 
 else:

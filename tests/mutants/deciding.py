@@ -149,8 +149,8 @@ DECIDING = (
     ),
     Mutant(
         "under another order key a dead letter keeps its key",
-        "order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])",
-        "order_keys.leave(ledger.rows[State.REMOVED])",
+        "for state in (State.DEAD, State.REMOVED, State.REMOTE))",
+        "for state in (State.REMOVED, State.REMOTE))",
         _SCENARIOS,
     ),
     Mutant(

@@ -192,7 +192,7 @@ KEEPING = (
     ),
     Mutant(
         "commits are listened to where nobody tells of them",
-        "queries.get(jvm.java.util.UUID.fromString(query_id)).sparkSession().streams()", "session._jsparkSession.streams()",
+        "query.sparkSession().streams()", "session._jsparkSession.streams()",
         ("tests/unit/source/test_proof_listener.py",),
     ),
     Mutant(
