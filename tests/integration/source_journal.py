@@ -89,7 +89,7 @@ class SourceJournal:
 
     def run_on(self, fn: Callable[..., Any], *, max_backlog: int, **arguments: Any) -> None:
         """Run until nothing is left, as often as that takes: before 4.2 once for each batch, and for one that is done again."""
-        for _ in range(1 if TELLS_COMMITTED else 2 + self.figures()[0] // max_backlog):
+        for _ in range(1 if TELLS_COMMITTED else 2 + self.journal.queue("WORK").status().queue_depth // max_backlog):
             self.run(fn, options={"maxBacklog": max_backlog}, **arguments)
 
     def forget(self, log: str, batch_id: int) -> None:

@@ -142,7 +142,7 @@ def test_batch_function_that_raises_fails_the_query_and_its_rows_come_again(make
 
     with pytest.raises(Exception, match="the sink is down"):
         home.run(fail_once)
-    home.run(fail_once)
+    home.run_on(fail_once, max_backlog=10)
     assert seen.batches[0] == (0, list(range(10)))
     assert sorted(number for _, ids in seen.batches[1:] for number in ids) == list(range(10))
     assert home.figures() == (0, 0, 10)

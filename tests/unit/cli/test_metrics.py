@@ -88,7 +88,7 @@ def test_only_a_textfile_can_be_kept(sparkq: Terminal, journal: Journal) -> None
 def test_a_missing_package_is_named(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     said = sparkq("metrics", journal.path)
-    assert (said.code, "/path/to/checkout[metrics]" in said.err.replace("\n", " ")) == (1, True)
+    assert (said.code, "spark-queue[metrics]" in said.err.replace("\n", " ")) == (1, True)
 
 
 def test_an_address_is_loopback_unless_it_names_a_host(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_what_is_asked_for_and_not_installed_is_said_once_and_stops_nothing(
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
     assert (otlp.exporter(), otlp.exporter()) == (None, None)
     [record] = caplog.records
-    assert "pip install '/path/to/checkout[otel]'" in record.getMessage()
+    assert "pip install 'spark-queue[otel]'" in record.getMessage()
 
 
 def test_nobody_pays_who_did_not_ask(tmp_path: Path) -> None:
