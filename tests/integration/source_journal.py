@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Waits for something that another process does; reached only when a test fails.
 DEADLINE_S = 60.0
 
+#: Runs that a few messages may take, one batch each, where some of them fail.
+MOST_RUNS = 20
+
 COLUMNS = "id BIGINT NOT NULL, item STRING"
 
 
@@ -87,10 +90,12 @@ class SourceJournal:
         context: Any = self.spark.sparkContext._jsc
         context.sc().listenerBus().waitUntilEmpty()
 
-    def run_on(self, fn: Callable[..., Any], *, max_backlog: int, **arguments: Any) -> None:
-        """Run until nothing is left, as often as that takes: before 4.2 once for each batch, and for one that is done again."""
-        for _ in range(1 if TELLS_COMMITTED else 2 + self.journal.queue("WORK").status().queue_depth // max_backlog):
-            self.run(fn, options={"maxBacklog": max_backlog}, **arguments)
+    def run_on(self, fn: Callable[..., Any], **arguments: Any) -> None:
+        """Run until nothing is left, as often as that takes: before 4.2 a run takes one batch."""
+        for _ in range(1 if TELLS_COMMITTED else MOST_RUNS):
+            self.run(fn, **arguments)
+            if not self.journal.queue("WORK").status().queue_depth:
+                break
 
     def forget(self, log: str, batch_id: int) -> None:
         """Take a batch out of a log of the checkpoint, with its checksum file."""

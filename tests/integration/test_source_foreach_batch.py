@@ -187,6 +187,8 @@ def test_explicit_mode_leaves_settling_to_the_caller(make_home: MakeHome) -> Non
 
     writer = home.stream(ackMode="explicit").writeStream.foreachBatch(note).option("checkpointLocation", home.checkpoint())
     writer.trigger(availableNow=True).start().awaitTermination()
+    # A Spark before 4.2 tells nobody but its checkpoint that the batch is committed.
+    home.journal.prove(home.checkpoint())
     assert home.figures() == (0, 6, 0)
     settled = home.journal.queue("WORK").settle(rows[:4])
     assert (settled.acknowledged, home.figures()) == (4, (0, 2, 4))
@@ -213,7 +215,7 @@ def test_at_most_once_delivers_to_one_run_only(make_home: MakeHome) -> None:
     with pytest.raises(Exception, match="the sink is down"):
         home.run(fail_once)
     home.publish(6, 2)
-    home.run(fail_once)
+    home.run_on(fail_once)
     assert seen.batches == [(0, list(range(6))), (0, []), (1, [6, 7])]
 
 
@@ -236,7 +238,7 @@ def test_a_sink_that_merges_on_the_bookmark_takes_each_message_once(make_home: M
 
     with pytest.raises(Exception, match="killed after the sink was written"):
         home.run(book)
-    home.run(book)
+    home.run_on(book)
     assert len(runs) > 1
     assert sorted(row.id for row in home.spark.read.format("delta").load(sink).collect()) == list(range(10))
     assert home.figures() == (0, 0, 10)

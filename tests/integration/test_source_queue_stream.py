@@ -30,7 +30,7 @@ def test_available_now_reads_everything_once_and_acknowledges_it(make_home: Make
     home = make_home()
     home.publish(0, 250)
     seen = Seen()
-    home.run_on(seen, max_backlog=100)
+    home.run_on(seen, options={"maxBacklog": 100})
     assert [len(ids) for _, ids in seen.batches] == [100, 100, 50]
     assert seen.ids == list(range(250))
     assert home.figures() == (0, 0, 250)
@@ -123,7 +123,7 @@ def test_batch_whose_commit_was_lost_runs_again_with_the_same_rows(make_home: Ma
     start_unproven(home, seen)
     home.forget("commits", 0)
     home.publish(10, 5)
-    home.run_on(seen, max_backlog=10)
+    home.run_on(seen)
     assert seen.batches == [(0, list(range(10))), (0, list(range(10))), (1, list(range(10, 15)))]
     assert len(home.history("resumed")) == 1
     assert home.figures() == (0, 0, 15)
@@ -142,7 +142,7 @@ def test_batch_function_that_raises_fails_the_query_and_its_rows_come_again(make
 
     with pytest.raises(Exception, match="the sink is down"):
         home.run(fail_once)
-    home.run_on(fail_once, max_backlog=10)
+    home.run_on(fail_once)
     assert seen.batches[0] == (0, list(range(10)))
     assert sorted(number for _, ids in seen.batches[1:] for number in ids) == list(range(10))
     assert home.figures() == (0, 0, 10)
@@ -221,11 +221,11 @@ def test_checkpoint_that_was_rolled_back_loses_and_repeats_nothing(make_home: Ma
     home = make_home()
     home.publish(0, 10)
     seen = Seen()
-    home.run_on(seen, max_backlog=5)
+    home.run_on(seen, options={"maxBacklog": 5})
     home.forget("offsets", 1)
     home.forget("commits", 1)
     home.publish(10, 5)
-    home.run_on(seen, max_backlog=5)
+    home.run_on(seen, options={"maxBacklog": 5})
     assert sorted(seen.ids) == list(range(15))
     assert home.figures() == (0, 0, 15)
 
