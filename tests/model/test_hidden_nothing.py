@@ -49,9 +49,7 @@ class Twins:
         for hidden, world in self.worlds.items():
             rows = [PublishedMessage(topic="ORDERS" if number > 5 else hidden, attributes={"id": number}) for number in ids]
             world.storage.publish("orders", rows)
-            # What nobody tells of enters sooner where others look at the queue.
-            world.who = None
-            assert isinstance(world.ask(wire.Nudge, message_type="orders"), replies.Done)
+            world.nudge("orders")
         self.pass_by(1_000)
 
     def pass_by(self, time_ms: int) -> None:

@@ -76,7 +76,7 @@ class Program:
         rows = self.model.publish(data.draw(st.integers(1, 6)))
         self.world.storage.publish("orders", [PublishedMessage(topic="ORDERS", attributes={"id": row}) for row in rows])
         self.world.clock.advance(1_000)
-        self.world.loop.step([])
+        self.world.nudge("orders")
 
     def consume(self, who: str, queue: str, _data: st.DataObject) -> None:
         """Take what is there, and prove it."""

@@ -15,6 +15,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
 from spark_queue.protocol.tokens import token_hash
 from tests.fake_clock import FakeClock
@@ -83,6 +84,13 @@ class World:
         call = self.call(request, **fields)
         self.loop.step([call])
         return call.reply
+
+    def nudge(self, message_type: str) -> None:
+        """Tell of what was published, as who publishes does: what nobody tells of enters sooner where somebody looks."""
+        made = wire.Nudge(journal=self.journal_id, request="nudge", message_type=message_type)
+        call = Call(made, lambda: False, None)
+        self.loop.step([call])
+        assert isinstance(call.reply, replies.Done), call.reply
 
     def records(self) -> list[Record]:
         return [record for commit in self.storage.commits for record in commit.records]
