@@ -383,6 +383,10 @@ class Loop:
             self._read_log(message_type, finds_gaps=False)
             self._admit(now_ms)
 
+    def _read_until(self, message_type: str) -> int:
+        """Return the newest version of a message log that was read."""
+        return max(self._engine.state.message_types[message_type].version, self._entrance.read_until.get(message_type, -1))
+
     def _read_log(self, message_type: str, *, finds_gaps: bool) -> None:
         self._tails[message_type] = finds_gaps or self._tails.get(message_type, False)
 
@@ -392,12 +396,12 @@ class Loop:
         for message_type, finds_gaps in tails.items():
             if not self._peers.may_enter(message_type, now_ms=now_ms):
                 continue
-            before = self._entrance.version(message_type)
+            before = self._read_until(message_type)
             if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
                 # More is waiting than one group takes: go on in the next.
                 self._read_log(message_type, finds_gaps=finds_gaps)
             # Who tells of what is published will tell of the next, too.
-            came = message_type not in told and self._entrance.version(message_type) > before
+            came = message_type not in told and self._read_until(message_type) > before
             self._looks.setdefault(message_type, LogLooks(now_ms)).looked(now_ms, came=came, searched=finds_gaps)
 
     def _admit_everything(self, now_ms: int) -> None:
@@ -431,7 +435,7 @@ class Loop:
     def _serve_poll(self, poll: WaitingPoll, now_ms: int) -> bool:
         """Answer a waiting poll if there is something for it."""
         if isinstance(poll.request, wire.AwaitPublish):
-            head = self._entrance.version(poll.message_type)
+            head = self._read_until(poll.message_type)
             if head > poll.request.after_version:
                 self._answer(poll.call, Answer(reply=wire.LogHead(head=head)))
             return head > poll.request.after_version

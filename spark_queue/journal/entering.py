@@ -92,8 +92,8 @@ class Sequencer:
         self._journal = journal
         self._engine = engine
         self._traits = traits
-        #: Newest version read, also of commits that left no record.
-        self._read_until: dict[str, int] = {}
+        #: Newest version read in this reign, also of commits that left no record.
+        self.read_until: dict[str, int] = {}
         #: When the head of a log was last seen: what comes behind it was published since, whatever its publisher's clock says.
         self._seen_at_ms: dict[str, int] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
@@ -109,7 +109,7 @@ class Sequencer:
         Only a coordinator may ask for it, since a torn head entry is set aside on the way (DESIGN 4, power loss).
         """
         self._unchecked = set(self._engine.state.message_types)
-        self._read_until.clear()
+        self.read_until.clear()
 
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
         """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
@@ -138,12 +138,12 @@ class Sequencer:
         read = 0
         try:
             self._check_past(message_type)
-            entries = self._journal.messages(message_type).tail(self.version(message_type), finds_gaps=finds_gaps)
+            entries = self._journal.messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
             for entry in islice(entries, GROUP_VERSIONS):
                 if (message_type, entry.version) in self._broken:
                     raise self._broken[message_type, entry.version]
                 self._admit_unbroken(message_type, entry, now_ms)
-                self._read_until[message_type] = entry.version
+                self.read_until[message_type] = entry.version
                 read += 1
         except SparkQueueError as trouble:
             self._note(message_type, trouble)
@@ -171,7 +171,7 @@ class Sequencer:
             if known.may_repeat(files.publishers, since=files.compared_until):
                 # A publisher of theirs has brought something here since they were compared.
                 return False
-            if append(files, after_version=self.version(files.message_type), at_ms=now_ms):
+            if append(files, after_version=self._version(files.message_type), at_ms=now_ms):
                 break
         # News of them that are taken over before they have entered would be about nothing here, and never come again.
         self._admit_all(files.message_type, now_ms)
@@ -196,9 +196,8 @@ class Sequencer:
             _LOG.error("Messages of type '%s' enter no further: %s", message_type, trouble)
         self.trouble[message_type] = trouble
 
-    def version(self, message_type: str) -> int:
-        """Return the newest version of a message type's log that was read."""
-        return max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))
+    def _version(self, message_type: str) -> int:
+        return max(self._engine.state.message_types[message_type].version, self.read_until.get(message_type, -1))
 
     def _admit_unbroken(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         """Let a commit enter; one at which something raises keeps itself out, and what comes after it."""

@@ -129,8 +129,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what was published enters twice",
-        "max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))",
-        "self._read_until.get(message_type, -1)",
+        "max(self._engine.state.message_types[message_type].version, self.read_until.get(message_type, -1))",
+        "self.read_until.get(message_type, -1)",
         _LOOP,
     ),
     Mutant(

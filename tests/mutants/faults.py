@@ -34,7 +34,7 @@ FAULTS = (
     ),
     Mutant(
         "what entered beside a fault is never read again",
-        "        self._read_until.clear()\n", "",
+        "        self.read_until.clear()\n", "",
         _TESTS,
     ),
     Mutant(

@@ -125,7 +125,7 @@ def await_call(world: World, version: int, *, wait_ms: int = wire.LONG_POLL_LIMI
 
 
 def test_who_waits_for_a_publish_is_told_of_it_at_once_or_by_a_look(world: World) -> None:
-    version = world.loop._entrance.version("json")
+    version = world.loop._read_until("json")
     for told in (True, False):
         call = await_call(world, version)
         world.loop.step([call])
