@@ -94,7 +94,7 @@ def found() -> list[Path]:
 
 def _known() -> dict[str, str]:
     """Return what is fetched for the installed Spark."""
-    others = {f"io.delta_delta-spark_{spark}_{_SCALA}-{_DELTA}.jar" for spark in _OF_SPARK.keys() - {_minor()}}
+    others = {f"io.delta_delta-spark_{spark}_{_SCALA}-{_DELTA}.jar" for spark in _OF_SPARK.keys() - {spark_minor()}}
     return {jar: digest for jar, digest in SHA256.items() if jar not in others}
 
 
@@ -106,7 +106,7 @@ def directory() -> Path:
 
 def coordinates() -> str:
     """Return the Maven coordinates of Delta for the installed Spark, as the package `delta` would."""
-    return f"io.delta:delta-spark_{_minor()}_{_SCALA}:{_DELTA}"
+    return f"io.delta:delta-spark_{spark_minor()}_{_SCALA}:{_DELTA}"
 
 
 def has_delta() -> bool:
@@ -117,10 +117,17 @@ def has_delta() -> bool:
     ConfigError
         DELTA_JARS_MISSING where pyspark is not installed.
     """
-    return _minor() in _OF_SPARK
+    return spark_minor() in _OF_SPARK
 
 
-def _minor() -> str:
+def spark_minor() -> str:
+    """Return the installed Spark's version as `LACKS` names it.
+
+    Raises
+    ------
+    ConfigError
+        DELTA_JARS_MISSING where pyspark is not installed.
+    """
     try:
         return ".".join(version("pyspark").split(".")[:2])
     except PackageNotFoundError as missing:

@@ -271,8 +271,7 @@ def _spark_packages() -> Finding:
         low, *_, high = session.LACKS
         advice = f"Spark jobs need pyspark {low} to {high} and pandas 2: install spark-queue[spark]. Everything else works without."
         return Finding(result="warning", found=text, advice=advice)
-    lacking = next(lacks for minor, lacks in session.LACKS.items() if str(found["pyspark"]).startswith(f"{minor}."))
-    return Finding(result="ok", found=text, advice=" ".join(lacking))
+    return Finding(result="ok", found=text, advice=" ".join(session.LACKS[session.spark_minor()]))
 
 
 def _delta_jars(*, fetch: bool) -> Finding:

@@ -13,10 +13,8 @@ from pyspark.sql import functions as f
 from spark_queue import Journal, configure_spark
 from spark_queue.errors import SparkQueueError
 from spark_queue.source.spark_versions import TELLS_COMMITTED
+from tests.integration.source_journal import MOST_RUNS
 from tests.source_tree import ROOT
-
-#: Runs that a few messages may take, one batch each, where some of them fail.
-MOST_RUNS = 20
 
 QUEUE = "WORK"
 TOPIC = "ORDERS"
