@@ -205,6 +205,14 @@ def _resolve(ivy: Path, lock: int) -> None:
 
 _SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
+#: How Spark, from 4.1 on, speaks with its Python workers. Over TCP each task of a Python source waits 40 ms (measured): the second of
+#: two small writes waits for the acknowledgement of the first, which is delayed.
+_OF_WORKERS = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    # By default in a folder of the Java process. That of a YARN container is longer than a socket's path may be.
+    "spark.python.unix.domain.socket.dir": "/tmp",
+}
+
 _OF_DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -214,7 +222,7 @@ _OF_DELTA = {
 
 
 def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = ()) -> SparkSession.Builder:
-    """Set a session builder up for queues and Delta: jars, extension, catalog and the Python of the executors.
+    """Set a session builder up for queues and Delta: jars, extension, catalog, the Python of the executors and its sockets.
 
     For a Spark that Delta is not built for, it is set up for queues alone, which need none; a warning says so.
 
@@ -245,7 +253,7 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
     with_delta = is_remote or has_delta()
     if not with_delta:
         _LOG.warning("Spark %s: %s", version("pyspark"), _NO_DELTA)
-    for key, value in (_SETTINGS | (_OF_DELTA if with_delta else {})).items():
+    for key, value in (_SETTINGS | ({} if is_remote else _OF_WORKERS) | (_OF_DELTA if with_delta else {})).items():
         builder = builder.config(key, value)
     if coordinates := ",".join(packages):
         builder = builder.config("spark.jars.packages", coordinates)

@@ -7,40 +7,26 @@ never needs one (DESIGN 15.15).
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import moved_record, retired_record, stretches
 from spark_queue.core.records import Kind
-from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.log_looks import LogLooks
 from spark_queue.journal.message_file import PIECES
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import ORIGIN
 from spark_queue.ports import MessageLogEntry, entered
-from spark_queue.protocol import wire
-from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.settings.types import Position
 from spark_queue.views.message_search import one_of
 
 _log = logging.getLogger(__name__)
-
-#: How long an idle stream waits before Spark may ask the other sources of its query, in milliseconds.
-WAIT_MS = wire.LONG_POLL_LIMIT_MS
-
-#: How long it looks for itself before it asks again whether a coordinator serves, in milliseconds.
-ALONE_MS = 60_000
-
-#: How long it waits for the coordinator's answer, in seconds.
-_ANSWER_S = 5.0
 
 
 class TopicLog:
@@ -56,8 +42,6 @@ class TopicLog:
         What is read.
     fail_on_data_loss
         Whether to refuse a range of which retention has let messages go, or leave them out with a warning.
-    endpoint
-        How a coordinator is reached, if one serves: it knows of what is published, and saves looks at the store.
 
     Raises
     ------
@@ -73,13 +57,12 @@ class TopicLog:
         topic: str,
         *,
         fail_on_data_loss: bool = True,
-        endpoint: Endpoint = LOCAL,
     ) -> None:
         journal = open_journal(store)
         if journal.journal_id != journal_id:
             raise JournalError("JOURNAL_MISMATCH", expected=journal_id, path=store.path, found=journal.journal_id)
         self._log = journal.messages(message_type)
-        self._message_type = message_type
+        self.message_type = message_type
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
         rows = journal.record_rows()
@@ -98,11 +81,8 @@ class TopicLog:
                 self._instances.update(record.detail.get("instances", {}))
             elif record.kind == Kind.DEFINITIONS_APPLIED:
                 self._instance = record.detail["definitions"].get("journal", {}).get("instance")
-        # The log need not hold anything below the last recorded version.
-        self._version = self._known.version
-        self._looks = LogLooks(SystemClock().monotonic_ms())
-        self._coordinator = CoordinatorClient(store, journal_id, endpoint=endpoint, start=False)
-        self._asks_from_ms = 0
+        #: The newest version that was read; the log need not hold anything below the last recorded one.
+        self.version = self._known.version
         self.refresh()
 
     @property
@@ -110,49 +90,19 @@ class TopicLog:
         """Bookmark after the last message of the log."""
         return self._known.entered_until
 
-    def refresh(self, *, finds_gaps: bool = True) -> None:
-        """Read on to the head of the log, and make sure that it is no gap, which takes a listing.
+    def refresh(self, *, finds_gaps: bool = True) -> bool:
+        """Read on to the head of the log, and make sure that it is no gap, which takes a listing; returns whether anything came.
 
         Raises
         ------
         JournalError
             LOG_GAP, JOURNAL_REWRITTEN or JOURNAL_DAMAGED.
         """
-        before = self._version
+        before = self.version
         for entry in self._log.tail(before, finds_gaps=finds_gaps):
             self._count_on(entry)
-            self._version = entry.version
-        self._looks.looked(SystemClock().monotonic_ms(), came=self._version > before, searched=finds_gaps)
-
-    def follow(self, bookmark: int) -> None:
-        """Read on if nothing is known from a bookmark on, and wait for it for a while.
-
-        Raises
-        ------
-        JournalError
-            As `refresh`.
-        """
-        if self.until > bookmark:
-            return
-        begun_ms = SystemClock().monotonic_ms()
-        if begun_ms >= self._asks_from_ms:
-            try:
-                asked = wire.AwaitPublish(message_type=self._message_type, after_version=self._version, wait_ms=WAIT_MS)
-                told = cast(wire.LogHead, self._coordinator.call(asked, timeout_s=_ANSWER_S))
-            except SparkQueueError as reason:
-                _log.debug("Nobody tells what is published: %s", reason)
-                self._asks_from_ms = begun_ms + ALONE_MS
-            else:
-                # One whose reign is over may say for a while that nothing comes.
-                finds_gaps = self._looks.finds_gaps(SystemClock().monotonic_ms())
-                if finds_gaps or told.head > self._version:
-                    self.refresh(finds_gaps=finds_gaps)
-                return
-        wait_ms = self._looks.due_ms() - begun_ms
-        if wait_ms > 0:
-            threading.Event().wait(min(wait_ms, WAIT_MS) / 1_000)
-        if wait_ms <= WAIT_MS:
-            self.refresh(finds_gaps=self._looks.finds_gaps(SystemClock().monotonic_ms()))
+            self.version = entry.version
+        return self.version > before
 
     def bookmark(self, position: Position) -> int:
         """Return the bookmark of a position as the log stands now: of the first message that is not before it."""
@@ -218,9 +168,9 @@ class TopicLog:
             # Nobody has entered it yet, so that will be at this moment or later.
             at_ms, since_ms = SystemClock().wall_ms(), self._known.published_until_ms
             first = self._known.entered_until
-            self._known.add(entered(self._message_type, entry, added, first=first, at_ms=at_ms, since_ms=since_ms))
+            self._known.add(entered(self.message_type, entry, added, first=first, at_ms=at_ms, since_ms=since_ms))
             self._instances.update(entry.instances)
         if entry.merged:
-            self._known.fold(moved_record(self._message_type, version=entry.version, token=entry.token, files=entry.merged))
+            self._known.fold(moved_record(self.message_type, version=entry.version, token=entry.token, files=entry.merged))
         if entry.retired_paths:
-            self._known.fold(retired_record(self._message_type, self._known.ranges_in(entry.retired_paths)))
+            self._known.fold(retired_record(self.message_type, self._known.ranges_in(entry.retired_paths)))

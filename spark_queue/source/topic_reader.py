@@ -18,6 +18,7 @@ from spark_queue.source.spark_versions import ReadAllAvailable, ReadLimit, Suppo
 
 if TYPE_CHECKING:
     from spark_queue.settings.types import TopicBatchOptions, TopicStreamOptions, ViewOptions
+    from spark_queue.source.topic_following import TopicFollower
     from spark_queue.source.topic_log import TopicLog
 
 
@@ -39,6 +40,7 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         self._first_offset = first_offset
         self._reader = reader
         self._log: TopicLog | None = None
+        self._follower: TopicFollower | None = None
         self._available_now = False
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -59,7 +61,8 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         offset = self._first_offset.check(start)
         log = self._opened()
         if not self._available_now:
-            log.follow(offset.bookmark)
+            self._follower = self._follower or _follower_of(log, self._options, self._first_offset)
+            self._follower.follow(offset.bookmark)
         return start if log.until <= offset.bookmark else replace(offset, bookmark=log.until).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -95,13 +98,20 @@ class TopicBatchReader(PlanningReader, DataSourceReader):
 def _open_log(options: TopicStreamOptions, offset: TopicOffset) -> TopicLog:
     # Only here, where a read is planned: a reader that is made to be pickled reads no log.
     from spark_queue.journal.layout import Store
-    from spark_queue.protocol.connection import Endpoint
     from spark_queue.source.topic_log import TopicLog
 
+    store = Store(options.journal, options.storage)
+    return TopicLog(store, offset.journal, offset.message_type, offset.topic, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def _follower_of(log: TopicLog, options: TopicStreamOptions, offset: TopicOffset) -> TopicFollower:
+    # Only a stream that goes on waits for messages; what asks a coordinator for them takes a while to import.
+    from spark_queue.journal.layout import Store
+    from spark_queue.protocol.connection import Endpoint
+    from spark_queue.source.topic_following import TopicFollower
+
     store, endpoint = Store(options.journal, options.storage), Endpoint(options.coordinator, options.token_file)
-    return TopicLog(
-        store, offset.journal, offset.message_type, offset.topic, fail_on_data_loss=options.fail_on_data_loss, endpoint=endpoint
-    )
+    return TopicFollower(log, store, offset.journal, endpoint=endpoint)
 
 
 #: Most rows of a partition.

@@ -18,7 +18,7 @@ from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
 from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.objects import requests_made
 from spark_queue.protocol.connection import RENEWAL_S
-from spark_queue.source.topic_log import WAIT_MS
+from spark_queue.source.topic_following import WAIT_MS
 from tests.integration.coordinator_world import DEADLINE_S, TOPIC, Planner, World
 from tests.integration.s3_server import BUCKET, MotoServer, Requests, s3_server
 from tests.unit.source.reading import stream

@@ -168,7 +168,7 @@ def test_error_codes_exist() -> None:
 
 def test_settings_of_a_submitted_job_are_those_of_a_session() -> None:
     told = dict(line.split(maxsplit=1) for line in pages.example("submitting").splitlines())
-    assert told == session._SETTINGS | session._OF_DELTA
+    assert told == session._SETTINGS | session._OF_WORKERS | session._OF_DELTA
 
 
 def test_wheel_has_the_name_that_is_told() -> None:

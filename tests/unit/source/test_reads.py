@@ -25,7 +25,7 @@ from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
-from spark_queue.source import planner, topic_log, topic_reader
+from spark_queue.source import planner, topic_following, topic_log, topic_reader
 from spark_queue.source.partitions import MessagePartition
 from spark_queue.source.spark_versions import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 from tests.commit_times import date_commit, newest_entry
@@ -75,8 +75,8 @@ class Pauses:
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
     found = Pauses()
-    monkeypatch.setattr(topic_log, "threading", SimpleNamespace(Event=lambda: found))
-    monkeypatch.setattr(topic_log, "SystemClock", lambda: found)
+    monkeypatch.setattr(topic_following, "threading", SimpleNamespace(Event=lambda: found))
+    monkeypatch.setattr(topic_following, "SystemClock", lambda: found)
     return found
 
 
@@ -146,16 +146,16 @@ def test_an_idle_stream_of_a_topic_looks_the_less_the_longer_nothing_comes(
     began_ms, calls, looks = pauses.now_ms, 0, list[int]()
     refresh = topic_log.TopicLog.refresh
 
-    def count(log: topic_log.TopicLog, *, finds_gaps: bool = True) -> None:
+    def count(log: topic_log.TopicLog, *, finds_gaps: bool = True) -> bool:
         looks.append(pauses.now_ms)
-        refresh(log, finds_gaps=finds_gaps)
+        return refresh(log, finds_gaps=finds_gaps)
 
     monkeypatch.setattr(topic_log.TopicLog, "refresh", count)
     while pauses.now_ms < began_ms + 60_000:
         assert reader.latestOffset(end, ReadAllAvailable()) is end
         calls += 1
-    assert max(pauses.waited_s) <= topic_log.WAIT_MS / 1_000
-    assert calls >= 60_000 // topic_log.WAIT_MS
+    assert max(pauses.waited_s) <= topic_following.WAIT_MS / 1_000
+    assert calls >= 60_000 // topic_following.WAIT_MS
     apart = [later - earlier for earlier, later in pairwise(looks)]
     assert (apart, apart[-1]) == (sorted(apart), SILENT_MS)
     journal.publish(rows(12, 14), topic="LINES")
