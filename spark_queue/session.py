@@ -205,12 +205,12 @@ def _resolve(ivy: Path, lock: int) -> None:
 
 _SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
-#: How Spark, from 4.1 on, speaks with its Python workers. Over TCP each task of a Python source waits 40 ms (measured): the second of
-#: two small writes waits for the acknowledgement of the first, which is delayed.
+#: How Spark, from 4.1 on, speaks with its Python workers. Over TCP each task of a Python source waits 40 ms (measured): the second
+#: of two small writes waits for the acknowledgement of the first, which is delayed.
 _OF_WORKERS = {
     "spark.python.unix.domain.socket.enabled": "true",
     # By default in a folder of the Java process. That of a YARN container is longer than a socket's path may be.
-    "spark.python.unix.domain.socket.dir": "/tmp",
+    "spark.python.unix.domain.socket.dir": "/tmp",  # noqa: S108 - Spark draws the names.
 }
 
 _OF_DELTA = {

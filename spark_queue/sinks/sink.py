@@ -20,7 +20,7 @@ from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import JournalError, SparkQueueError
 
 #: A batch that the driver gathers and writes by itself: its messages at most, and bytes of its files, by what the last one had.
-SMALL_MESSAGES = 20_000
+SMALL_MESSAGES = 200_000
 SMALL_BYTES = 4 * 1024 * 1024
 
 
@@ -110,7 +110,7 @@ class Sink(ABC):
         return files
 
     def _gathered(self, rows: Any, plan: Any, messages: int) -> list[str] | None:
-        """Write a small batch here: tasks that write start a second Python each, which takes longer than to send so few rows.
+        """Write a small batch here: tasks that write have a second Python each, and Spark hands it the rows, which takes longer.
 
         The first batch is never small, so whatever this one does to the driver, it is not done again after a restart.
         """
