@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from spark_queue.dashboard.guard import Access
+from spark_queue.errors import ConfigError
+from spark_queue.settings.types import parse_moment, to_ms
 from spark_queue.views import event_texts
 from spark_queue.views.event_texts import NONE
 
@@ -33,6 +36,10 @@ CELL_CHARACTERS = 200
 
 #: Most characters of one value that any page shows.
 _WHOLE_CHARACTERS = 100_000
+
+#: Most digits of a moment in whole seconds.
+_SECONDS_DIGITS = 11
+_WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?", re.ASCII)
 
 
 def count(value: int | None) -> str:
@@ -54,6 +61,31 @@ def written_time(at_ms: int) -> str:
 def machine_time(at_ms: int) -> str:
     """Return a time as links and attributes carry it."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def field_time(at_ms: int) -> str:
+    """Return a time in UTC as a field for a time takes it."""
+    return machine_time(at_ms).removesuffix("Z").removesuffix(".000")
+
+
+def moment_ms(text: str | None, *, key: str = "at") -> int | None:
+    """Read a moment of an address: whole seconds since 1970, as a slider gives them, a date, or an ISO-8601 time; None for none.
+
+    A time is UTC where it does not say otherwise: so browsers write what was chosen in a field for a time.
+    """
+    text = (text or "").strip()
+    if not text:
+        return None
+    if text.isdecimal() and len(text) <= _SECONDS_DIGITS:
+        return int(text) * 1_000
+    try:
+        at_ms = to_ms(parse_moment(f"{text}Z" if _WITHOUT_OFFSET.fullmatch(text) else text))
+    except (ValueError, OverflowError) as reason:
+        raise ConfigError("BAD_VALUE", key=key, where="the address", value=text, expected=f"a date or {reason}") from None
+    if at_ms < 0:
+        # Charts reach back from it, and the calendar begins with the year 1.
+        raise ConfigError("BAD_VALUE", key=key, where="the address", value=text, expected="a time since 1970")
+    return at_ms
 
 
 def size(size_bytes: int | None) -> str:
@@ -266,7 +298,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for render in (count, instant, written_time, machine_time, size, body, cell):
+    for render in (count, instant, written_time, machine_time, field_time, size, body, cell):
         made.filters[render.__name__] = render
     made.filters.update(rate=event_texts.rate, duration=event_texts.duration)
     made.filters["part"] = _part

@@ -75,7 +75,7 @@ class JournalSite:
         return {"rows": journal_rows(follower, journal_page.choice_of(request.query_params))}
 
     def _queue(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
-        asked, at_ms = request.query_params, queue_page.moment_ms(request.query_params.get("at"))
+        asked, at_ms = request.query_params, formatting.moment_ms(request.query_params.get("at"))
         with looking(follower) as look:
             name = known_queue(look.state, request)
             span = queue_page.span_of(look, name, asked.get("span", "6h"), asked.get("end"))
@@ -107,7 +107,7 @@ class JournalSite:
             expected = f"one of {', '.join(message_page.STATES)}"
             raise ConfigError("BAD_VALUE", key="state", where="the address", value=states, expected=expected)
         among, bookmark, after = message_page.STATES[states], number(request, "bookmark"), number(request, "after") or 0
-        at_ms = queue_page.moment_ms(asked.get("at"))
+        at_ms = formatting.moment_ms(asked.get("at"))
         with looking(follower) as look:
             journal, letters_count = look.journal, queue_status(look, known_queue(look.state, request)).dead_letters
         with self._looking_at(follower, at_ms) as (state, _):

@@ -7,7 +7,6 @@ The life of one message as a picture: a band of its states over time, and its ev
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,15 +21,12 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import free_letters, standing_letters
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
 from spark_queue.dashboard import formatting
-from spark_queue.errors import ConfigError
-from spark_queue.settings.types import parse_moment, to_ms
+from spark_queue.settings.types import to_ms
 from spark_queue.views.explain import MessageEvent, MessageHistory, RepeatedDeliveries
 from spark_queue.views.message_search import MessageRow
 
 #: Columns of the little chart of when letters of a group died.
 _BINS = 40
-
-_WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", re.ASCII)
 
 #: Most groups that are shown; a filter finds the letters of others.
 GROUPS = 40
@@ -69,18 +65,8 @@ def homes_of(state: JournalState, queue: str) -> DeadLetterQueues:
 def choice_of(asked: Mapping[str, Any]) -> LetterChoice:
     """Return which dead letters an address or a form means; its times are UTC where they do not say otherwise."""
     error = str(asked.get("error", "")).strip() or None
-    since_ms, until_ms = (_moment_ms(name, str(asked.get(name, "")).strip()) for name in ("since", "until"))
+    since_ms, until_ms = (formatting.moment_ms(str(asked.get(name, "")), key=name) for name in ("since", "until"))
     return LetterChoice(error=error, since_ms=since_ms, until_ms=until_ms)
-
-
-def _moment_ms(name: str, text: str) -> int | None:
-    if not text:
-        return None
-    try:
-        # As browsers write what was chosen in a field for a time.
-        return to_ms(parse_moment(f"{text}Z" if _WITHOUT_OFFSET.fullmatch(text) else text))
-    except (ValueError, OverflowError) as reason:
-        raise ConfigError("BAD_VALUE", key=name, where="the address", value=text, expected=f"a date or {reason}") from None
 
 
 def spans(now_ms: int) -> dict[str, dict[str, str]]:

@@ -18,7 +18,6 @@ from spark_queue.errors import ConfigError
 from spark_queue.following.follower import FollowedView
 from spark_queue.following.history import Series
 from spark_queue.protocol.connection import Heard, seen_at_ms
-from spark_queue.settings.types import parse_timestamp, to_ms
 
 #: The spans that a chart may have, in milliseconds; None for all that there is.
 SPANS_MS: dict[str, int | None] = {
@@ -155,28 +154,12 @@ def span_of(look: FollowedView, queue: str, name: str, end: str | None) -> Span:
     """Return the span that somebody asks for."""
     if name not in SPANS_MS:
         raise ConfigError("BAD_VALUE", key="span", where="the address", value=name, expected=f"one of {', '.join(SPANS_MS)}")
-    end_ms = min(look.now_ms, moment_ms(end) or look.now_ms)
+    end_ms = min(look.now_ms, formatting.moment_ms(end, key="end") or look.now_ms)
     length_ms = SPANS_MS[name]
     if length_ms is None:
         since_ms = look.now_ms - 3_600_000 if look.history is None else look.history.since_ms(queue)
         return Span(name=name, start_ms=min(since_ms, end_ms - 60_000), end_ms=end_ms)
     return Span(name=name, start_ms=end_ms - length_ms, end_ms=end_ms)
-
-
-def moment_ms(text: str | None) -> int | None:
-    """Read a moment: whole seconds since 1970, as a slider gives them, or an ISO-8601 time with offset; None for now."""
-    if not text:
-        return None
-    if text.isdecimal() and len(text) <= 11:
-        return int(text) * 1_000
-    try:
-        at_ms = to_ms(parse_timestamp(text))
-    except ValueError as reason:
-        raise ConfigError("BAD_VALUE", key="at", where="the address", value=text, expected=str(reason)) from None
-    if at_ms < 0:
-        # Charts reach back from it, and the calendar begins with the year 1.
-        raise ConfigError("BAD_VALUE", key="at", where="the address", value=text, expected="a time since 1970")
-    return at_ms
 
 
 def as_of(at_ms: int) -> datetime:
