@@ -31,7 +31,7 @@ from spark_queue.views.message_search import Mask, one_of
 from spark_queue.views.messages import MESSAGE_VIEWS, make_schema, message_schema, read_messages
 
 #: Records of a page.
-PAGE_RECORDS = 100
+PAGE_RECORDS = 80
 
 #: What people do, or a program in their name; the rest is consumers and the coordinator itself.
 BY_PEOPLE = (

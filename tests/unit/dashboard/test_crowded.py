@@ -108,7 +108,8 @@ def test_a_choice_that_is_none_is_refused(visitor: Asker, query: str) -> None:
 def test_a_change_sends_at_most_50_kb(visitor: Asker, query: str) -> None:
     for path in ("/", "/j/shop"):
         assert len(visitor.get(f"{path}?{query}").text.encode()) <= UPDATE_BYTES
-    assert len(visitor.get(LETTERS_PAGE).text.encode()) <= UPDATE_BYTES
+    for path in (LETTERS_PAGE, "/j/shop/log"):
+        assert len(visitor.get(path).text.encode()) <= UPDATE_BYTES
 
 
 def test_a_change_sends_no_more_where_every_queue_has_an_alarm(tmp_path: Path) -> None:
