@@ -17,6 +17,7 @@ from spark_queue import Journal
 from tests.acceptance.conftest import MakeJournal
 from tests.acceptance.plain_consumer import consumer
 from tests.docs import pages
+from tests.integration.source_journal import SourceJournal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,8 +87,7 @@ def test_example_of_a_barrier_closes_the_books_behind_what_was_before(
     }
     exec(pages.example("barrier"), names)
     journal.publish([{"item": "lamp", "quantity": 1}] * 2, topic="WORK")
-    writer = names["writer"].option("checkpointLocation", str(tmp_path / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    SourceJournal(journal, tmp_path, spark).run_out(names["writer"])
     assert happened == ["3 booked", "31 January closed", "2 booked"]
 
 

@@ -19,6 +19,7 @@ from tests.integration.coordinator_world import wait_for_end
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 #: Waits for something that another process does; reached only when a test fails.
 DEADLINE_S = 60.0
@@ -90,12 +91,23 @@ class SourceJournal:
         context: Any = self.spark.sparkContext._jsc
         context.sc().listenerBus().waitUntilEmpty()
 
-    def run_on(self, fn: Callable[..., Any], **arguments: Any) -> None:
-        """Run until nothing is left, as often as that takes: before 4.2 a run takes one batch."""
+    def run_on(
+        self, fn: Callable[..., Any], *, options: Mapping[str, Any] | None = None, left: int = 0, **arguments: Any
+    ) -> list[StreamingQuery]:
+        """Run a wrapped function over the queue's stream until so many messages are left; see `run_out`."""
+        stream = self.stream(**(options or {}))
+        return self.run_out(stream.writeStream.foreachBatch(self.wrapped(fn, **arguments)), left=left)
+
+    def run_out(self, writer: DataStreamWriter, *target: str, left: int = 0) -> list[StreamingQuery]:
+        """Run a query as often as it takes until so many messages of the queue are left: before 4.2 a run takes one batch."""
+        writer, queries = writer.option("checkpointLocation", self.checkpoint()).trigger(availableNow=True), []
         for _ in range(1 if TELLS_COMMITTED else MOST_RUNS):
-            self.run(fn, **arguments)
-            if not self.journal.queue("WORK").status().queue_depth:
+            queries.append(writer.start(*target))
+            queries[-1].awaitTermination()
+            self.hear_all()
+            if self.journal.queue("WORK").status().queue_depth == left:
                 break
+        return queries
 
     def forget(self, log: str, batch_id: int) -> None:
         """Take a batch out of a log of the checkpoint, with its checksum file."""

@@ -63,9 +63,9 @@ def test_a_dataframe_is_published_and_consumed_and_nothing_that_is_kept_holds_th
         seen(batch, batch_id)
         batch.explain(extended=True)
 
-    query = home.start(look, trigger={"availableNow": True}, options={"maxBacklog": 120, **options})
-    query.awaitTermination()
-    shown += [progress.json for progress in query.recentProgress] + [capsys.readouterr().out, str(query.id)]
+    queries = home.run_on(look, options={"maxBacklog": 120, **options})
+    shown += [progress.json for query in queries for progress in query.recentProgress]
+    shown += [capsys.readouterr().out, str(queries[0].id)]
     assert [len(ids) for _, ids in seen.batches] == [120, 120, 60]
     assert sorted(seen.ids) == list(range(300))
     assert home.figures() == (0, 0, 300)
@@ -86,7 +86,7 @@ def test_a_coordinator_killed_inside_fn_is_recovered_and_the_batch_is_proven(hom
             wait_for_end(pid)
         seen(batch, batch_id)
 
-    home.run(kill_once, options={"maxBacklog": 20, **options})
+    home.run_on(kill_once, options={"maxBacklog": 20, **options})
     assert seen.ids == list(range(40))
     assert home.figures() == (0, 0, 40)
     assert len(home.history("epoch_claimed")) == 2

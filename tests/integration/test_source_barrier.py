@@ -88,7 +88,7 @@ def test_a_barrier_whose_batch_failed_runs_again_and_is_received_once(make_home:
     with pytest.raises(Exception, match="the ledger is locked"):
         home.run(fail_first)
     assert home.history("barrier_received") == []
-    home.run(fail_first)
+    home.run_on(fail_first)
     assert heard.batches == [[(100, True, 1)], [(100, True, 2)], [(0, False, 1), (1, False, 1), (2, False, 1)]]
     (received,) = home.history("barrier_received")
     assert (received["subscription"], received["reason"]) == ("s", None)
@@ -120,11 +120,11 @@ def test_a_function_of_their_own_gets_the_barriers_also_after_a_crash(make_home:
         closes.batches.append([(-1, True, batch_id)])
 
     with pytest.raises(Exception, match="the ledger is locked"):
-        home.run(lines, on_barrier=fail_first)
-    home.run(lines, on_barrier=fail_first)
+        home.run_on(lines, on_barrier=fail_first)
+    home.run_on(lines, on_barrier=fail_first)
     assert closes.batches == [[(100, True, 1)], [(100, True, 2)]]
     home.journal.publish(close_of_day(101), topic="ORDERS")
-    home.run(lines, on_barrier=unread)
+    home.run_on(lines, on_barrier=unread)
     assert len(closes.batches) == 3
     assert len(home.history("barrier_received")) == 2
     assert [[number for number, _, _ in batch] for batch in lines.batches] == [[0, 1, 2], [3, 4]]

@@ -34,8 +34,7 @@ def into(home: SourceJournal, fn: Callable[..., Any] | None = None, *, path: str
 
 def run(home: SourceJournal, fn: Callable[..., Any] | None = None, *, options: dict[str, Any] | None = None, **given: Any) -> None:
     """Consume until nothing is left, and raise what the query raised."""
-    writer = home.stream(**(options or {})).writeStream.foreachBatch(into(home, fn, **given))
-    writer.option("checkpointLocation", home.checkpoint()).trigger(availableNow=True).start().awaitTermination()
+    home.run_out(home.stream(**(options or {})).writeStream.foreachBatch(into(home, fn, **given)))
 
 
 def ids(home: SourceJournal, path: str | None = None) -> list[int]:
@@ -262,8 +261,7 @@ def with_topic(make_home: MakeHome) -> SourceJournal:
 def publish(home: SourceJournal, fn: Callable[..., Any] | None = None) -> None:
     """Consume into the topic until nothing is left."""
     wrapped = home.journal.queue("WORK").into(topic="BOOKED", fn=fn, subscription="s")
-    writer = home.stream(maxBacklog=PER_BATCH).writeStream.foreachBatch(wrapped).trigger(availableNow=True)
-    writer.option("checkpointLocation", home.checkpoint()).start().awaitTermination()
+    home.run_out(home.stream(maxBacklog=PER_BATCH).writeStream.foreachBatch(wrapped))
 
 
 def published(home: SourceJournal) -> list[int]:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from spark_queue.source.spark_versions import TELLS_COMMITTED
 from tests.integration.source_journal import MakeHome, SourceJournal
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ class Sink:
 
 def run_to_the_end(home: SourceJournal, stream: DataFrame, fn: Callable[[DataFrame, int], Any], mode: str) -> int:
     """Start the query again until it ends well; returns how often it failed."""
-    writer = stream.writeStream.outputMode(mode).foreachBatch(home.wrapped(fn)).option("checkpointLocation", home.checkpoint())
+    writer = stream.writeStream.outputMode(mode).foreachBatch(home.wrapped(fn))
     for failures in range(10):
         try:
-            writer.trigger(availableNow=True).start().awaitTermination()
+            home.run_out(writer)
         except StreamingQueryException:
             continue
         return failures
@@ -82,7 +83,8 @@ def test_counts_are_exact_when_parts_are_killed_in_fn(make_home: MakeHome, harm:
     failures = run_to_the_end(home, counted, sink, "update")
     assert sink.values == Counter(f"item {number % 7}" for number in range(MESSAGES))
     assert home.figures() == (0, 0, MESSAGES)
-    assert (failures == 0) == (harm is kill_coordinator)
+    # Before 4.2 a run asks its planner nothing behind its one batch.
+    assert (failures == 0) == (harm is kill_coordinator or (harm is kill_planner and not TELLS_COMMITTED))
 
 
 def test_duplicates_are_dropped_exactly_when_the_planner_is_killed(make_home: MakeHome) -> None:

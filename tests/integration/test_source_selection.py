@@ -101,7 +101,7 @@ def test_a_function_sees_the_messages_of_a_key_in_order_and_in_one_partition(mak
             found.setdefault(number, []).append(row)
         batches.append(list(found.values()))
 
-    home.run(fn, options={"minPartitions": 3, "columns": "id", "maxBacklog": 150})
+    home.run_on(fn, options={"minPartitions": 3, "columns": "id", "maxBacklog": 150})
     assert [sum(map(len, batch)) for batch in batches] == [150, 50]
     for batch in batches:
         assert len(batch) == 3

@@ -124,10 +124,7 @@ def test_partition_by_is_refused_by_name(make_home: MakeHome) -> None:
 def copy_stream(source: SourceJournal, target: SourceJournal, **options: Any) -> None:
     """Stream queue WORK of one journal into topic ORDERS of another, until nothing is left."""
     frame = source.stream(maxBacklog=10).select("id", "item")
-    writer = frame.writeStream.format("sparkqueue").options(topic="ORDERS", **options)
-    writer.option("checkpointLocation", source.checkpoint()).trigger(availableNow=True).start(
-        target.journal.path
-    ).awaitTermination()
+    source.run_out(frame.writeStream.format("sparkqueue").options(topic="ORDERS", **options), target.journal.path)
 
 
 def test_stream_write_publishes_each_micro_batch_once(make_home: MakeHome) -> None:

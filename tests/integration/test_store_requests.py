@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_queue import Journal
 from spark_queue.core.commands import Apply
@@ -18,6 +17,7 @@ from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
 from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.objects import requests_made
 from spark_queue.protocol.connection import RENEWAL_S
+from spark_queue.source.spark_versions import ReadAllAvailable
 from spark_queue.source.topic_following import WAIT_MS
 from tests.integration.coordinator_world import DEADLINE_S, TOPIC, Planner, World
 from tests.integration.s3_server import BUCKET, MotoServer, Requests, s3_server
