@@ -160,7 +160,8 @@ def stream(spark: SparkSession, journal: Journal, tmp_path: Path) -> Write:
     return write
 
 
-@pytest.mark.parametrize("way", ["batch", "stream"])
+# Each refusal takes a query of its own, and a stream's tasks write as those of a batch do.
+@pytest.mark.parametrize("way", ["batch", pytest.param("stream", marks=pytest.mark.slow)])
 def test_spark(journal: Journal, batch: Write, stream: Write, way: str) -> None:
     """What is stored goes into one wide row, since a write of Spark's takes long; what is refused goes by itself."""
     write = {"batch": batch, "stream": stream}[way]
