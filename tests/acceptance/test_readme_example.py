@@ -51,8 +51,7 @@ def test_example_of_outcomes_settles_each_row_as_it_says(shop: Path, spark: Spar
     inserted: list[int] = []
     names: dict[str, Any] = {"journal": journal, "orders": orders, "insert": _collect_into(inserted)}
     exec(pages.example("outcomes"), names)
-    writer = names["writer"].option("checkpointLocation", str(shop.parent / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    SourceJournal(journal, shop.parent, spark).run_out(names["writer"], left=3)
     status = journal.queue("WORK").status()
     assert (sorted(inserted), status.acknowledged, status.delayed, status.dead_letters) == ([1, 2, 4, 5, 7, 8], 6, 3, 0)
 
