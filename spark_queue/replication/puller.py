@@ -182,7 +182,8 @@ class Puller:
         self._reads_again = self._reads_again or self._fit.fits_again
         if self._reads_again:
             return
-        if refusal is None or self._fold.definitions.journal.instance is not None:
+        # Its definitions follow on its creation, and the store may have failed in between.
+        if self._fold.definitions.journal.instance is not None or (refusal is None and records[-1].record > 0):
             self._check_name()
             self._give(read)
         if refusal is not None:

@@ -437,7 +437,7 @@ PEERS = (
     ),
     Mutant(
         "what came before a refusal is not taken",
-        "if refusal is None or self._fold.definitions.journal.instance is not None:", "if refusal is None:",
+        "if self._fold.definitions.journal.instance is not None or (refusal is None and", "if (refusal is None and",
         (f"{_REFUSED}[a transfer to nobody]",),
     ),
     Mutant(

@@ -21,6 +21,11 @@ RESTORED = (
         _WORLDS,
     ),
     Mutant(
+        "a peer whose store fails behind its first record is taken for another one",
+        "refusal is None and records[-1].record > 0", "refusal is None",
+        ("tests/unit/replication/test_puller.py",),
+    ),
+    Mutant(
         "what is published after a restore keeps the origin of what was lost",
         "restorations)], instance)\n    renew_origins(state.message_types, state.peer_changes.restorations)\n",
         "restorations)], instance)\n",

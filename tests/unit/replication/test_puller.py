@@ -17,6 +17,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
+from spark_queue.replication import peer_log
 from spark_queue.replication.exchange import ApplyPulled, PullState, Standing
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
@@ -95,6 +96,17 @@ def test_a_peer_is_read_to_its_end_and_then_on(here: Site, there: Site) -> None:
     assert loop.watermark is not None
     newest = open_reader(there.store).records()[-1]
     assert (loop.watermark.journal, loop.watermark.record) == (there.journal_id, newest.record)
+
+
+def test_a_peer_of_which_only_the_first_record_could_be_read_has_no_other_name(
+    here: Site, there: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store failed before its definitions, which say its name, were read."""
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 1)
+    loop = Loop(here)
+    loop.puller("virginia").step()
+    assert loop.watermark is not None
+    assert loop.watermark.record == open_reader(there.store).records()[-1].record
 
 
 def test_the_next_puller_goes_on_at_the_watermark(here: Site, there: Site) -> None:
