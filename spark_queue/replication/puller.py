@@ -30,7 +30,7 @@ from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_files import refused_file
 from spark_queue.replication.peer_log import PeerLog, digest_of
 from spark_queue.replication.record_forms import check_move
-from spark_queue.replication.restored import check_own, is_common, shared_until, told_ahead
+from spark_queue.replication.restored import check_own, is_common, newest_mark, shared_until, told_ahead
 from spark_queue.replication.validation import Fit
 
 _LOG = logging.getLogger(__name__)
@@ -333,18 +333,17 @@ class Puller:
         if created != watermark.journal:
             facts = {"expected": watermark.journal, "found": f"{created!a:.100}".strip("'"), "journal": self._own.path}
             raise JournalError("PEER_REPLACED", peer=self._definition.name, **facts)
-        if watermark.record < 0:
-            # More is pulled than before.
-            return records
         until, name = watermark.record, self._definition.name
-        if not is_common(self._peer, name, watermark):
+        # Where more is pulled than before it is read from the start: it may have been restored all the same.
+        newest = watermark if until >= 0 else newest_mark(self._own, watermark.journal)
+        if newest is not None and not is_common(self._peer, name, newest):
             # What was taken over stands, and taking news twice changes nothing.
-            until = shared_until(self._own, self._peer, watermark, peer=name)
+            until = min(until, shared_until(self._own, self._peer, newest, peer=name))
             _LOG.warning("Peer '%s' was restored from a backup; it is read on behind record %d.", name, until)
             if not own.skips and self._gaps_after > until:
                 # What was no gap of its lost records may be one of those that have their numbers now.
                 self._gaps_after, self._tells_gaps = until, True
-        while records:
+        while records and until >= 0:
             done = bisect_right(records, until, key=lambda record: record.record)
             for record in records[:done]:
                 self._fold.fold(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -132,6 +133,11 @@ def is_common(store: Store, peer: str, watermark: Watermark) -> bool:
     """Return whether a peer's log has the record that was pulled last."""
     standing = next(scan(store, peer, None, first=watermark.record), None)
     return standing is not None and digest_of(standing) == watermark.digest
+
+
+def newest_mark(own: Store, journal: str) -> Watermark | None:
+    """Return how far a journal was pulled before it was to be read again; None where nothing was."""
+    return next(iter(deque(_marks(scan(own, _OWN, (Kind.PULLED,)), journal), maxlen=1)), None)
 
 
 def shared_until(own: Store, store: Store, watermark: Watermark, *, peer: str) -> int:

@@ -17,13 +17,18 @@ RESTORED = (
     ),
     Mutant(
         "a restored peer is read on behind where it was read before",
-        "            until = shared_until(", "            shared_until(",
+        "            until = min(until", "            min(until",
         _WORLDS,
     ),
     Mutant(
         "a peer whose store fails behind its first record is taken for another one",
         "refusal is None and records[-1].record > 0", "refusal is None",
         ("tests/unit/replication/test_puller.py",),
+    ),
+    Mutant(
+        "of a peer that is read again nobody finds out that it was restored",
+        "watermark if until >= 0 else newest_mark(self._own, watermark.journal)", "watermark if until >= 0 else None",
+        ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(
         "what is published after a restore keeps the origin of what was lost",

@@ -22,6 +22,7 @@ from tests.deciding import started
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange, two_sites
 from tests.unit.replication.conftest import Start, wait_until
+from tests.unit.replication.test_changed_definitions import declare
 
 
 @pytest.fixture
@@ -81,6 +82,21 @@ def test_what_a_restored_journal_lost_comes_back_and_nothing_new_is_taken_for_it
     assert there.in_state(State.REMOTE) == ["more"]
     for site in pair:
         assert digest(folded(site)) == digest(site.state)
+
+
+def test_who_is_to_read_all_of_a_peer_again_finds_out_that_it_was_restored(pair: tuple[Site, Site]) -> None:
+    """Columns were altered here meanwhile: new messages of there have the names of lost ones."""
+    here, there = pair
+    there.publish("lost")
+    exchange(*pair)
+    declare(here, "item STRING, size INT")
+    there.restore()
+    there.publish("new")
+    with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq restored"):
+        here.pull("virginia")
+    say_restored(there, "frankfurt")
+    exchange(*pair)
+    assert here.in_state(State.REMOTE) == ["a", "b", "lost", "new"]
 
 
 def test_a_third_instance_learns_of_the_new_origin_by_a_peer(pair: tuple[Site, Site], tmp_path: Path, clock: FakeClock) -> None:
