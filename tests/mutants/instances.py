@@ -63,6 +63,16 @@ INSTANCES = (
         _TESTS,
     ),
     Mutant(
+        "barriers of two owners wait for each other's messages of one key for ever",
+        "order_key is not None and not waits_for_others(ledger)", "order_key is not None",
+        _SAID,
+    ),
+    Mutant(
+        "messages of a key move as soon as any barrier is held",
+        "bool(ledger.rows[State.HELD]) and not before_held(ledger, own)", "bool(ledger.rows[State.HELD])",
+        _TESTS,
+    ),
+    Mutant(
         "a message is asked for as soon as it comes",
         "work.now_ms - transfer_delay_ms(work, owner) for owner", "work.now_ms for owner",
         _TESTS,
@@ -89,8 +99,7 @@ INSTANCES = (
     ),
     Mutant(
         "an owner that was away grants what it was asked for before it has heard anybody",
-        "    if not work.may_grant():\n        # Who wants it",
-        "    if work.liveness.restored is not None:\n        # Who wants it",
+        "or left <= 0 or not work.may_grant():", "or left <= 0 or work.liveness.restored is not None:",
         _TESTS,
     ),
     Mutant(

@@ -56,6 +56,12 @@ def before_held(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
     return below(rows, held.min()) if held else rows
 
 
+def waits_for_others(ledger: QueueLedger) -> bool:
+    """Return whether a barrier is held, and only messages of other instances stand before the oldest one."""
+    own = BitMap64.union(*(ledger.rows[state] for state in (*ACTIVE, State.INACTIVE)))
+    return bool(ledger.rows[State.HELD]) and not before_held(ledger, own)
+
+
 def pending(subscription: Subscription) -> BitMap64:
     """Return the barrier that a subscription must be given next; empty when there is none, or it waits for the next run."""
     barrier = subscription.barriers[:1]

@@ -113,6 +113,24 @@ def test_two_owners_do_not_wait_for_each_others_messages_of_one_key(clock: FakeC
     check_ended(frankfurt, virginia)
 
 
+def test_two_owners_have_each_others_messages_of_a_key_behind_barriers(clock: FakeClock) -> None:
+    """R105: each barrier waits for a message that the other instance could only deliver after its own one."""
+    pair = frankfurt, virginia = [Instance(name, [other], clock) for name, other in ((F, V), (V, F))]
+    for each, other in (pair, (virginia, frankfurt)):
+        for owner, kinds in ((other.name, "ab"), (each.name, "a")):
+            queues = ordered_by(owner)
+            each.define({**queues, "WORK": {**queues["WORK"], "barrier": "kind = 'b'"}})
+            publish(each, *kinds)
+    exchange(*pair)
+    consumers = [Consumer(each) for each in pair]
+    for _ in range(20):
+        for consumer in consumers:
+            consumer.take(limit=1)
+        exchange(*pair)
+        clock.advance(2_000)
+    check_ended(*pair)
+
+
 def test_a_first_owner_of_whom_nobody_hears_here_is_the_origin(clock: FakeClock) -> None:
     frankfurt, virginia = (Instance(name, [other], clock, queues=owned_by(T)) for name, other in ((F, V), (V, F)))
     frankfurt.publish(1)

@@ -270,6 +270,11 @@ def test_a_queue_that_keeps_the_order_of_keys_gives_nothing_away(clock: FakeCloc
     frankfurt.publish(1)
     ask(frankfurt, {"uuid-of-frankfurt": [0]})
     assert frankfurt.rows("available") == [0]
+    frankfurt.define({"WORK": {**keyed, "barrier": "kind = 'b'"}})
+    frankfurt.world.publish("json", [PublishedMessage(topic="T", attributes={"kind": kind}) for kind in "ba"])
+    frankfurt.world.commit()
+    ask(frankfurt, {"uuid-of-frankfurt": [0, 2]})
+    assert frankfurt.rows("available") == [0, 2], "its barrier waits for what is its own"
 
 
 def test_what_a_barrier_holds_up_goes_to_whom_it_does_not(pair: tuple[Instance, Instance]) -> None:

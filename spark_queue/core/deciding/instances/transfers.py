@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import RangeArray, below, count_rows, oldest, to_bitmap, to_ranges
 from spark_queue.core.commands import ProxiedTransfer
-from spark_queue.core.deciding.barrier import before_held
+from spark_queue.core.deciding.barrier import before_held, waits_for_others
 from spark_queue.core.deciding.fairness import room_of
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
@@ -47,10 +47,8 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped or ownership.claims:
         # What is claimed is for whoever has room.
         return
-    if not work.may_grant():
-        return
-    if ledger.definition.order_key is not None or not work.state.definitions.is_replicated(ledger.definition.name):
-        # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2). Or nobody would hear of it.
+    if not work.may_grant() or _keeps_all(ledger) or not work.state.definitions.is_replicated(ledger.definition.name):
+        # Of a queue that is replicated no more nobody would hear.
         return
     # Each waiting poll comes here at each step of the loop, mostly in vain: what does not look at messages is asked first.
     since_ms = _patient_since_ms(work, ownership)
@@ -66,6 +64,14 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     for owner, (life, named) in sorted(asked.items()):
         told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limits[owner]}
         work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | ({"life": life} if life else {}))
+
+
+def _keeps_all(ledger: QueueLedger) -> bool:
+    """Return whether all messages stay with their owners: two could not keep the order of one key (DESIGN 17.2).
+
+    Barriers of two would wait for each other's messages for ever.
+    """
+    return ledger.definition.order_key is not None and not waits_for_others(ledger)
 
 
 def _shared(work: UnitOfWork, ownership: Ownership, room: int, named: Mapping[str, int]) -> dict[str, int]:
@@ -368,9 +374,7 @@ def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
 
 def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
     ledger, left = work.ledger, _left(ownership, rows, asked)
-    if ledger.paused or ledger.definition.order_key is not None or left <= 0:
-        return
-    if not work.may_grant():
+    if ledger.paused or _keeps_all(ledger) or left <= 0 or not work.may_grant():
         # Who wants it asks again.
         return
     # What came back for later stays delayed until somebody takes it, also once it is due.
