@@ -35,13 +35,16 @@ class TableState:
 
     version: int
     description: str = ""
+    #: As Delta stores them, in JSON.
+    columns: str = ""
     #: Add actions by path.
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
 
     def after(self, entry: bytes) -> TableState:
         """Return the table after one more entry."""
-        description, files, transactions = self.description, dict(self.files), dict(self.transactions)
+        description, columns = self.description, self.columns
+        files, transactions = dict(self.files), dict(self.transactions)
         for action in map(msgspec.json.decode, entry.splitlines()):
             if "add" in action:
                 files[action["add"]["path"]] = action["add"]
@@ -50,8 +53,8 @@ class TableState:
             elif "txn" in action:
                 transactions[action["txn"]["appId"]] = action["txn"]["version"]
             elif "metaData" in action:
-                description = action["metaData"]["description"]
-        return TableState(self.version + 1, description, files, transactions)
+                description, columns = action["metaData"]["description"], action["metaData"]["schemaString"]
+        return TableState(self.version + 1, description, columns, files, transactions)
 
 
 class Bucket:

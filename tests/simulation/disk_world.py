@@ -19,6 +19,7 @@ import pytest
 
 from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Record
 from spark_queue.journal import control_files, delta, reader, upkeep
 from spark_queue.journal import open as opening
@@ -35,11 +36,8 @@ from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node
 from tests.simulation.loop_world import NESTED_MAX, TYPE, LoopWorld
-from tests.simulation.publishers import Application, Publisher
+from tests.simulation.publishers import Application, Publisher, is_marked
 from tests.simulation.upkeep_thread import InlineReaders, UpkeepThread
-
-#: Where a queue has barriers, every so many messages one is published as a barrier, by its id.
-BARRIER_EVERY = 9
 
 #: How long nobody does anything, now and then: long enough for leftovers to be deleted.
 NIGHT_MS = 25 * 3600 * 1000
@@ -76,6 +74,11 @@ class DiskWorld(LoopWorld):
         self.misread: list[str] = []
         self.journal_id = opening.create_journal(self.way(None), self.parsed, clock=FakeClock(START_MS))
         self.publishers = self._make_publishers()
+
+    @property
+    def definitions_told(self) -> Definitions:
+        """The definitions by which publishers write."""
+        return self.parsed
 
     def _make_publishers(self) -> list[Publisher]:
         kinds = ("named", "stream", "plain", "appending")
@@ -128,13 +131,9 @@ class DiskWorld(LoopWorld):
         self._messages += count
         return list(range(self._messages - count, self._messages))
 
-    def is_barrier_message(self, message: int) -> bool:
-        """Return whether a message is published as a barrier, by its id."""
-        return "barrier" in self.settings and message % BARRIER_EVERY == 0
-
     def is_barrier(self, bookmark: int) -> bool:
         """Return whether a message was published as a barrier."""
-        return self.is_barrier_message(self.order[bookmark])
+        return "barrier" in self.settings and is_marked(self.order[bookmark])
 
     def publish(self, messages: int) -> None:
         """Let a publisher go on."""
@@ -220,9 +219,14 @@ class DiskWorld(LoopWorld):
 
     def _ids(self, path: str) -> list[Any]:
         if path not in self._read:
-            file = pq.ParquetFile(pa.BufferReader(self.bucket.files[f"{_TABLE}/{path}"]))
-            self._read[path] = file.read(columns=["n"], use_threads=False).column("n").to_pylist()
+            self._read[path] = self._column(path, "n")
         return self._read[path]
+
+    def _column(self, path: str, name: str) -> list[Any]:
+        file = pq.ParquetFile(pa.BufferReader(self.bucket.files[f"{_TABLE}/{path}"]))
+        if name not in file.schema_arrow.names:
+            return [None] * file.metadata.num_rows
+        return file.read(columns=[name], use_threads=False).column(name).to_pylist()
 
     def _stands(self, path: str) -> bool:
         key = f"{_TABLE}/{path}"

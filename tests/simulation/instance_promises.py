@@ -13,13 +13,16 @@ from typing import NamedTuple
 
 from spark_queue.core import commands, replies
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Kind, Record, Removal
+from tests.simulation.backups import Life
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.instances_world import Commit, InstancesWorld
 from tests.simulation.loop_world import TYPE
 from tests.simulation.promises import rows_of
-from tests.simulation.whole_instance import WholeInstance
+from tests.simulation.publishers import is_marked
+from tests.simulation.whole_instance import KEYS, WholeInstance, barriers_of
 
-PRESENT, DEAD, GONE = 0, 1, 2
+#: A barrier has no owner and no stage: each instance releases it by itself (R117).
+PRESENT, DEAD, GONE, BARRIER = 0, 1, 2, 3
 
 
 class Value(NamedTuple):
@@ -40,8 +43,12 @@ class Said:
     values: dict[int, Value] = field(default_factory=dict)
     #: The id of each message here, by its bookmark.
     ids: dict[int, int] = field(default_factory=dict)
-    #: What is leased here, by its id.
+    #: What is leased here, by its id, and to which lease each message was granted last, by its bookmark.
     leased: set[int] = field(default_factory=set)
+    holders: dict[int, int] = field(default_factory=dict)
+    #: What is claimed and not granted before another look, and the barriers that are held, by bookmark.
+    unsure: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
     #: Whether messages may be claimed here.
     claims: bool = False
     #: The queue by the definitions of here; none of it before they are known.
@@ -67,8 +74,11 @@ class Judgement:
     #: What may be in the world twice: somebody had entered it whose journal was put back from a backup, or entered it there before
     #: that was said.
     rewound: set[int] = field(default_factory=set)
-    #: What an instance to which it was published has in the queue.
+    #: What an instance to which it was published has in the queue, and what is a barrier there.
     members: set[int] = field(default_factory=set)
+    barriers: set[int] = field(default_factory=set)
+    #: What an instance to which it was published says anew what it is: it had lost its word with the rest of its journal.
+    told_anew: set[int] = field(default_factory=set)
     #: To which instances each message was published.
     published: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -76,6 +86,8 @@ class Judgement:
 def judge(world: InstancesWorld) -> Judgement:
     """Read what all instances said, one record after the other, in the order in which they became durable."""
     found = Judgement({name: Said(name) for name in world.instances})
+    for each in world.instances.values():
+        each._note_order()
     logs = {
         name: [*((life.log, life.order) for life in each.lives), (each.log, each.order)] for name, each in world.instances.items()
     }
@@ -93,6 +105,7 @@ def judge(world: InstancesWorld) -> Judgement:
             # Until it has heard what it had said since, it may do all of that again.
             found.rewound.update(here.ids.values())
             found.again.update(here.ids.values())
+            found.told_anew.update(set(here.ids.values()) - set(backups[moment.instance].ids.values()))
             found.said[moment.instance] = backups[moment.instance]
         else:
             backups[moment.instance] = copy.deepcopy(here)
@@ -113,16 +126,16 @@ def _renamed(log: Sequence[Record], order: Sequence[int]) -> set[int]:
 
 
 def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, order: Sequence[int]) -> None:
-    # Nobody owns a barrier: each instance releases it by itself (R117).
-    is_barrier = world.instances[here.name].is_barrier_message
-    messages = {row: order[row] for row in rows_of(record) if row < len(order) and not is_barrier(order[row])}
-    ids = list(messages.values())
+    rows = [row for row in rows_of(record) if row < len(order)]
     if record.kind == Kind.ENTERED:
-        _enter(world, found, here, record, messages)
+        _enter(world, found, here, record, {row: order[row] for row in rows})
     if record.kind == Kind.DEFINITIONS_APPLIED and QUEUE in record.detail["definitions"]["queues"]:
         here.queue = record.detail["definitions"]["queues"][QUEUE]
     if record.queue != QUEUE:
         return
+    _judge_barriers(found, here, record, rows)
+    messages = {row: order[row] for row in rows if here.values[row].stage != BARRIER}
+    ids = list(messages.values())
     if record.kind == Kind.PROXIED_TRANSFER:
         here.claims = record.detail["on"]
     if record.kind in (Kind.GRANTED, Kind.RESUMED):
@@ -130,6 +143,8 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
         here.leased.update(ids)
     if record.kind == Kind.RETURNED:
         here.leased.difference_update(ids)
+    if record.kind == Kind.CLAIM_CONFIRMED:
+        here.unsure.difference_update(messages)
     if record.kind in (Kind.RETURNED, Kind.RESUMED, Kind.REDRIVEN):
         found.again.update(ids)
     for row in messages:
@@ -154,6 +169,8 @@ def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, 
         found.published[each].add(at)
         if row not in origins and (here.queue.get("filter"), each % 3) not in _LEFT_OUT:
             found.members.add(each)
+            if here.queue.get("barrier") and is_marked(each) and not (each in several and world.application.is_plain):
+                found.barriers.add(each)
         here.ids[row] = each
         # Its owner is told by a record of its own (R129).
         here.values[row] = Value()
@@ -172,6 +189,35 @@ def _judge_grant(found: Judgement, here: Said, record: Record, messages: Mapping
         # Until each to whom it was published has pulled the other, both may deliver it.
         if len(others) >= len(found.published[each]) and each not in found.claimed | found.rewound:
             found.wrong.append(f"{told}: {each} is leased by {others}")
+    if record.kind == Kind.GRANTED:
+        _judge_order(found, here, messages, int(record.lease or 0), told)
+    here.holders |= dict.fromkeys(messages, int(record.lease or 0))
+
+
+def _judge_barriers(found: Judgement, here: Said, record: Record, rows: Sequence[int]) -> None:
+    """Barriers are what their origin said, and released once nothing that is known to be in the queue stands before them (R68)."""
+    told = f"{here.name} {record.kind} in record {record.record}"
+    if record.kind == Kind.DECIDED and record.detail.get("barrier"):
+        here.values.update(dict.fromkeys(rows, Value(stage=BARRIER)))
+        here.held.update(rows)
+        found.wrong += [f"{told}: {here.ids[row]} is no barrier" for row in rows if here.ids[row] not in found.barriers]
+    elif record.kind == Kind.BARRIER_RELEASED:
+        here.held.difference_update(rows)
+        before = (row for row, value in here.values.items() if row < max(rows) and value.stage == PRESENT and value.owner)
+        found.wrong += [f"{told}: {here.ids[row]} stands before it" for row in before]
+
+
+def _judge_order(found: Judgement, here: Said, messages: Mapping[int, int], lease: int, told: str) -> None:
+    """What stands behind a barrier waits (R69), and so does what stands behind a message of its key and its owner."""
+    behind = [row for row in messages if row > min(here.held, default=row)]
+    found.wrong += [f"{told}: {messages[row]} stands behind a barrier" for row in behind]
+    if "order_key" not in here.queue:
+        return
+    own = {row for row, value in here.values.items() if value.stage == PRESENT and value.owner == here.name} - here.unsure
+    for row, each in messages.items():
+        of_key = [other for other in own - messages.keys() if here.ids[other] % KEYS == each % KEYS]
+        before = (other for other in of_key if other < row or (here.ids[other] in here.leased and here.holders[other] != lease))
+        found.wrong += [f"{told}: {each} is behind {here.ids[other]}" for other in before]
 
 
 def _judge_change(found: Judgement, here: Said, record: Record, row: int, value: Value) -> None:
@@ -191,6 +237,9 @@ def _judge_change(found: Judgement, here: Said, record: Record, row: int, value:
         if not here.claims:
             found.wrong.append(f"{told}: {each} belongs to {before.owner}")
     here.values[row] = value
+    here.unsure.discard(row)
+    if record.detail.get("awaits_look"):
+        here.unsure.add(row)
     if value.stage != PRESENT or value.life > before.life:
         here.leased.discard(each)
 
@@ -214,14 +263,15 @@ def _value(here: Said, record: Record, before: Value) -> Value | None:
 
 def committed_at(instance: WholeInstance) -> Counter[int]:
     """Return how often each message stood in a batch that Spark committed, by its id."""
-    lives = [*((life.drivers, life.order) for life in instance.lives), (instance.drivers, instance.order)]
+    lives = [*instance.lives, Life(instance.log, instance.order, instance.drivers)]
     return Counter(
-        order[row]
-        for drivers, order in lives
-        for each in drivers
+        life.order[row]
+        for life in lives
+        for barriers in [barriers_of(life.log)]
+        for each in life.drivers
         for rows in each.checkpoint.contents[: each.checkpoint.committed]
         for row in rows
-        if not instance.is_barrier_message(order[row])
+        if row not in barriers
     )
 
 
@@ -265,6 +315,6 @@ def not_ended(judged: Judgement, names: list[str]) -> list[int]:
     """Return the messages of the queue that are still there on some instance, and others of which it says anything."""
     said = [(here.ids[row], value) for name in names for here in [judged.said[name]] for row, value in here.values.items()]
     # Of what was published where a store is away for ever only others tell what it is.
-    others = {each for each, at in judged.published.items() if not at <= set(names)}
-    members = judged.members | {each for each, value in said if each in others and value != Value()}
+    others = {each for each, at in judged.published.items() if not at <= set(names)} | judged.told_anew
+    members = (judged.members - others) | {each for each, value in said if each in others and value != Value()}
     return [each for each, value in said if (value.stage == PRESENT if each in members else value != Value())]

@@ -70,6 +70,8 @@ class InstancesWorld:
     ) -> None:  # fmt: skip
         self.random = random.Random(seed)
         self.claims, self.alters = claims, alters
+        #: Whether the queue has barriers, or gets them here or there; not where a journal is restored, nor with a target depth.
+        self.has_barriers = "barrier" in settings or (alters and not restores and "target_queue_depth" not in settings)
         self.topology = topology
         self.settings = settings
         self.troubled = True
@@ -99,7 +101,7 @@ class InstancesWorld:
             self.instances[name] = kind(self, name, peers, settings=settings)
             self.instances[name].is_asleep = self.random.random() < 0.5
         #: The application that fails over, and its publisher at each instance.
-        self.application = Application(name="failing-over", kind="named", forgets=0.4)
+        self.application = Application(name="failing-over", kind="named", forgets=0.4, is_plain=alters)
         self.failing_over = {each.name: Publisher(each, self.application) for each in self.sharing if fails_over}
 
     @property
@@ -209,11 +211,11 @@ class InstancesWorld:
 
     def _is_old(self, backup: Backup) -> bool:
         """Return whether enough would be lost, and somebody could tell of it."""
-        if len(self.commits) < self._backed_up_at + OLD_COMMITS:
+        readers = [each for each in self.instances.values() if "a" in each.peers]
+        # Who has copied messages, and died before it said so, would tell nobody that they are lost.
+        if len(self.commits) < self._backed_up_at + OLD_COMMITS or not all(each.has_told_of_all("a") for each in readers):
             return False
-        return not self.tells_loss or any(
-            backup.record_count <= each.pulled_of("a") for each in self.instances.values() if "a" in each.peers
-        )
+        return not self.tells_loss or any(backup.record_count <= each.pulled_of("a") for each in readers)
 
     def put_back_at_last(self) -> None:
         """Go on until the backup was put back, if there is to be one, and for a while after that."""
@@ -269,8 +271,8 @@ class InstancesWorld:
         """Let somebody consume to whom each of the others can give what it has."""
         for each in instances:
             near = [other for other in instances if other.queues and (PASSES_ON or other.name in each.peers)]
-            # A barrier waits for somebody who subscribes, on every instance.
-            if "barrier" in self.settings or all(other.is_asleep for other in near if other is not each):
+            # A barrier waits for somebody who subscribes, on every instance; and messages that have an order stay with their owner.
+            if self.has_barriers or self.alters or all(other.is_asleep for other in near if other is not each):
                 each.is_asleep = False
 
     def remaining(self) -> list[WholeInstance]:

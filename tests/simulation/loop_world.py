@@ -38,6 +38,7 @@ NESTED_MAX = 3
 _STEPS = frozenset({"control.load", "control.append", "control.check", "messages.tail"})
 
 TYPE = "line"
+COLUMNS = "n BIGINT, b BIGINT"
 
 
 class LoopWorld:
@@ -58,7 +59,7 @@ class LoopWorld:
         self.settings = settings
         self.definitions: dict[str, Any] = {
             "journal": journal or {},
-            "message_types": {TYPE: {"topics": ["T"], "columns": "n BIGINT, b BIGINT"}},
+            "message_types": {TYPE: {"topics": ["T"], "columns": COLUMNS}},
             "queues": {QUEUE: {"underlying_topic": "T", "lease_period": "10s", **settings}},
         }
         if "dead_letter_queue" in settings:

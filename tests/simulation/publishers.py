@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from tests.simulation.bucket import SimulatedStore
     from tests.simulation.disk_world import DiskWorld
 
+#: A column that some instance declares later, or no more.
+FURTHER = "further"
+
+#: Every so many messages one is published that is a barrier where its queue has any.
+BARRIER_EVERY = 9
+
+
+def is_marked(message: int) -> bool:
+    """Return whether a message is a barrier where its queue has any, by its id."""
+    return message % BARRIER_EVERY == 0
+
 
 @dataclass
 class Application:
@@ -34,6 +45,9 @@ class Application:
     confirmed: set[int] = field(default_factory=set)
     #: Chance that a process dies after it published, before it notes that.
     forgets: float = 0.0
+    #: Whether its messages are no barriers anywhere, and have nothing in the further column: where several instances get one by
+    #: different definitions, it must be the same at each.
+    is_plain: bool = False
 
     def sequence(self, batch: int) -> int:
         """Return the number of a batch's first message."""
@@ -122,7 +136,7 @@ class _Process:
     def _open(self) -> None:
         app, world = self._app, self._world
         self._opened = open_name(
-            self._store, world.journal_id, [TYPE], app.name, durable=world.parsed.journal.durable, clock=self._clock
+            self._store, world.journal_id, [TYPE], app.name, durable=world.definitions_told.journal.durable, clock=self._clock
         )
         persisted = self._opened.last_sequence or 0
         if app.kind == "named":
@@ -134,7 +148,7 @@ class _Process:
 
     def _publish(self, batch: int) -> None:
         app, ids = self._app, list(self._app.batches[batch])
-        plan = make_plan(self._store, self._world.parsed, message_type=TYPE, topic="T", expires_after_ms=None)
+        plan = make_plan(self._store, self._world.definitions_told, message_type=TYPE, topic="T", expires_after_ms=None)
         if app.kind == "plain":
             # It is not repeated, whatever becomes of it.
             app.done = max(app.done, batch + 1)
@@ -147,16 +161,19 @@ class _Process:
 
     def _send(self, plan: StagingPlan, batch: int, ids: list[int]) -> Published:
         app, world = self._app, self._world
-        barriers = [int(world.is_barrier_message(each)) for each in ids]
-        rows = pa.table({"n": pa.array(ids, pa.int64()), "b": pa.array(barriers, pa.int64())})
+        barriers = [int(is_marked(each) and not app.is_plain) for each in ids]
+        columns = {"n": pa.array(ids, pa.int64()), "b": pa.array(barriers, pa.int64())}
+        if FURTHER in plan.shape.schema.names and not app.is_plain:
+            columns[FURTHER] = pa.array(ids, pa.int64())
+        rows = pa.table(columns)
         common: dict[str, Any] = {"clock": self._clock}
         if self._opened is not None:
             identity = Identity(publisher=app.name, exclusive=True, number=self._opened.numbers[TYPE])
             first = app.sequence(batch) if app.kind == "named" else self._next_sequence
-            return publish(plan, world.journal_id, world.parsed, rows, identity=identity, first_sequence=first, **common)
+            return publish(plan, world.journal_id, world.definitions_told, rows, identity=identity, first_sequence=first, **common)
         if app.kind == "stream":
             file = stage_file(plan, rows.to_batches(), now_ms=self._clock.wall_ms())
             assert file is not None
             identity = Identity(transaction=(f"s:{app.name}", batch))
-            return commit_staged(plan, world.journal_id, world.parsed, [file], identity=identity, **common)
-        return publish(plan, world.journal_id, world.parsed, rows, **common)
+            return commit_staged(plan, world.journal_id, world.definitions_told, [file], identity=identity, **common)
+        return publish(plan, world.journal_id, world.definitions_told, rows, **common)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties
+from deltalake import CommitProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
@@ -22,9 +23,6 @@ STORES: dict[str, SimulatedStore] = {}
 
 class SimulatedTable:
     """One process's handle on a table, at one version; stands in for `deltalake.DeltaTable`."""
-
-    #: Of message tables; set with the first one's columns.
-    schemas: ClassVar[dict[str, pa.Schema]] = {}
 
     def __init__(self, uri: str, version: int | None = None, storage_options: Mapping[str, str] | None = None) -> None:
         self._store = STORES[(storage_options or {})["process"]]
@@ -57,7 +55,15 @@ class SimulatedTable:
         return self._state
 
     def schema(self) -> pa.Schema:
-        return self.schemas[self._key]
+        return _arrow_schema(self._state.columns)
+
+    @property
+    def alter(self) -> SimulatedTable:
+        return self
+
+    def add_columns(self, fields: Sequence[Any], *, commit_properties: CommitProperties, **_: Any) -> None:
+        columns = Schema([*Schema.from_json(self._state.columns).fields, *fields]).to_json()
+        self._commit([{"metaData": {"description": self._state.description, "schemaString": columns}}], commit_properties)
 
     def get_add_actions(self, *, flatten: bool = False) -> pa.Table:
         adds = list(self._state.files.values())
@@ -85,10 +91,12 @@ class SimulatedTable:
     ) -> None:
         written = [{"add": _stored(action)} for action in actions]
         txns = commit_properties.app_transactions or []
-        written += [{"txn": {"appId": txn.app_id, "version": txn.version}} for txn in txns]
+        self._commit([*written, *({"txn": {"appId": txn.app_id, "version": txn.version}} for txn in txns)], commit_properties)
+
+    def _commit(self, actions: Sequence[Mapping[str, Any]], properties: CommitProperties) -> None:
         version = self._state.version + 1
         try:
-            created = self._store.create(log_key(self._key, version), _entry(commit_properties, written))
+            created = self._store.create(log_key(self._key, version), _entry(properties, actions))
         except JournalError as failure:
             # delta-rs knows no error of ours.
             raise OSError(str(failure)) from None
@@ -100,11 +108,17 @@ def create_table(uri: str, schema: Any, actions: Sequence[AddAction], **options:
     """Stand in for `deltalake.transaction.create_table_with_add_actions`."""
     store = STORES[options["storage_options"]["process"]]
     key = uri.removeprefix(f"{store.path}/")
-    described = {"metaData": {"description": options["description"]}}
+    described = {"metaData": {"description": options["description"], "schemaString": schema.to_json()}}
     written: list[Mapping[str, Any]] = [{"protocol": {}}, described, *({"add": _stored(action)} for action in actions)]
-    if not store.create(log_key(key, 0), _entry(options["commit_properties"], written)):
+    # Cleaning may have freed the name of the first entry.
+    if key in store.bucket.tables or not store.create(log_key(key, 0), _entry(options["commit_properties"], written)):
         raise CommitFailedError(f"{key} exists")
-    SimulatedTable.schemas[key] = pa.schema(schema)
+
+
+@cache
+def _arrow_schema(columns: str) -> pa.Schema:
+    exported: Any = Schema.from_json(columns)
+    return pa.schema(exported)
 
 
 def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Callable[..., pa.Table]:

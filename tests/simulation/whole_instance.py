@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.records import Kind
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
+from spark_queue.journal.layout import messages_key
 from spark_queue.journal.open import DeltaJournal
 from tests.simulation import simulated_table
 from tests.simulation.backups import Life
@@ -23,17 +26,30 @@ from tests.simulation.instance_pullers import InstancePullers
 from tests.simulation.instance_stores import DistantStore, InstanceBucket
 from tests.simulation.loop_driver import Operator, Steps
 from tests.simulation.loop_node import Node
-from tests.simulation.loop_world import NESTED_MAX, LoopWorld
-from tests.simulation.publishers import Application, Publisher
+from tests.simulation.loop_world import COLUMNS, NESTED_MAX, TYPE, LoopWorld
+from tests.simulation.promises import rows_of
+from tests.simulation.publishers import FURTHER, Application, Publisher, is_marked
 
 if TYPE_CHECKING:
     from tests.simulation.instances_world import InstancesWorld
 
+#: How many keys there are where a queue has an order of them.
+KEYS = 4
+
 #: More messages than any target depth of these worlds.
 DEEP = 1_060
 
+#: The order key of a queue, where it has one.
+KEY = f"n % {KEYS}"
+
 #: The dead-letter queue, where there is one.
 LETTERS = "FAILED"
+
+
+def barriers_of(log: Iterable[Record]) -> set[int]:
+    """Return the messages of which a log says that they are barriers of the queue."""
+    told = (each for each in log if each.kind == Kind.DECIDED and each.queue == QUEUE and each.detail.get("barrier"))
+    return {row for record in told for row in rows_of(record)}
 
 
 class InstanceOperator(Operator):
@@ -75,6 +91,8 @@ class WholeInstance(DiskWorld):
         self.all_pullers: list[InstancePullers] = []
         #: The living coordinator processes, also those that have yet to be elected.
         self.processes: list[Node] = []
+        #: What is a barrier by a log.
+        self._barriers: tuple[Sequence[Record], set[int]] = ([], set())
         super().__init__(around.random.getrandbits(32), settings=settings, journal={"instance": name, "group": "sites"})
         self.operator = InstanceOperator(self)
 
@@ -113,6 +131,28 @@ class WholeInstance(DiskWorld):
         made = InstancePullers(self, node)
         self.all_pullers = [each for each in self.all_pullers if each.node.alive] + [made]
         return made
+
+    @property
+    def definitions_told(self) -> Definitions:
+        """The definitions by which publishers write: those of the log."""
+        if not self.around.alters:
+            return self.parsed
+        applied = (each.detail["definitions"] for each in reversed(self.log) if each.kind == Kind.DEFINITIONS_APPLIED)
+        return parsing.parse(next(applied))
+
+    def further(self) -> dict[int, Any]:
+        """Return what the further column of each message says here, by its id."""
+        files = self.bucket.tables[messages_key(TYPE)][-1].files
+        return {each: value for path in files for each, value in zip(self._ids(path), self._column(path, FURTHER), strict=True)}
+
+    def is_barrier(self, bookmark: int) -> bool:
+        """Return whether a message is a barrier, as the log says."""
+        if not self.around.has_barriers or not is_marked(self.order[bookmark]):
+            return False
+        log = self.log
+        if self._barriers[0] is not log:
+            self._barriers = (log, barriers_of(log))
+        return bookmark in self._barriers[1]
 
     def way_to(self, peer: str, process: Process) -> SimulatedStore:
         """Give a process its way to the journal of another instance."""
@@ -207,16 +247,25 @@ class WholeInstance(DiskWorld):
                 self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on, owner=owner))
 
     def alter(self) -> None:
-        """Let somebody say here alone which messages of here are in the queue, and whose they are first (R129)."""
-        owner = self.random.choice(self.around.sharing).name
-        owned = {"ownership": "group_local", "initial_owner": owner, "group_local_domain": "sites"}
-        chosen, which = self.random.choice(({}, owned)), self.random.choice((None, "n % 3 <> 0", "n % 3 <> 1"))
+        """Let somebody say here alone what the messages of here are, whose they are first, and in which order they go (R129)."""
+        draw = self.random.choice
+        owned = {"ownership": "group_local", "initial_owner": draw(self.around.sharing).name, "group_local_domain": "sites"}
+        chosen = draw(({}, owned))
+        what = {"filter": draw((None, "n % 3 <> 0", "n % 3 <> 1"))}
+        if self.around.has_barriers:
+            what["barrier"] = draw((None, "b = 1"))
+        # Two owners cannot keep the order of one key: this one has all, but for those of before.
+        what["order_key"] = draw((None, KEY)) if chosen else None
         queues = {
-            name: {key: value for key, value in queue.items() if key not in {*owned, "filter"}} | chosen
+            name: {key: value for key, value in queue.items() if key not in {*owned, *what}} | chosen
             for name, queue in self.definitions["queues"].items()
         }
-        queues[QUEUE] |= {} if which is None else {"filter": which}
-        self.definitions = {**self.definitions, "queues": queues}
+        queues[QUEUE] |= {key: text for key, text in what.items() if text is not None}
+        message_types = self.definitions["message_types"]
+        if draw((True, False, False)):
+            # It stays declared from then on.
+            message_types = {TYPE: {**message_types[TYPE], "columns": f"{COLUMNS}, {FURTHER} BIGINT"}}
+        self.definitions = {**self.definitions, "message_types": message_types, "queues": queues}
         self.send(self.request(commands.Apply, definitions=self.definitions))
 
     def say_restored(self) -> None:
@@ -235,6 +284,18 @@ class WholeInstance(DiskWorld):
             record.detail["number"] for record in reversed(self.log) if record.kind == Kind.PULLED and record.detail["peer"] == peer
         )
         return int(next(told, -1))
+
+    def has_told_of_all(self, peer: str) -> bool:
+        """Return whether a watermark follows all messages that came from a peer."""
+        about = (
+            record.kind
+            for record in reversed(self.log)
+            if record.detail.get("peer") == peer or peer in record.detail.get("instances", {}).values()
+        )
+        return (
+            self.has_entered_all()
+            and next((kind for kind in about if kind in (Kind.PULLED, Kind.ENTERED)), Kind.PULLED) == Kind.PULLED
+        )
 
     def is_compared(self) -> bool:
         """Return whether a coordinator has searched its peers' logs for what the journal has lost, and somebody has said so."""
