@@ -195,8 +195,8 @@ class Fit:
         self._now = sorted(found)
 
     def withholds(self, queue: str) -> bool:
-        """Return whether news about a queue wait: it is another one there."""
-        return queue in _withheld(self._now)
+        """Return whether news about a queue wait: it is another one there. What was said before it was left stands."""
+        return queue in _withheld(self._now) and queue in self._definitions[self._peer.name].queues
 
     @property
     def fits_again(self) -> bool:

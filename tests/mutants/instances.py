@@ -398,6 +398,11 @@ INSTANCES = (
         ("tests/unit/core/test_request_bounds.py",),
     ),
     Mutant(
+        "what was said of a queue before it was left waits for its return",
+        "in _withheld(self._now) and queue in self._definitions[self._peer.name].queues", "in _withheld(self._now)",
+        ("tests/unit/replication/test_changed_definitions.py",),
+    ),
+    Mutant(
         "each instance finds out by itself what is in a replicated queue",
         "    return definitions.journal.instance is not None\n", "    return False\n",
         _SAID,

@@ -128,6 +128,21 @@ def test_a_peer_cannot_make_a_table_ever_wider(pair: tuple[Site, Site], monkeypa
     assert list(here.values().values()) == ["first"]
 
 
+def test_what_was_said_of_a_queue_before_it_was_left_is_heard(pair: tuple[Site, Site]) -> None:
+    """R129: else the first owner here would say once more what is in it, and what had ended would wait for its return."""
+    here, there = pair
+    stored: dict[str, Any] = dict(here.definitions.stored)
+    owned = {"ownership": "group_local", "initial_owner": "frankfurt", "group_local_domain": "sites"}
+    here.decide(commands.Apply(definitions={**stored, "queues": {name: queue | owned for name, queue in stored["queues"].items()}}))
+    here.definitions = here.state.definitions
+    there.publish("a", "b")
+    assert there.consume(1) == ["a"]
+    peers = {"frankfurt": {**there.definitions.stored["peers"]["frankfurt"], "queues": []}}
+    there.decide(commands.Apply(definitions={**there.definitions.stored, "queues": {}, "peers": peers}))
+    here.pull()
+    assert (here.in_state(State.REMOVED), here.in_state(State.REMOTE)) == (["a"], ["b"])
+
+
 def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -> None:
     """A file that cannot be read keeps the disagreement from being told; the news that waited by it are read all the same."""
     here, there = pair
