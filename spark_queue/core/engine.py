@@ -136,7 +136,7 @@ def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
 
 def _needed(state: JournalState, message_type: str) -> BitMap64:
     needed = BitMap64()
-    for ledger in state.queues.values():
+    for ledger in (*state.queues.values(), *state.left.values()):
         if ledger.definition.message_type == message_type:
             needed = BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
             # A released barrier has left the queue, and is still to be read by whoever has not received it.
@@ -412,8 +412,10 @@ class Engine:
     def _apply(self, command: commands.Apply, *, now_ms: int, caller: Caller | None) -> Done:
         """Replace the whole set of definitions."""
         signed = {"by": caller.signature()} if caller is not None else {}
-        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=handlers.apply(self.state, command) | signed)
+        detail = handlers.apply(self.state, command) | signed
+        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
         replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
+        self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)

@@ -29,9 +29,6 @@ FORMAT = 1
 #: The version written into every ``detail``.
 DETAIL_VERSION = 1
 
-#: The version of an ``entered`` record whose messages were pulled.
-ORIGIN_DETAIL_VERSION = 2
-
 
 class Kind(StrEnum):
     """The kind of event that a record reports."""
@@ -96,6 +93,10 @@ SINK_KINDS = frozenset({Kind.PREPARED, Kind.LANDED, Kind.FENCED})
 
 #: Kinds whose detail says that nobody may skip them.
 CRITICAL_KINDS = REPLICATION_KINDS | SINK_KINDS
+
+#: By kind, what of a detail older software may not pass over: it says a version later. That is where messages were pulled from, and
+#: which queues go on that had been left.
+OF_NEXT_VERSION: Mapping[str, str] = {Kind.ENTERED: "origin", Kind.DEFINITIONS_APPLIED: "goes_on"}
 
 
 class Outcome(StrEnum):

@@ -433,8 +433,6 @@ class JournalHistory:
     def _begin(self, record: Record) -> list[str]:
         """Begin the traces of queues that definitions add or reset, and return which these are."""
         queues = record.detail["definitions"].get("queues", {})
-        for name in [name for name in self._traces if name not in queues]:
-            del self._traces[name]
         begun = [name for name in queues if name not in self._traces or name in record.detail["resets"]]
         self._traces |= {name: QueueTrace(since_ms=record.at_ms) for name in begun}
         return begun

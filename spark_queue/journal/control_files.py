@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, ORIGIN_DETAIL_VERSION, Kind, Record
+from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, OF_NEXT_VERSION, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import CONTROL, Store
@@ -83,7 +83,7 @@ def _instant(time_ms: int | None) -> int | None:
 
 def _detail(record: Record) -> str:
     # Older software must refuse what it would go wrong without.
-    version = ORIGIN_DETAIL_VERSION if "origin" in record.detail else DETAIL_VERSION
+    version = DETAIL_VERSION + (OF_NEXT_VERSION.get(record.kind) in record.detail)
     critical = {"critical": True} if record.kind in CRITICAL_KINDS else {}
     return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()
 
@@ -124,7 +124,7 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     # Not by name: a start reads a hundred thousand of them.
     for i, (record, epoch, kind, message_type, queue, subscription, lease, reason) in enumerate(zip(*plain, strict=True)):
         detail = msgspec.json.decode(details[i])
-        if detail.pop("v") > (ORIGIN_DETAIL_VERSION if kind == Kind.ENTERED else DETAIL_VERSION):
+        if detail.pop("v") > DETAIL_VERSION + (kind in OF_NEXT_VERSION):
             raise NewerDetailError(kind, record)
         if kind in CRITICAL_KINDS:
             detail.pop("critical")

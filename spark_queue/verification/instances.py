@@ -68,8 +68,7 @@ class MessageLives:
         self._until[str(record.message_type)] = until
 
     def _applied(self, record: Record) -> None:
-        dropped = [name for name in self._lives if name not in record.detail["definitions"].get("queues", {})]
-        for name in [*dropped, *record.detail["resets"]]:
+        for name in record.detail["resets"]:
             # Lease numbers are never reused, whatever becomes of the queue.
             life = self._lives.get(name, _Life())
             self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven, attempts=life.attempts)
@@ -191,6 +190,7 @@ def digest(state: JournalState) -> dict[str, Any]:
             for name, message_type in state.message_types.items()
         },
         "queues": {name: of_ledger(ledger) for name, ledger in state.queues.items()},
+        "left": {name: of_ledger(ledger) for name, ledger in state.left.items()},
     }
 
 

@@ -86,9 +86,7 @@ class BarrierOrder:
         for queue, ranges in record.detail.get("barriers", {}).items() if record.kind == Kind.ENTERED else ():
             self._line(queue).held |= to_bitmap(ranges)
         if record.kind == Kind.DEFINITIONS_APPLIED:
-            kept = record.detail["definitions"].get("queues", {})
-            resets = record.detail["resets"]
-            self._lines = {name: line for name, line in self._lines.items() if name in kept and name not in resets}
+            self._lines = {name: line for name, line in self._lines.items() if name not in record.detail["resets"]}
         elif record.queue is not None:
             yield from _follow(record, self._line(record.queue), to_bitmap(record.ranges))
 

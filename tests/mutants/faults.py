@@ -39,7 +39,7 @@ FAULTS = (
     ),
     Mutant(
         "other definitions reset a queue that is set aside",
-        " if name not in state.queues and name not in state.troubles}", " if name not in state.queues}",
+        "{*state.queues, *state.troubles, *goes_on}", "{*state.queues, *goes_on}",
         _TESTS,
     ),
     Mutant(

@@ -398,6 +398,41 @@ INSTANCES = (
         ("tests/unit/core/test_request_bounds.py",),
     ),
     Mutant(
+        "a queue that is put back begins anew",
+        "in state.left.items() if wanted", "in () if wanted",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that is put back hears nothing of what was said meanwhile",
+        "    fresh = [state.left[name] for name in goes_on]\n", "    fresh = []\n",
+        _SAID,
+    ),
+    Mutant(
+        "retention lets go what waits in a queue that was left",
+        "for ledger in (*state.queues.values(), *state.left.values()):", "for ledger in state.queues.values():",
+        _SAID,
+    ),
+    Mutant(
+        "what was claimed in a queue that was left stays nobody's when it is put back",
+        '        self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)\n', "",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
+        "the letters of a queue that was left are in the way when it is put back",
+        "state.definitions.source_of(name) or next(left, None)", "state.definitions.source_of(name)",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that was left is reset when it is put back",
+        "for name, ledger in {**state.queues, **goes_on}.items():", "for name, ledger in state.queues.items():",
+        _SAID,
+    ),
+    Mutant(
+        "older software passes over that a queue goes on",
+        'Kind.DEFINITIONS_APPLIED: "goes_on"}', "}",
+        ("tests/unit/journal/test_record_table.py",),
+    ),
+    Mutant(
         "what was said of a queue before it was left waits for its return",
         "in _withheld(self._now) and queue in self._definitions[self._peer.name].queues", "in _withheld(self._now)",
         ("tests/unit/replication/test_changed_definitions.py",),

@@ -33,15 +33,22 @@ from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
     wanted, resets = parsing.parse(command.definitions), set(command.reset)
-    recovery_points = starts(state, wanted, resets)
-    check(state, wanted, resets)
+    goes_on = back(state, wanted)
+    recovery_points = starts(state, wanted, resets, goes_on)
+    check(state, wanted, resets, goes_on)
     barriers = past_barriers(state, wanted, recovery_points)
-    told = {"told": True} if replicating.tells(wanted) else {}
     detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
-    return detail | told | ({"request": command.request} if command.request else {})
+    further = {"told": replicating.tells(wanted), "goes_on": list(goes_on), "request": command.request}
+    return detail | {name: value for name, value in further.items() if value}
 
 
-def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
+def back(state: JournalState, wanted: Definitions) -> dict[str, QueueLedger]:
+    """Return the replicated queues that are put back: they go on from what was known of their messages when they were left."""
+    known = {name: ledger for name, ledger in state.left.items() if wanted.is_replicated(name) and name not in state.troubles}
+    return {name: ledger for name, ledger in known.items() if _source(wanted.queues[name]) == _source(ledger.definition)}
+
+
+def check(state: JournalState, wanted: Definitions, resets: Collection[str], goes_on: Mapping[str, QueueLedger]) -> None:
     """Refuse definitions that would pull the ground from under messages or leases."""
     for name, message_type in state.message_types.items():
         if name not in wanted.message_types and message_type.entered_until:
@@ -58,7 +65,7 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
     if known is not None and instance != known:
         reason = f"messages are owned by this name, and the new definitions say {instance!r}."
         raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
-    for name, ledger in state.queues.items():
+    for name, ledger in {**state.queues, **goes_on}.items():
         if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
             # What is gone would be there again on this instance alone.
             reason = "it is replicated, and what other instances know of its messages stands."
@@ -93,7 +100,8 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
 def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions) -> None:
     """Check that a dead-letter queue keeps its source while it holds letters: they would be taken for the other's."""
     name, held = letters.definition.name, sum(len(rows) for each, rows in letters.rows.items() if each is not State.REMOVED)
-    known, source = state.definitions.source_of(name), wanted.source_of(name)
+    left = (each for each, ledger in state.left.items() if ledger.definition.dead_letter_queue == name)
+    known, source = state.definitions.source_of(name) or next(left, None), wanted.source_of(name)
     if held and source is not None and source != known:
         reason = f"it holds {held} dead letters of queue '{known}', and would take those of queue '{source}'."
         raise ConfigError(
@@ -116,10 +124,10 @@ def _source(queue: QueueDefinition) -> str:
     return f"{what} of message type '{queue.message_type}'"
 
 
-def starts(state: JournalState, wanted: Definitions, resets: Collection[str]) -> dict[str, int]:
+def starts(state: JournalState, wanted: Definitions, resets: Collection[str], goes_on: Collection[str]) -> dict[str, int]:
     """Return the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
-    fresh = {name: wanted.queue(name) for name in resets}
-    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues and name not in state.troubles}
+    fresh, known = {name: wanted.queue(name) for name in resets}, {*state.queues, *state.troubles, *goes_on}
+    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in known}
     return {name: recovery_point(state, queue) for name, queue in fresh.items()}
 
 

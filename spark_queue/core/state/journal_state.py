@@ -60,7 +60,9 @@ class JournalState:
         self._prepared: dict[tuple[str, str], BitMap64] = {}
         #: Knowledge of the later part of the log that is being folded.
         self.foresight = Foresight()
-        #: Where the numbers of leases and attempts of dropped queues go on.
+        #: Replicated queues that were taken away: put back, they go on from what is known here of their messages.
+        self.left: dict[str, QueueLedger] = {}
+        #: Where the numbers of leases and attempts of other dropped queues go on.
         self.lease_numbers: dict[str, int] = {}
         self.attempts: dict[str, dict[str, AttemptNumbers]] = {}
         self._requests = DoneRequests()
@@ -118,7 +120,7 @@ class JournalState:
         """
         self.foresight = Foresight(records, of=of)
         self.raises_faults = False
-        for ledger in self.queues.values():
+        for ledger in (*self.queues.values(), *self.left.values()):
             ledger.retired = self.foresight.retired(ledger.definition.message_type)
 
     def fold_all(self, records: Sequence[Record]) -> None:

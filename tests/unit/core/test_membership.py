@@ -12,9 +12,10 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
+from spark_queue.errors import ConfigError
 from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 
 F, V, T = "frankfurt", "virginia", "tokyo"
@@ -191,6 +192,51 @@ def test_a_queue_that_begins_here_has_what_its_origin_said(clock: FakeClock) -> 
     assert found(virginia, State.REMOTE) == published(frankfurt, 0)
     consume(*chain)
     check_ended(*chain)
+
+
+def test_a_queue_that_is_put_back_goes_on_from_what_was_known_of_it(pair: tuple[Instance, Instance]) -> None:
+    """R130: what ended here before it was left, and what was given away, nobody else may have heard."""
+    frankfurt, _ = pair
+    frankfurt.publish(4)
+    exchange(*pair)
+    ended = (
+        commands.OutcomeRows(outcome=outcome, ranges=((row, row + 1),)) for row, outcome in enumerate(("acknowledge", "expire"))
+    )
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=tuple(ended)))
+    ask(frankfurt, {"uuid-of-frankfurt": [2]})
+    frankfurt.define({}, pulled=[])
+    publish(frankfurt, "a", "b")
+    frankfurt.define(altered(filter="kind = 'a'"))
+    assert {state: frankfurt.rows(state) for state in ("removed", "dead", "remote", "available")} == {
+        "removed": [0], "dead": [1], "remote": [2], "available": [3, 4],
+    }  # fmt: skip
+    assert frankfurt.rows("available", "FAILED") == [1]
+    assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
+    frankfurt.decide(commands.Redrive(queue="WORK", ranges=((1, 2),)))
+    exchange(*pair)
+    consume(*pair)
+    check_ended(*pair)
+
+
+def test_a_queue_that_was_left_is_not_reset_when_it_is_put_back(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, _ = pair
+    frankfurt.define({}, pulled=[])
+    definitions: dict[str, Any] = {**frankfurt.world.state.definitions.stored, "queues": QUEUES}
+    pulled = {name: {**peer, "queues": list(QUEUES)} for name, peer in definitions["peers"].items()}
+    with pytest.raises(ConfigError, match=r"DEFINITION_IN_USE.*'WORK'.*what other instances know of its messages stands"):
+        frankfurt.decide(commands.Apply(definitions={**definitions, "peers": pulled}, reset=("WORK",)))
+
+
+def test_retention_keeps_what_waits_in_a_queue_that_was_left(clock: FakeClock) -> None:
+    frankfurt = Instance(F, [V], clock, journal={"retention": "60s"})
+    frankfurt.publish(1)
+    frankfurt.define({}, pulled=[])
+    clock.advance(10 * 60_000)
+    frankfurt.world.engine.liveness.pulled_here = {V: frankfurt.world.state.next_record}
+    frankfurt.tick()
+    frankfurt.define(QUEUES)
+    assert frankfurt.rows("available") == [0]
+    assert frankfurt.world.state.message_types["json"].retired_rows == 0
 
 
 def test_of_messages_of_before_its_queue_an_origin_says_the_same(clock: FakeClock) -> None:

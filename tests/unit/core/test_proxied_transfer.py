@@ -18,7 +18,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseErro
 from spark_queue.verification import invariants
 from spark_queue.verification.instances import digest
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance, ask, exchange
+from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 
 LOST_MS = 31_000
@@ -163,6 +163,21 @@ def test_what_was_claimed_goes_back_unless_another_look_finds_its_owner_silent(
     assert virginia.world.state.queues["WORK"].delivered.of(0) == 1, "no delivery was counted before"
     assert (frankfurt.ownership().claimed, frankfurt.ownership().given_to) == (0, {})
     assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
+
+
+def test_what_was_claimed_in_a_queue_that_was_left_goes_back_when_it_is_put_back(pair: tuple[Instance, Instance]) -> None:
+    """R110: nobody has looked meanwhile."""
+    frankfurt, _ = pair
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    frankfurt.miss(LOST_MS)
+    assert consumer.take(looks=False) == []
+    assert frankfurt.ownership().claimed_rows == BitMap64([0, 1, 2])
+    frankfurt.define({}, pulled=[])
+    frankfurt.crash()
+    frankfurt.define(QUEUES)
+    assert frankfurt.ownership().claims == {}
+    assert frankfurt.value("WORK", 0).owner == "virginia"
 
 
 def test_a_request_for_messages_of_a_lost_owner_lets_them_be_claimed_first(pair: tuple[Instance, Instance]) -> None:

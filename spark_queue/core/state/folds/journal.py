@@ -47,8 +47,11 @@ def applied(state: JournalState, record: Record) -> None:
     for name in state.definitions.message_types:
         state.message_types.setdefault(name, MessageTypeState(created_at_ms=state.created_at_ms))
     renew_origins(state.message_types, state.peer_changes.restorations)
-    fresh = []
+    goes_on = record.detail.get("goes_on", ())
+    state.queues |= {name: state.left[name] for name in goes_on}
+    fresh = [state.left[name] for name in goes_on]
     for queue in state.definitions.queues.values():
+        state.left.pop(queue.name, None)
         if queue.name in state.troubles:
             continue
         old = state.queues.get(queue.name)
@@ -63,6 +66,8 @@ def applied(state: JournalState, record: Record) -> None:
     for name in [name for name in state.queues if name not in state.definitions.queues]:
         dropped = state.queues.pop(name)
         state.lease_numbers[name], state.attempts[name] = dropped.next_lease, dropped.attempts
+        if dropped.ownership is not None:
+            state.left[name] = dropped
     replicate(state)
     pull_from_the_start(state, before)
     is_told = record.detail.get("told", False)
