@@ -51,8 +51,9 @@ class Said:
     held: set[int] = field(default_factory=set)
     #: Whether messages may be claimed here.
     claims: bool = False
-    #: The queue by the definitions of here; none of it before they are known.
+    #: The queue by the definitions of here; none of it before they are known. And whether it is left.
     queue: Mapping[str, str] = field(default_factory=dict)
+    is_left: bool = False
 
     def by_id(self) -> dict[int, list[Value]]:
         """Return what is said of each message, as often as it is here."""
@@ -77,8 +78,8 @@ class Judgement:
     #: What an instance to which it was published has in the queue, and what is a barrier there.
     members: set[int] = field(default_factory=set)
     barriers: set[int] = field(default_factory=set)
-    #: What an instance to which it was published says anew what it is: it had lost its word with the rest of its journal.
-    told_anew: set[int] = field(default_factory=set)
+    #: What was published where the queue was left then, or whose word was lost with its journal: what it is, is said later.
+    told_later: set[int] = field(default_factory=set)
     #: To which instances each message was published.
     published: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -105,7 +106,7 @@ def judge(world: InstancesWorld) -> Judgement:
             # Until it has heard what it had said since, it may do all of that again.
             found.rewound.update(here.ids.values())
             found.again.update(here.ids.values())
-            found.told_anew.update(set(here.ids.values()) - set(backups[moment.instance].ids.values()))
+            found.told_later.update(set(here.ids.values()) - set(backups[moment.instance].ids.values()))
             found.said[moment.instance] = backups[moment.instance]
         else:
             backups[moment.instance] = copy.deepcopy(here)
@@ -129,8 +130,9 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
     rows = [row for row in rows_of(record) if row < len(order)]
     if record.kind == Kind.ENTERED:
         _enter(world, found, here, record, {row: order[row] for row in rows})
-    if record.kind == Kind.DEFINITIONS_APPLIED and QUEUE in record.detail["definitions"]["queues"]:
-        here.queue = record.detail["definitions"]["queues"][QUEUE]
+    if record.kind == Kind.DEFINITIONS_APPLIED:
+        here.is_left = QUEUE not in record.detail["definitions"]["queues"]
+        here.queue = here.queue if here.is_left else record.detail["definitions"]["queues"][QUEUE]
     if record.queue != QUEUE:
         return
     _judge_barriers(found, here, record, rows)
@@ -167,7 +169,9 @@ def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, 
         if each not in several and at != world.published_at[each]:
             found.wrong.append(f"{here.name} in record {record.record}: {each} was not published to {at}")
         found.published[each].add(at)
-        if row not in origins and (here.queue.get("filter"), each % 3) not in _LEFT_OUT:
+        if row not in origins and here.is_left:
+            found.told_later.add(each)
+        elif row not in origins and (here.queue.get("filter"), each % 3) not in _LEFT_OUT:
             found.members.add(each)
             if here.queue.get("barrier") and is_marked(each) and not (each in several and world.application.is_plain):
                 found.barriers.add(each)
@@ -200,7 +204,9 @@ def _judge_barriers(found: Judgement, here: Said, record: Record, rows: Sequence
     if record.kind == Kind.DECIDED and record.detail.get("barrier"):
         here.values.update(dict.fromkeys(rows, Value(stage=BARRIER)))
         here.held.update(rows)
-        found.wrong += [f"{told}: {here.ids[row]} is no barrier" for row in rows if here.ids[row] not in found.barriers]
+        found.wrong += [
+            f"{told}: {here.ids[row]} is no barrier" for row in rows if here.ids[row] not in found.barriers | found.told_later
+        ]
     elif record.kind == Kind.BARRIER_RELEASED:
         here.held.difference_update(rows)
         before = (row for row, value in here.values.items() if row < max(rows) and value.stage == PRESENT and value.owner)
@@ -315,6 +321,6 @@ def not_ended(judged: Judgement, names: list[str]) -> list[int]:
     """Return the messages of the queue that are still there on some instance, and others of which it says anything."""
     said = [(here.ids[row], value) for name in names for here in [judged.said[name]] for row, value in here.values.items()]
     # Of what was published where a store is away for ever only others tell what it is.
-    others = {each for each, at in judged.published.items() if not at <= set(names)} | judged.told_anew
+    others = {each for each, at in judged.published.items() if not at <= set(names)} | judged.told_later
     members = (judged.members - others) | {each for each, value in said if each in others and value != Value()}
     return [each for each, value in said if (value.stage == PRESENT if each in members else value != Value())]

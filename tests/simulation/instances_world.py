@@ -70,6 +70,8 @@ class InstancesWorld:
     ) -> None:  # fmt: skip
         self.random = random.Random(seed)
         self.claims, self.alters = claims, alters
+        #: Whether the queue is left here or there, and put back.
+        self.leaves = alters
         #: Whether the queue has barriers, or gets them here or there; not where a journal is restored, nor with a target depth.
         self.has_barriers = "barrier" in settings or (alters and not restores and "target_queue_depth" not in settings)
         self.topology = topology
@@ -235,13 +237,13 @@ class InstancesWorld:
         for _ in range(_AFTER_STEPS):
             self.step()
 
-    def drain(self, *, without: str | None = None, rounds: int = 2_000) -> None:
+    def drain(self, *, without: str | None = None, rounds: int = 4_000) -> None:
         """Stop all trouble, and let everything reach its end everywhere; a store may be away for ever.
 
         Parameters
         ----------
         rounds : int
-            Most of them; it takes that many where hundreds of messages wait for two consumers, and some dozens mostly.
+            Most of them; it takes that many where each of many messages is claimed by itself, and some dozens mostly.
         """
         self.cuts.clear()
         self.lost = set() if without is None else {without}

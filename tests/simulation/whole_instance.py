@@ -39,6 +39,9 @@ KEYS = 4
 #: More messages than any target depth of these worlds.
 DEEP = 1_060
 
+#: Most rounds until a queue is put back, since peers are looked at before.
+_PUT_BACK_ROUNDS = 500
+
 #: The order key of a queue, where it has one.
 KEY = f"n % {KEYS}"
 
@@ -83,6 +86,8 @@ class WholeInstance(DiskWorld):
         self.path = f"sim://{name}"
         self.peers = peers
         self.queues = [QUEUE, LETTERS] if "dead_letter_queue" in settings else [QUEUE]
+        #: Whether the definitions of here leave the shared queue out.
+        self.is_left = False
         #: Whether its consumers do nothing for a while.
         self.is_asleep = False
         #: What it was before backups were put back.
@@ -215,6 +220,7 @@ class WholeInstance(DiskWorld):
         for node in self.nodes:
             node.alive = False
         self._elect()
+        self.put_back()
         if self.operator is not None:
             self.operator.drain()
         if claims:
@@ -266,7 +272,26 @@ class WholeInstance(DiskWorld):
             # It stays declared from then on.
             message_types = {TYPE: {**message_types[TYPE], "columns": f"{COLUMNS}, {FURTHER} BIGINT"}}
         self.definitions = {**self.definitions, "message_types": message_types, "queues": queues}
-        self.send(self.request(commands.Apply, definitions=self.definitions))
+        self.is_left = self.around.leaves and draw((True, False, False, False))
+        self._define()
+
+    def _define(self) -> None:
+        """Let somebody apply the definitions, without the shared queue while it is left."""
+        definitions = self.definitions
+        if self.is_left:
+            peers = {name: {**peer, "queues": []} for name, peer in definitions["peers"].items()}
+            definitions = {**definitions, "queues": {}, "peers": peers}
+        self.send(self.request(commands.Apply, definitions=definitions))
+
+    def put_back(self) -> None:
+        """Let somebody put the queue back, if it was left."""
+        self.is_left = False
+        for _ in range(_PUT_BACK_ROUNDS):
+            if not self.queues or QUEUE in self.reigning.queues:
+                break
+            self._define()
+            self.go_on_quietly()
+            self.advance(300)
 
     def say_restored(self) -> None:
         """Let somebody say that the journal was restored, where a coordinator asks for that."""
