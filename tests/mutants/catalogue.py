@@ -13,6 +13,7 @@ from tests.mutants.hostile import HOSTILE
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
+from tests.mutants.membership import MEMBERSHIP
 from tests.mutants.metrics import METRICS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
@@ -42,6 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LETTERS,
     *ORDERING,
     *INSTANCES,
+    *MEMBERSHIP,
     *PEERS,
     *PEER_FILES,
     *RESTORED,

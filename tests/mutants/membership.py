@@ -1,0 +1,118 @@
+"""Bugs in what messages are, as their origin says once (R129), and in leaving a shared queue and putting it back (R130)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SAID = ("tests/unit/core/test_membership.py",)
+
+MEMBERSHIP = (
+    Mutant(
+        "barriers of two owners wait for each other's messages of one key for ever",
+        "order_key is not None and not waits_for_others(ledger)", "order_key is not None",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that is put back begins anew",
+        "in state.left.items() if wanted", "in () if wanted",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that is put back hears nothing of what was said meanwhile",
+        "    fresh = [state.left[name] for name in goes_on]\n", "    fresh = []\n",
+        _SAID,
+    ),
+    Mutant(
+        "retention lets go what waits in a queue that was left",
+        "for ledger in (*state.queues.values(), *state.left.values()):", "for ledger in state.queues.values():",
+        _SAID,
+    ),
+    Mutant(
+        "what was claimed in a queue that was left stays nobody's when it is put back",
+        '        self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)\n', "",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
+        "the letters of a queue that was left are in the way when it is put back",
+        "state.definitions.source_of(name) or next(left, None)", "state.definitions.source_of(name)",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that was left is reset when it is put back",
+        "for name, ledger in {**state.queues, **goes_on}.items():", "for name, ledger in state.queues.items():",
+        _SAID,
+    ),
+    Mutant(
+        "older software passes over that a queue goes on",
+        'Kind.DEFINITIONS_APPLIED: "goes_on"}', "}",
+        ("tests/unit/journal/test_record_table.py",),
+    ),
+    Mutant(
+        "what was said of a queue before it was left waits for its return",
+        "in _withheld(self._now) and queue in self._definitions[self._peer.name].queues", "in _withheld(self._now)",
+        ("tests/unit/replication/test_changed_definitions.py",),
+    ),
+    Mutant(
+        "each instance finds out by itself what is in a replicated queue",
+        "    return definitions.journal.instance is not None\n", "    return False\n",
+        _SAID,
+    ),
+    Mutant(
+        "the filter of here is asked of messages of elsewhere",
+        "all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)",
+        "all_of_it = found",
+        _SAID,
+    ),
+    Mutant(
+        "a first owner of whom nobody hears has messages all the same",
+        "if queue.initial_owner is not None and is_near else origin", "if queue.initial_owner is not None else origin",
+        _SAID,
+    ),
+    Mutant(
+        "what was said is recorded each time that it is heard",
+        "    new = here - told.known\n    if owner", "    new = here\n    if owner",
+        _SAID,
+    ),
+    Mutant(
+        "a message that one of two origins leaves out stays out",
+        "        new |= told.outside(here)\n", "        pass\n",
+        _SAID,
+    ),
+    Mutant(
+        "of two first owners the one that was heard of first stays",
+        "take_first_owner(ledger, (here & ledger.entered) - ledger.barriers, owner,", "take_first_owner(ledger, BitMap64(), owner,",
+        _SAID,
+    ),
+    Mutant(
+        "what came while its queue was set aside is never decided about",
+        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "",
+        _SAID,
+    ),
+    Mutant(
+        "an origin hears nothing of what it published itself",
+        "here = _here(state, news.message_type, news.rows)\n    told",
+        "here = BitMap64.union(BitMap64(), *(known.origins.here(name, there) for name, there in news.rows.items()))\n    told",
+        _SAID,
+    ),
+    Mutant(
+        "of messages of before its queue an origin says nothing",
+        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "",
+        _SAID,
+    ),
+    Mutant(
+        "what is over is said to be in the queue",
+        "        standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]\n        members",
+        "        standing = before\n        members",
+        _SAID,
+    ),
+    Mutant(
+        "nobody decides for an origin without the queue",
+        "    _decide_for(state, pulled, emit)\n", "",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that begins forgets what was said before",
+        "    for owner, rows in [*told.members.items(), (None, told.barriers)]:\n", "    for owner, rows in ():\n",
+        _SAID,
+    ),
+)  # fmt: skip
