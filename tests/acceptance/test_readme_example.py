@@ -35,6 +35,7 @@ def shop(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", str(tmp_path / "shop")], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.delta
 @pytest.mark.spark
 def test_first_example_prints_what_it_consumed_and_acknowledged(shop: Path) -> None:
     done = pages.run_example("first", folder=shop.parent)
@@ -186,6 +187,7 @@ def test_example_of_writing_from_spark_publishes_a_frame_and_a_stream(
     assert sorted((row["item"], row["quantity"]) for row in published) == [("kettle", 3), ("lamp", 1), ("lamp", 2)]
 
 
+@pytest.mark.delta
 def test_examples_of_looking_inside_and_of_replaying_read_what_there_is(
     make_journal: MakeJournal, spark: SparkSession, tmp_path: Path
 ) -> None:
