@@ -251,14 +251,15 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
     # A server of Spark Connect has its own Java and jars.
     is_remote = options.get("spark.remote", os.environ.get("SPARK_REMOTE", "")).startswith("sc:")
     with_delta = is_remote or has_delta()
+    # Under spark-submit a JVM runs already, as its own settings say.
+    starts_jvm = not is_remote and "PYSPARK_GATEWAY_PORT" not in os.environ
     if not with_delta:
         _LOG.warning("Spark %s: %s", version("pyspark"), _NO_DELTA)
-    for key, value in (_SETTINGS | ({} if is_remote else _OF_WORKERS) | (_OF_DELTA if with_delta else {})).items():
+    for key, value in (_SETTINGS | (_OF_WORKERS if starts_jvm else {}) | (_OF_DELTA if with_delta else {})).items():
         builder = builder.config(key, value)
     if coordinates := ",".join(packages):
         builder = builder.config("spark.jars.packages", coordinates)
-    # Under spark-submit a JVM runs already.
-    if not is_remote and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if starts_jvm:
         java()
     if not is_remote and with_delta:
         named = filter(None, options.get("spark.jars", "").split(","))

@@ -156,7 +156,7 @@ class Peers:
             What was known of the messages of each queue before.
         """
         state = self._engine.state
-        # One that was taken away and put back begins anew: what became of its messages stands in the logs of others.
+        # Also one that was taken away and put back: what became of its messages meanwhile stands in the logs of others.
         begun = [
             name
             for name, ledger in state.queues.items()

@@ -144,8 +144,9 @@ def _needed(state: JournalState, message_type: str) -> BitMap64:
             # What left the queue, and is to be read by whoever was given it, or was given it before it landed in a sink.
             unproven = (each for each in ledger.leases.values() if not each.proven)
             read = (each.rows for each in unproven if ledger.definition.at_most_once or each.has_landed)
-            # Whoever says so later finds what is in the queue.
-            needed = BitMap64.union(needed, state.undecided(ledger), *read)
+            # Whoever says so later finds what is in the queue; of one that was left nobody does.
+            undecided = state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()
+            needed = BitMap64.union(needed, undecided, *read)
     return needed
 
 

@@ -37,8 +37,8 @@ CELL_CHARACTERS = 200
 #: Most characters of one value that any page shows.
 _WHOLE_CHARACTERS = 100_000
 
-#: Most digits of a moment in whole seconds.
-_SECONDS_DIGITS = 11
+#: Digits of a moment in whole seconds, from the year 2001 on; a date may have eight.
+_SECONDS_DIGITS = (10, 11)
 _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?", re.ASCII)
 
 
@@ -76,7 +76,7 @@ def moment_ms(text: str | None, *, key: str = "at") -> int | None:
     text = (text or "").strip()
     if not text:
         return None
-    if text.isdecimal() and len(text) <= _SECONDS_DIGITS:
+    if text.isdecimal() and len(text) in _SECONDS_DIGITS:
         return int(text) * 1_000
     try:
         at_ms = to_ms(parse_moment(f"{text}Z" if _WITHOUT_OFFSET.fullmatch(text) else text))

@@ -213,7 +213,7 @@ class Store:
                 if most_bytes is not None and found.meta["size"] > most_bytes:
                     raise TooLargeError(f"{key} has {found.meta['size']} bytes, and {most_bytes} are the most")
                 return bytes(found.bytes())
-            except FileNotFoundError:
+            except (FileNotFoundError, IsADirectoryError):
                 return None
 
     def write(self, key: str, data: bytes) -> None:

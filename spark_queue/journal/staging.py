@@ -48,6 +48,8 @@ class StagedFile:
     path: str
     row_count: int
     size_bytes: int
+    #: Of its rows in memory.
+    memory_bytes: int
     #: When staging began, in milliseconds since 1970 UTC, by the stager's clock.
     staged_at_ms: int
     #: Every topic in it.
@@ -116,13 +118,14 @@ def write_rows(
     store: Store, key: str, rows: Iterable[pa.Table], schema: pa.Schema, *, now_ms: int, metadata: Mapping[str, str] | None = None
 ) -> StagedFile:
     """Write stored rows, of which there are some, to a message file that may tell of itself in `metadata`."""
-    topics: set[str] = set()
+    topics, memory_bytes = set[str](), 0
     with store.writer(key) as sink:
         with pq.ParquetWriter(cast(IO[bytes], sink), schema) as writer:
             for table in _grouped(rows):
                 found: list[Any] = table.column("topic").unique().to_pylist()
                 topics.update(found)
                 writer.write_table(table, row_group_size=_row_group_rows(table))
+                memory_bytes += table.nbytes
             if metadata:
                 writer.add_key_value_metadata(dict(metadata))
         size_bytes = sink.tell()
@@ -133,6 +136,7 @@ def write_rows(
         path=key.rpartition("/")[2],
         row_count=file.num_rows,
         size_bytes=size_bytes,
+        memory_bytes=memory_bytes,
         staged_at_ms=now_ms,
         topics=tuple(sorted(topics)),
         first_sequence=min(each.min_raw for each in sequences),

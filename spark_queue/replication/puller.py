@@ -338,11 +338,12 @@ class Puller:
         newest = watermark if until >= 0 else newest_mark(self._own, watermark.journal)
         if newest is not None and not is_common(self._peer, name, newest):
             # What was taken over stands, and taking news twice changes nothing.
-            until = min(until, shared_until(self._own, self._peer, newest, peer=name))
+            common = shared_until(self._own, self._peer, newest, peer=name)
+            until = min(until, common)
             _LOG.warning("Peer '%s' was restored from a backup; it is read on behind record %d.", name, until)
-            if not own.skips and self._gaps_after > until:
+            if not own.skips and self._gaps_after > common:
                 # What was no gap of its lost records may be one of those that have their numbers now.
-                self._gaps_after, self._tells_gaps = until, True
+                self._gaps_after, self._tells_gaps = common, True
         while records and until >= 0:
             done = bisect_right(records, until, key=lambda record: record.record)
             for record in records[:done]:

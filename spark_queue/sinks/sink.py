@@ -19,9 +19,9 @@ import msgspec
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import JournalError, SparkQueueError
 
-#: A batch that the driver gathers and writes by itself: its messages at most, and bytes of its files, by what the last one had.
+#: A batch that the driver gathers and writes by itself: its messages at most, and bytes of its rows in memory, as the last one had.
 SMALL_MESSAGES = 200_000
-SMALL_BYTES = 4 * 1024 * 1024
+SMALL_BYTES = 64 * 1024 * 1024
 
 
 class Fate(StrEnum):
@@ -106,7 +106,7 @@ class Sink(ABC):
         if texts is None:
             texts = self._by_tasks(rows, plan)
         files: list[Any] = [msgspec.json.decode(text, type=self.staged_type) for text in texts]
-        self._bytes_each = sum(file.size_bytes for file in files) / max(messages, 1)
+        self._bytes_each = sum(file.memory_bytes for file in files) / max(messages, 1)
         return files
 
     def _gathered(self, rows: Any, plan: Any, messages: int) -> list[str] | None:

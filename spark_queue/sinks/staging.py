@@ -75,6 +75,8 @@ class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
     #: Relative to the table.
     path: str
     size_bytes: int
+    #: Of its rows in memory.
+    memory_bytes: int
     row_count: int
     #: Values of the partition columns, as Delta writes them.
     partition_values: dict[str, str | None]
@@ -140,6 +142,7 @@ def _write(plan: SinkPlan, values: tuple[str | None, ...], parts: list[pa.Table]
     return SinkFile(
         path=path,
         size_bytes=size_bytes,
+        memory_bytes=rows.nbytes,
         row_count=rows.num_rows,
         partition_values=dict(zip(plan.partition_by, values, strict=True)),
         stats=_ENCODER.encode(statistics(rows)).decode(),

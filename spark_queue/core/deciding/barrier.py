@@ -58,8 +58,8 @@ def before_held(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
 
 def waits_for_others(ledger: QueueLedger) -> bool:
     """Return whether a barrier is held, and only messages of other instances stand before the oldest one."""
-    own = BitMap64.union(*(ledger.rows[state] for state in (*ACTIVE, State.INACTIVE)))
-    return bool(ledger.rows[State.HELD]) and not before_held(ledger, own)
+    own, others = BitMap64.union(*(ledger.rows[state] for state in (*ACTIVE, State.INACTIVE))), ledger.rows[State.REMOTE]
+    return bool(ledger.rows[State.HELD]) and bool(before_held(ledger, others)) and not before_held(ledger, own)
 
 
 def pending(subscription: Subscription) -> BitMap64:

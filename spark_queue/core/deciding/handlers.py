@@ -19,7 +19,7 @@ from spark_queue.core.deciding.instances.replicating import end_letters_elsewher
 from spark_queue.core.deciding.isolation import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions, QueueDefinition
+from spark_queue.core.definitions.definition import LOCAL, Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import parse_timestamp_ms
 from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import Emit, Ranges, Record
@@ -43,9 +43,23 @@ def apply(state: JournalState, command: Apply) -> dict[str, Any]:
 
 
 def back(state: JournalState, wanted: Definitions) -> dict[str, QueueLedger]:
-    """Return the replicated queues that are put back: they go on from what was known of their messages when they were left."""
-    known = {name: ledger for name, ledger in state.left.items() if wanted.is_replicated(name) and name not in state.troubles}
-    return {name: ledger for name, ledger in known.items() if _source(wanted.queues[name]) == _source(ledger.definition)}
+    """Return the replicated queues that are put back: they go on from what was known of their messages when they were left.
+
+    Also before any peer is named for one, so that definitions may change step by step; not one that is `local` by now.
+    """
+    put_back = {name: queue for name, queue in wanted.queues.items() if name in state.left and name not in state.troubles}
+    known = {
+        name: state.left[name]
+        for name, queue in put_back.items()
+        if queue.ownership != LOCAL and _source(queue) == _source(state.left[name].definition)
+    }
+    # Letters are those of the messages that died.
+    sources = {ledger.definition.dead_letter_queue: name for name, ledger in known.items()}
+    return {
+        name: ledger
+        for name, ledger in known.items()
+        if ledger.definition.underlying_topic is not None or wanted.source_of(name) == sources.get(name, "")
+    }
 
 
 def check(state: JournalState, wanted: Definitions, resets: Collection[str], goes_on: Mapping[str, QueueLedger]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import ConfigError
@@ -216,6 +217,53 @@ def test_a_queue_that_is_put_back_goes_on_from_what_was_known_of_it(pair: tuple[
     exchange(*pair)
     consume(*pair)
     check_ended(*pair)
+
+
+def test_retention_keeps_nothing_that_came_after_a_queue_was_left(clock: FakeClock) -> None:
+    """Nobody says of it whether it is in the queue."""
+    frankfurt = Instance(F, [V], clock, journal={"retention": "60s"})
+    frankfurt.define(QUEUES)
+    frankfurt.define({}, pulled=[])
+    for _ in range(2):
+        frankfurt.publish(1)
+        clock.advance(10 * 60_000)
+    frankfurt.world.engine.liveness.pulled_here = {V: frankfurt.world.state.next_record}
+    frankfurt.tick()
+    assert frankfurt.world.state.message_types["json"].retired_rows > 0
+
+
+def test_a_queue_is_put_back_before_any_peer_is_named_for_it(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, _ = pair
+    frankfurt.publish(2)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),)),)))
+    frankfurt.define({}, pulled=[])
+    frankfurt.define(QUEUES, pulled=[])
+    frankfurt.define(QUEUES)
+    assert (frankfurt.rows("removed"), frankfurt.rows("available")) == ([0], [1])
+
+
+def test_letters_are_put_back_without_their_source(pair: tuple[Instance, Instance]) -> None:
+    """They begin anew: nobody could settle what a queue holds that is not defined."""
+    frankfurt, _ = pair
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    alone = {key: value for key, value in QUEUES["WORK"].items() if key != "dead_letter_queue"}
+    frankfurt.define({"WORK": alone}, pulled=["WORK"])
+    frankfurt.define(QUEUES)
+    assert frankfurt.rows("dead") == [0]
+
+
+def test_a_queue_that_a_later_fold_sets_aside_before_it_is_left_stays_so(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, _ = pair
+    frankfurt.publish(1)
+    frankfurt.define({}, pulled=[])
+    frankfurt.define(QUEUES)
+    state = JournalState(frankfurt.world.traits)
+    for record in frankfurt.world.committed:
+        state.fold(record)
+        if record.kind == Kind.ENTERED:
+            state.note_fault("WORK", ValueError("what its file held"))
+    assert state.troubles.keys() == {"WORK"}
 
 
 def test_a_queue_that_was_left_is_not_reset_when_it_is_put_back(pair: tuple[Instance, Instance]) -> None:

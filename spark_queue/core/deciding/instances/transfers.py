@@ -374,7 +374,9 @@ def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
 
 def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
     ledger, left = work.ledger, _left(ownership, rows, asked)
-    if ledger.paused or _keeps_all(ledger) or left <= 0 or not work.may_grant():
+    # Where two owners wait for each other's, one of them gives.
+    keeps = _keeps_all(ledger) or (ledger.definition.order_key is not None and asked.requester > ownership.instance)
+    if ledger.paused or keeps or left <= 0 or not work.may_grant():
         # Who wants it asks again.
         return
     # What came back for later stays delayed until somebody takes it, also once it is due.

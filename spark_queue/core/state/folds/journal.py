@@ -47,9 +47,10 @@ def applied(state: JournalState, record: Record) -> None:
     for name in state.definitions.message_types:
         state.message_types.setdefault(name, MessageTypeState(created_at_ms=state.created_at_ms))
     renew_origins(state.message_types, state.peer_changes.restorations)
-    goes_on = record.detail.get("goes_on", ())
-    state.queues |= {name: state.left[name] for name in goes_on}
-    fresh = [state.left[name] for name in goes_on]
+    # What was set aside before it was left is not among them: it stays so.
+    goes_on = {name: state.left[name] for name in record.detail.get("goes_on", ()) if name in state.left}
+    state.queues |= goes_on
+    fresh = [*goes_on.values()]
     for queue in state.definitions.queues.values():
         state.left.pop(queue.name, None)
         if queue.name in state.troubles:
