@@ -61,7 +61,7 @@ INSTANCES = (
     ),
     Mutant(
         "messages of a key move as soon as any barrier is held",
-        "bool(ledger.rows[State.HELD]) and not before_held(ledger, own)", "bool(ledger.rows[State.HELD])",
+        " and bool(before_held(ledger, others)) and not before_held(ledger, own)", "",
         _TESTS,
     ),
     Mutant(

@@ -14,12 +14,37 @@ MEMBERSHIP = (
     ),
     Mutant(
         "a queue that is put back begins anew",
-        "in state.left.items() if wanted", "in () if wanted",
+        "if name in state.left and name not in state.troubles}", "if False}",
         _SAID,
     ),
     Mutant(
         "a queue that is put back hears nothing of what was said meanwhile",
-        "    fresh = [state.left[name] for name in goes_on]\n", "    fresh = []\n",
+        "    fresh = [*goes_on.values()]\n", "    fresh = []\n",
+        _SAID,
+    ),
+    Mutant(
+        "a queue that was set aside before it was left ends the fold of its return",
+        'record.detail.get("goes_on", ()) if name in state.left}', 'record.detail.get("goes_on", ())}',
+        _SAID,
+    ),
+    Mutant(
+        "a queue that is put back before a peer is named for it begins anew",
+        "if queue.ownership != LOCAL and", "if wanted.is_replicated(name) and",
+        _SAID,
+    ),
+    Mutant(
+        "letters that are put back without their source are nobody's to settle",
+        'if ledger.definition.underlying_topic is not None or wanted.source_of(name) == sources.get(name, "")', "if True",
+        _SAID,
+    ),
+    Mutant(
+        "retention keeps what came after a queue was left",
+        "state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()", "state.undecided(ledger)",
+        _SAID,
+    ),
+    Mutant(
+        "of two owners that wait for each other both give",
+        "(ledger.definition.order_key is not None and asked.requester > ownership.instance)", "False",
         _SAID,
     ),
     Mutant(

@@ -131,6 +131,8 @@ def test_two_owners_have_each_others_messages_of_a_key_behind_barriers(clock: Fa
         exchange(*pair)
         clock.advance(2_000)
     check_ended(*pair)
+    given = [record for record in frankfurt.world.committed if record.kind == Kind.TRANSFERRED]
+    assert given == [], "the one of the lesser name has what both had"
 
 
 def test_a_first_owner_of_whom_nobody_hears_here_is_the_origin(clock: FakeClock) -> None:
