@@ -273,7 +273,7 @@ def test_a_queue_that_keeps_the_order_of_keys_gives_nothing_away(clock: FakeCloc
     frankfurt.define({"WORK": {**keyed, "barrier": "kind = 'b'"}})
     frankfurt.world.publish("json", [PublishedMessage(topic="T", attributes={"kind": kind}) for kind in "ba"])
     frankfurt.world.commit()
-    ask(frankfurt, {"uuid-of-frankfurt": [0, 2]})
+    ask(frankfurt, {"uuid-of-frankfurt": [0, 2]}, requester="amsterdam")
     assert frankfurt.rows("available") == [0, 2], "its barrier waits for what is its own"
 
 
