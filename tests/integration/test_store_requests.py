@@ -131,7 +131,7 @@ def test_an_idle_stream_with_a_coordinator_asks_nothing_of_the_store_and_hears_o
     world.ping()
     reader, end = topic_stream(world)
     assert reader.latestOffset(end, ReadAllAvailable()) is end
-    assert reader._opened()._asks_from_ms == 0, "the coordinator has answered"
+    assert reader._follower._asks_from_ms == 0, "the coordinator has answered"
     before = requests_made()
     for _ in range(3):
         assert reader.latestOffset(end, ReadAllAvailable()) is end
@@ -141,13 +141,13 @@ def test_an_idle_stream_with_a_coordinator_asks_nothing_of_the_store_and_hears_o
     assert told["bookmark"] == 2, "its publisher nudged the coordinator"
     world.publish(1)
     assert calls_until_news(reader, told) <= SILENT_MS // WAIT_MS + 1, "nobody nudged anybody"
-    assert reader._opened()._asks_from_ms == 0, "nor did the stream look for itself"
+    assert reader._follower._asks_from_ms == 0, "nor did the stream look for itself"
 
 
 def test_an_idle_stream_without_a_coordinator_looks_seldom_and_finds_the_first_message_in_time(world: World) -> None:
     world.publish(1)
     reader, end = topic_stream(world)
-    while reader._opened()._looks.due_ms() - reader._opened()._looks.looked_at_ms < SILENT_MS:
+    while reader._follower._looks.due_ms() - reader._follower._looks.looked_at_ms < SILENT_MS:
         assert reader.latestOffset(end, ReadAllAvailable()) is end
     before = requests_made()
     for _ in range(calls := 4):
