@@ -19,8 +19,8 @@ from spark_queue.core.deciding.instances.replicating import end_letters_elsewher
 from spark_queue.core.deciding.isolation import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import LOCAL, Definitions, QueueDefinition
-from spark_queue.core.definitions.keys import parse_timestamp_ms
+from spark_queue.core.definitions.definition import Definitions, QueueDefinition
+from spark_queue.core.definitions.keys import LOCAL, parse_timestamp_ms
 from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import Emit, Ranges, Record
 from spark_queue.core.replies import CoreReply, Done, LeasedRows
