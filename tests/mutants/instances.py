@@ -61,7 +61,7 @@ INSTANCES = (
     ),
     Mutant(
         "messages of a key move as soon as any barrier is held",
-        " and bool(before_held(ledger, others)) and not before_held(ledger, own)", "",
+        "order_key is not None and not waits_for_others(ledger)", "order_key is not None and not ledger.rows[State.HELD]",
         _TESTS,
     ),
     Mutant(
