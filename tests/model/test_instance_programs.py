@@ -27,6 +27,9 @@ PATIENCE_MS, OPEN_MS = 10_000, 5_000
 #: Records of a pull by which the model says something: that messages came, at once, or what each of them is.
 SAID_BY_PULLS = frozenset({Kind.ENTERED, Kind.REPLICATED, Kind.TRANSFERRED})
 
+#: Chunks that found something: a letter that was over counted as one more word of the model's.
+KEPT_CHUNKS = (6_344_725,)
+
 instances = st.integers(0, 2)
 
 
@@ -106,7 +109,8 @@ class InstanceProgram(RuleBasedStateMachine):
                 side.model.log.insert(len(side.model.log) - said_since, News("request", ids, **asked))
                 said_since += 1
                 requests.insert(0, record)
-            elif record.kind in SAID_BY_PULLS:
+            elif record.kind in SAID_BY_PULLS and not (record.queue == "FAILED" and record.detail.get("stage") == model.GONE):
+                # That a letter is over follows from its message, of which the model speaks alone.
                 said_since += 1 if record.kind == Kind.ENTERED else len(ids)
         return requests
 
@@ -255,13 +259,13 @@ def _value(side: Sides, queue: str, row: int) -> Value:
 
 # Shrinking what fails may take five minutes.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("chunk", CHUNKS)
+@pytest.mark.parametrize("chunk", dict.fromkeys([*KEPT_CHUNKS, *CHUNKS]))
 def test_random_programs_leave_all_instances_as_the_model_says(chunk: int) -> None:
     """R101 to R105, R107 to R111: owner, term, life and stage of every message on every instance, after every step."""
     run_state_machine_as_test(
         seed(chunk)(type("InstanceProgram", (InstanceProgram,), {})),
         settings=settings(
-            max_examples=min(CHUNK, PROGRAMS - CHUNKS.index(chunk) * CHUNK),
+            max_examples=CHUNK if chunk in KEPT_CHUNKS else min(CHUNK, PROGRAMS - CHUNKS.index(chunk) * CHUNK),
             database=None,
             stateful_step_count=50,
             deadline=None,
