@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from numpy.typing import NDArray
@@ -92,18 +91,6 @@ def to_records(table: pa.Table) -> Iterator[Record]:
     """Read the records of rows, in the rows' order."""
     for batch in table.to_batches():
         yield from _batch_records(batch)
-
-
-def stats(rows: pa.Table) -> dict[str, Any]:
-    """Return Delta's statistics of a file of these rows, which ascend: what finding one's way among files needs."""
-    records: Any = rows.column("record")
-    kinds: Any = pc.min_max(rows.column("kind")).as_py()
-    return {
-        "numRecords": rows.num_rows,
-        "minValues": {"record": records[0].as_py(), "kind": kinds["min"]},
-        "maxValues": {"record": records[-1].as_py(), "kind": kinds["max"]},
-        "nullCount": {"record": 0, "kind": 0},
-    }
 
 
 def _ranges(lists: Sequence[Sequence[tuple[int, int]]]) -> pa.Array[Any]:
@@ -189,6 +176,18 @@ class ControlFile:
         statistics = msgspec.json.decode(add["stats"])
         low, high = statistics["minValues"], statistics["maxValues"]
         return cls(low["record"], high["record"], add["path"], (low["kind"], high["kind"]))
+
+    @classmethod
+    def new(cls, first: int, last: int, kinds: Iterable[str]) -> ControlFile:
+        """Return a file that is yet to be written, of records of these kinds."""
+        ordered = sorted(kinds)
+        return cls(first, last, f"{first:020d}-{uuid.uuid4().hex}.parquet", (ordered[0], ordered[-1]))
+
+    def stats(self) -> dict[str, Any]:
+        """Return Delta's statistics of it: what finding one's way among files needs."""
+        (low, high), none = self.kinds, {"record": 0, "kind": 0}
+        ends = {"minValues": {"record": self.first, "kind": low}, "maxValues": {"record": self.last, "kind": high}}
+        return {"numRecords": self.records, **ends, "nullCount": none}
 
     @property
     def records(self) -> int:
@@ -367,19 +366,18 @@ def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile
         if alone or not groups or groups[-1][-1].kind in SEPARATE_KINDS:
             groups.append([])
         groups[-1].append(record)
-    return [stage_rows(store, to_table(group), at_ms=group[-1].at_ms) for group in groups]
+    staged = [(group, ControlFile.new(group[0].record, group[-1].record, (each.kind for each in group))) for group in groups]
+    return [_stage_rows(store, file, to_table(group), at_ms=group[-1].at_ms) for group, file in staged]
 
 
-def stage_rows(store: Store, rows: pa.Table, *, at_ms: int, data_change: bool = True) -> delta.NewFile:
-    """Write rows, which are in the order of their records, to one data file that no commit names yet."""
+def _stage_rows(store: Store, file: ControlFile, rows: pa.Table, *, at_ms: int, data_change: bool = True) -> delta.NewFile:
+    """Write the rows of a file's records, which no commit names yet."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, row_group_size=_ROW_GROUP_RECORDS, **(_OF_A_COMMIT if rows.num_rows <= _COMMIT_RECORDS else {}))
     data = sink.getvalue().to_pybytes()
-    found = stats(rows)
-    path = f"{found['minValues']['record']:020d}-{uuid.uuid4().hex}.parquet"
-    with store.writer(f"{CONTROL}/{path}") as file:
-        file.write(data)
-    return delta.NewFile(path=path, size_bytes=len(data), modified_ms=at_ms, stats=found, data_change=data_change)
+    with store.writer(f"{CONTROL}/{file.path}") as written:
+        written.write(data)
+    return delta.NewFile(path=file.path, size_bytes=len(data), modified_ms=at_ms, stats=file.stats(), data_change=data_change)
 
 
 #: Records at which a file is large enough: reading it once more to merge it would save nothing.
@@ -441,8 +439,12 @@ def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int)
     groups = plan(files)
     if not groups:
         return None
-    staged = [stage_rows(store, _merged(store, group), at_ms=at_ms, data_change=False) for group in groups]
+    staged = [_stage_rows(store, _united(group), _merged(store, group), at_ms=at_ms, data_change=False) for group in groups]
     return Merge(files=staged, removed=[file.path for group in groups for file in group], epoch=epoch, at_ms=at_ms)
+
+
+def _united(group: Sequence[ControlFile]) -> ControlFile:
+    return ControlFile.new(group[0].first, group[-1].last, (kind for file in group for kind in file.kinds))
 
 
 def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given
 
 from spark_queue.core.records import Kind, Record
-from spark_queue.journal.control_files import CONTROL_SCHEMA, stats, to_records, to_table
+from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile, to_records, to_table
 
 TEXTS = st.text(max_size=5)
 NUMBERS = st.integers(min_value=0, max_value=2**53)
@@ -53,5 +54,7 @@ def test_what_older_software_must_not_pass_over_is_of_a_later_version() -> None:
 
 
 def test_stats_tell_the_records_and_kinds_of_a_file() -> None:
-    found = stats(to_table([Record(kind=Kind.PROVEN, record=4), Record(kind=Kind.GRANTED, record=5)]))
+    file = ControlFile.new(4, 5, [Kind.PROVEN, Kind.GRANTED])
+    found = file.stats()
+    assert ControlFile.of_add({"path": file.path, "stats": json.dumps(found)}) == file
     assert (found["minValues"], found["maxValues"]) == ({"record": 4, "kind": "granted"}, {"record": 5, "kind": "proven"})
