@@ -230,11 +230,11 @@ JOURNAL: dict[str, str] = {
         "Peer '{peer}' has pulled record {record} of the journal at '{path}', whose log does not have it: it was put back from a "
         "backup, or lost its end, before its record {since}. Nothing enters its shared topics, and its replicated queues do "
         "nothing, until somebody confirms that, since new messages would be taken for the lost ones. Make sure that no other copy "
-        "of it is served, then run `sparkq restored {path}`."
+        "of it is served, then run `sparkq mark-restored {path}`."
     ),
     "PEER_RESTORED": (
         "Peer '{peer}' no longer has record {record}, which was pulled: it was put back from a backup, or lost its end. Nothing "
-        "more is pulled from it until somebody runs `sparkq restored` for its journal; if that finds no sign of it, add "
+        "more is pulled from it until somebody runs `sparkq mark-restored` for its journal; if that finds no sign of it, add "
         "`--after {common}`."
     ),
     "RETURNING": (

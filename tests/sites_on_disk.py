@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_queue import Journal
 from spark_queue.coordinator.inbox import Call
-from spark_queue.coordinator.peers import Peers
+from spark_queue.coordinator.pulling import Peers
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import PeerDefinition
@@ -24,11 +24,11 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import Published, make_plan, publish
 from spark_queue.journal.schema import schema_of
+from spark_queue.journal.store import Store
 from spark_queue.ports import Clock
 from spark_queue.protocol import wire
 from spark_queue.protocol.host import host_id

@@ -28,7 +28,7 @@ from spark_queue.cli.definitions import (
 )
 from spark_queue.cli.output import show
 from spark_queue.cli.peers import group as peers
-from spark_queue.cli.peers import restored, return_
+from spark_queue.cli.peers import mark_restored, return_
 from spark_queue.cli.publish import publish
 from spark_queue.cli.serve import dashboard, metrics, serve, stop
 from spark_queue.cli.serve import group as tokens
@@ -77,7 +77,7 @@ def backup(
     from dataclasses import asdict
 
     from spark_queue.client.backup import back_up
-    from spark_queue.journal.layout import Store
+    from spark_queue.journal.store import Store
 
     store, there = open_target(journal, storage).store, Store(destination)
     options = storage_options(destination, storage if there.is_local == store.is_local else None)
@@ -105,10 +105,12 @@ def doctor(
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, decide, prove, revive, proxied_transfer),
     *(init, apply, options, publish, status, peek, explain, dead_letters, log),
-    *(metrics, dashboard, verify, backup, serve, stop, restored, doctor),
+    *(metrics, dashboard, verify, backup, serve, stop, mark_restored, doctor),
 ):
     app.command()(verb)
 app.command("return")(return_)
+# As it was called at first: pages and scripts of then say it.
+app.command("restored", hidden=True)(mark_restored)
 app.add_typer(peers)
 app.add_typer(tokens)
 

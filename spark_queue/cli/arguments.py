@@ -81,7 +81,7 @@ def storage_options(path: str, storage: list[str] | None) -> dict[str, str]:
         BAD_VALUE when one is not KEY=VALUE; STORES_UNREADABLE.
     """
     from spark_queue.cli.output import warn
-    from spark_queue.journal.layout import Store, is_secret
+    from spark_queue.journal.store import Store, is_secret
     from spark_queue.replication.peer_stores import options_of, stores_path
 
     options = options_of(Store(path).path) or {}

@@ -36,11 +36,11 @@ from spark_queue.core.definitions.definition import Definitions, PrincipalDefini
 from spark_queue.core.definitions.keys import READ, WRITE
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.layout import CONTROL, SNAPSHOTS, Store, TooLargeError, messages_key
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_files, open_reader
+from spark_queue.journal.store import CONTROL, SNAPSHOTS, Store, TooLargeError, messages_key
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import read_advertisement
 from spark_queue.protocol.host import TLS_ROOTS_VARIABLE, location_of

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PeerName = Annotated[str, typer.Argument(metavar="PEER", help="Name of the peer's instance.")]
 
 
-def restored(
+def mark_restored(
     journal: JournalPath,
     *,
     after: Annotated[
@@ -33,7 +33,7 @@ def restored(
     json: Json = False,
 ) -> None:
     """Say that a journal was put back from a backup: what enters it is new, and what it lost comes back from its peers."""
-    open_target(journal, storage, coordinator, token_file).restored(after=after)
+    open_target(journal, storage, coordinator, token_file).mark_restored(after=after)
     text = "What enters from now on has a new origin. What was lost comes back from the peers before anything is granted."
     show({"restored": True}, text, as_json=json)
 

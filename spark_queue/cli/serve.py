@@ -34,7 +34,7 @@ from spark_queue.errors import ConfigError, CoordinatorError
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
     from spark_queue.coordinator.process import Environment
-    from spark_queue.journal.layout import Store
+    from spark_queue.journal.store import Store
     from spark_queue.metrics.samples import Family
     from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
 
@@ -104,7 +104,7 @@ def dashboard(
     if coordinator is not None and len(journals) > 1:
         raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
     from spark_queue.dashboard.app import ServingOptions, serve
-    from spark_queue.journal.layout import Store
+    from spark_queue.journal.store import Store
 
     options = ServingOptions(
         host=host,

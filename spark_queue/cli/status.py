@@ -109,7 +109,7 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
 def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
     """Tell how fast queues drain since the first look that is not too old, and when they are empty if it goes on like that."""
     from spark_queue.views.event_texts import duration, rate
-    from spark_queue.views.waiting import PACE_MS, Pace
+    from spark_queue.views.why_waiting import PACE_MS, Pace
 
     now_ms = SystemClock().monotonic_ms()
     looks.append((now_ms, {row["queue"]: row for row in rows}))
@@ -149,7 +149,7 @@ def _ages(row: dict[str, Any]) -> dict[str, str]:
 
     holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
     return {
-        "oldest": duration(row["seconds_behind"]),
+        "oldest": duration(row["oldest_message_age_s"]),
         "age_of_oldest_lease": duration(row["age_of_oldest_lease"]),
         "longest_batch": batch if holder is None else f"{batch}, {holder}",
     }

@@ -19,10 +19,10 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import delta, snapshot
 from spark_queue.journal.delta import first_unbroken
-from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.store import Store, messages_key
 from spark_queue.journal.traits import FileTraits
 from spark_queue.replication.peer_files import DAMAGE, PeerMessages, refused
 from spark_queue.replication.peer_stores import peer_store

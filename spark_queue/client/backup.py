@@ -11,9 +11,9 @@ from pathlib import Path
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.delta import is_checkpoint, is_entry, version_of
-from spark_queue.journal.layout import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_control, open_reader
+from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key
 from spark_queue.views import state_at
 
 #: Objects that are copied at once: they wait for the stores, not for a processor.

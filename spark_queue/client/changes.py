@@ -24,9 +24,9 @@ from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import AccessError, ConfigError
 from spark_queue.journal.control_files import ControlRows
-from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.schema import check_columns
+from spark_queue.journal.store import Store
 from spark_queue.journal.traits import EXPRESSION_KEYS, check_command
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.protocol.tokens import token_hash

@@ -25,7 +25,7 @@ import pyarrow as pa
 import spark_queue
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, error
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import (
     LOCAL,

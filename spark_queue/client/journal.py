@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
-from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class Journal:
 
         return Peer(self.store, self.endpoint, name)
 
-    def restored(self, *, after: int | None = None) -> None:
+    def mark_restored(self, *, after: int | None = None) -> None:
         """Say that the journal was put back from a backup: what enters is new, and what was lost comes back from its peers.
 
         Parameters
@@ -246,6 +246,9 @@ class Journal:
 
         command = commands.Restored(origin=str(uuid.uuid4()), after=after)
         call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
+
+    #: As it was called at first.
+    restored = mark_restored
 
     def prove(self, checkpoint: str, *, storage_options: Mapping[str, str] | None = None) -> list[ProvenLease]:
         """Acknowledge the last batch that a query has committed to its checkpoint, where the query could not say so itself.

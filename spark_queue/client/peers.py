@@ -19,10 +19,10 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.folds.journal import watermark_of
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError, parsed
 from spark_queue.journal.commit import Published
-from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import TornEntryError, read_entry
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import JournalReader, open_reader
+from spark_queue.journal.store import Store, messages_key
 from spark_queue.metrics.figures import peer_figures
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import LOCAL, Endpoint

@@ -17,8 +17,8 @@ from spark_queue.core.commands import Prove
 from spark_queue.core.replies import Run
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import LeaseError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.views import state_at
 

@@ -18,12 +18,12 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.errors import CallerError, ConfigError, parsed
 from spark_queue.journal.commit import Identity, Published
-from spark_queue.journal.layout import Store
 from spark_queue.journal.publisher import make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.rows import to_arrow
 from spark_queue.journal.schema import user_schema
+from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 
 if TYPE_CHECKING:

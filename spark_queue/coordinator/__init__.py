@@ -67,7 +67,7 @@ What happens on each failure
 
 Where to read
 -------------
-`server` and `inbox` (how calls arrive), `loop` and `commands` (what is done with them), `election`, `reign_clock` and `standby`
-(who reigns), `recovery` and `process` (from start to end), `alarm_bell`. What travels, and the files by which callers find a
+`server` and `inbox` (how calls arrive), `loop` and `commands` (what is done with them), `pulling` (what peers say), `election` (who
+reigns), `process` (from start to end). What travels, and the files by which callers find a
 coordinator, are in `protocol`; the callers' side is in `client`; how messages join is in `journal.entering`.
 """

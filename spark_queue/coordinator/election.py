@@ -22,7 +22,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.ports import Clock, ControlLog, JournalPort
 from spark_queue.protocol.connection import LOCAL, RENEWAL_S, Advertisement, AdvertisementStore, Verdict, ping, read_advertisement
 from spark_queue.protocol.host import is_loopback, location_of

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from spark_queue.coordinator.commands import Answer, Commands, refusal
 from spark_queue.coordinator.election import ReignClock
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
-from spark_queue.coordinator.peers import PeerPullers, Peers, fixes_place
+from spark_queue.coordinator.pulling import PeerPullers, Peers, fixes_place
 from spark_queue.core import commands, replies
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.alarm import Alarm, FaultError, describe

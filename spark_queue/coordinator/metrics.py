@@ -23,8 +23,8 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.log_history import Histogram, LogHistory
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import Store
-from spark_queue.journal.objects import requests_made
+from spark_queue.journal.store import Store
+from spark_queue.journal.store_files import requests_made
 from spark_queue.metrics import otlp
 from spark_queue.metrics.figures import JournalFigures, Observe, with_heard
 from spark_queue.metrics.prometheus import listen

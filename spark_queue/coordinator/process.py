@@ -39,15 +39,15 @@ from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
-from spark_queue.coordinator.peers import PeerPullers
+from spark_queue.coordinator.pulling import PeerPullers
 from spark_queue.coordinator.server import Admission, Server, room_for_connections
 from spark_queue.core.deciding.unit_of_work import heard_of
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.store import Store
 from spark_queue.ports import Clock, JournalPort
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import Advertisement, Advertiser, read_advertisement

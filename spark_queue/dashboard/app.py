@@ -35,7 +35,7 @@ from spark_queue.dashboard.journal_page import PAGE_QUEUES, MetricsSite, choice_
 from spark_queue.dashboard.journal_site import JournalSite
 from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import JournalFollower
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol.http_ports import bracketed, check_reach, chosen_token, host_headers, tls_context
 
 

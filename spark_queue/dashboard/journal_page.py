@@ -29,8 +29,8 @@ from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import FollowedView, JournalFollower, families_of
 from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.journal import snapshot
-from spark_queue.journal.layout import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.metrics.prometheus import content_type, render
 from spark_queue.protocol.connection import read_advertisement
 from spark_queue.views import JournalView, queue_status, state_at
@@ -159,7 +159,7 @@ SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
     "problems": _problem,
     "name": lambda row: row.name.casefold(),
     "depth": _figure("queue_depth"),
-    "oldest": _figure("seconds_behind"),
+    "oldest": _figure("oldest_message_age_s"),
     "in": lambda row: -(row.rate_in or 0),
     "out": lambda row: -(row.rate_out or 0),
     "leased": _figure("backlog"),

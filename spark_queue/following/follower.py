@@ -26,15 +26,15 @@ from spark_queue.following.history import JournalHistory, owners_of
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_files import ControlFile, ControlRows, listing, read_rows, to_records_of
 from spark_queue.journal.entering import PreparedTraits
-from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.snapshot import decode, encode
+from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.metrics.samples import Family, Observation, collect, figures_at, observation, unreadable
 from spark_queue.protocol.connection import RENEWAL_S, Advertisement, read_advertisement
 from spark_queue.views.journal_view import JournalView, count_on, find_damage, needed_files
-from spark_queue.views.waiting import PACE_MS, Pace
+from spark_queue.views.why_waiting import PACE_MS, Pace
 
 
 class LogVanishedError(Exception):

@@ -2,7 +2,7 @@
 
 `PROTOCOL.md` says what is stored. How the code is laid out, from the bottom:
 
-- `layout`, `objects`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
+- `store`, `store_files`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
 - `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. With `transaction`, `upkeep`, `commit` and
   `message_table` the only callers of delta-rs.
 - `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves; `recovery`: what a power loss

@@ -12,10 +12,10 @@ from deltalake.exceptions import DeltaError
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import is_made_anew, versions_after
-from spark_queue.journal.layout import log_key, messages_key
 from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, read_entry
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
+from spark_queue.journal.store import log_key, messages_key
 
 if TYPE_CHECKING:
     from spark_queue.ports import Clock

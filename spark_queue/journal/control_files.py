@@ -26,8 +26,8 @@ from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, OF_NEXT_VERSION, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.schema import INSTANT, schema_of
+from spark_queue.journal.store import CONTROL, Store
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
 

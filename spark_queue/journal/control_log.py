@@ -12,8 +12,8 @@ from spark_queue.core.state.status import LogTail
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_files import Merge, listing, stage_records
-from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.reader import open_control
+from spark_queue.journal.store import CONTROL, Store, log_key
 
 #: How many entering messages cost as much to fold as one record, where a queue selects by expressions.
 MESSAGES_PER_RECORD = 50

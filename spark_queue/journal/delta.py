@@ -24,7 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store, log_key
+from spark_queue.journal.store import Store, log_key
 
 _ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
 _CHECKPOINT = re.compile(r"(?:.*/)?[0-9]{20}\.checkpoint\.parquet", re.DOTALL)

@@ -25,7 +25,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import COORDINATOR_TXN, MARK_KEY, Mark, NewFile, is_checkpoint, version_of, versions_after
-from spark_queue.journal.layout import Store, log_key
+from spark_queue.journal.store import Store, log_key
 
 #: Begins the transaction id that carries the highest sequence of a named publisher, in message tables.
 PUBLISHER_TXN = "p:"

@@ -27,8 +27,8 @@ from spark_queue.core.bitmaps.ranges import to_array, to_ranges
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.schema import ORIGIN, schema_of
+from spark_queue.journal.store import Store, messages_key
 
 #: The path of a message file: a name in its table's folder, as all of ours are. What leads out of it may be another type's, or the
 #: host's.

@@ -19,7 +19,6 @@ from spark_queue.core.message_files.segment import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile, versions_after
-from spark_queue.journal.layout import Store, TooLargeError, log_key, messages_key
 from spark_queue.journal.log_entry import (
     PUBLISHER_TXN,
     LogEntry,
@@ -30,6 +29,7 @@ from spark_queue.journal.log_entry import (
     repair_head,
 )
 from spark_queue.journal.message_file import PATH
+from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key
 from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
 
 #: Rows of one file, far more than a commit of messages ever has, and numbers of 64 bits that records hold.

@@ -12,9 +12,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.log_entry import open_repaired
 from spark_queue.journal.schema import Field, appended_columns, check_columns, of_others, stored_schema
+from spark_queue.journal.store import Store, log_key, messages_key
 
 #: Changes of a table's columns race with publishers; each lost race is retried on the new head.
 _ATTEMPTS = 20

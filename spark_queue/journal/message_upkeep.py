@@ -26,10 +26,10 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import MESSAGE_FILE_CODES, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry
 from spark_queue.journal.delta import Mark, commit_transaction
-from spark_queue.journal.layout import Store, StoredObject, log_key, messages_key
 from spark_queue.journal.message_file import MessageFiles, fitted, fitting
 from spark_queue.journal.message_table import arrow_schema, open_messages
 from spark_queue.journal.staging import write_rows
+from spark_queue.journal.store import Store, StoredObject, log_key, messages_key
 
 #: Races with publishers that one commit may lose.
 _ATTEMPTS = 200

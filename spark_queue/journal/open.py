@@ -16,11 +16,11 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table, snapshot
 from spark_queue.journal.control_files import CONTROL_SCHEMA, stage_records
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL, CONTROL_LOG, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.reader import JournalReader, list_files, open_reader
 from spark_queue.journal.schema import check_columns, stored_schema
+from spark_queue.journal.store import CONTROL, CONTROL_LOG, Store, log_key, messages_key
 from spark_queue.journal.traits import FileTraits, check_expressions
 from spark_queue.journal.upkeep import Upkeep
 from spark_queue.ports import Clock, ControlLog, PulledFiles

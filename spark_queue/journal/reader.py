@@ -20,8 +20,8 @@ from spark_queue.journal.control_files import (
     read_records,
     to_records_of,
 )
-from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.log_entry import open_repaired
+from spark_queue.journal.store import CONTROL, Store
 
 
 class JournalReader:

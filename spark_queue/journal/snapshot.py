@@ -32,7 +32,7 @@ from spark_queue.core.state.log_history import LogHistory
 from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError, error
 from spark_queue.journal.control_files import ControlFile, read_records
-from spark_queue.journal.layout import SNAPSHOTS, Store
+from spark_queue.journal.store import SNAPSHOTS, Store
 from spark_queue.journal.traits import FileTraits
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_queue.journal.layout import Store, messages_key
+from spark_queue.journal.store import Store, messages_key
 from spark_queue.journal.stored_rows import RowShape, Sequences
 
 #: Rows of a row group: what a reader hands on at a time. It decodes whole groups, so a small lease reads little beyond its own.

@@ -24,9 +24,9 @@ from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
 from spark_queue.journal.schema import check_columns, check_kept, stored_schema
+from spark_queue.journal.store import Store
 
 
 class FileTraits:

@@ -21,8 +21,8 @@ from spark_queue.journal import control_files, delta, snapshot
 from spark_queue.journal.control_files import Merge, listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import is_checkpoint, is_entry, version_of
-from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageTableWork, MessageUpkeep
+from spark_queue.journal.store import CONTROL, Store, messages_key
 from spark_queue.journal.traits import FileTraits
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from spark_queue.journal.layout import Store
+    from spark_queue.journal.store import Store
 
 
 class OfJournal(Protocol):

@@ -16,8 +16,8 @@ from spark_queue.core.records import Removal, Return
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.log_history import LEASE_BOUNDS_S, Histogram, QueueHistory
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.store import Store
 from spark_queue.metrics.figures import JournalFigures, PeerFigures, SubscriptionFigures, figures_of, with_heard
 from spark_queue.metrics.table import METRICS, Metric, MetricKind, Scope
 from spark_queue.protocol.connection import read_advertisement

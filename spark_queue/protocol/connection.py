@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
-from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
+from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.host import normalise_address, open_client, tells_no_address
 
@@ -35,7 +35,7 @@ RENEWAL_S = 5.0
 
 
 class AdvertisementStore(Protocol):
-    """The object operations that the advertisement needs; `spark_queue.journal.layout.Store` has them."""
+    """The object operations that the advertisement needs; `spark_queue.journal.store.Store` has them."""
 
     def read(self, key: str) -> bytes | None:
         """Return an object, or None."""

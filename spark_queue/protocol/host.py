@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 
 
 def location_of(store: Store) -> str:

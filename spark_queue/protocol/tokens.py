@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass, field
 
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
 
 #: Names the header of a caller that wants a proof; such a call has no token.

@@ -23,12 +23,12 @@ from spark_queue.core.definitions.keys import DURATION_LIMIT_MS, valid_name
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, is_named, joined, overlap
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.message_table import widen
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.schema import of_others
 from spark_queue.journal.staging import StagingPlan, write_file
+from spark_queue.journal.store import Store
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold

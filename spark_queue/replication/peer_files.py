@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import CONTROL_LOG, Store
 from spark_queue.journal.message_file import MessageFiles, decoding, is_in_place
+from spark_queue.journal.store import CONTROL_LOG, Store
 
 #: Most columns of a table that gets those of peers which are not declared here.
 COLUMNS_MOST = 5_000

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_queue.core.definitions.definition import PeerDefinition
 from spark_queue.errors import ConfigError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 
 #: Names a file of stores other than the user's own.
 STORES_FILE_VARIABLE = "SPARKQ_STORES_FILE"

@@ -22,7 +22,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.segment import Foresight, Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.ports import Clock, PulledFiles
 from spark_queue.replication.copying import Copier, CopyFailedError
 from spark_queue.replication.exchange import ApplyPulled, PullState, Step

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
 from spark_queue.replication.exchange import (

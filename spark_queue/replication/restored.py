@@ -13,7 +13,7 @@ from spark_queue.core.state.folds.journal import watermark_of
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import ControlFile
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import PeerLog, digest_of, listed, scan

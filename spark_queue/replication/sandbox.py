@@ -29,7 +29,7 @@ from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import SparkQueueError, error
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.ports import PulledFiles
 from spark_queue.replication.exchange import ApplyPulled, PullState, Step
 from spark_queue.replication.peer_files import refused

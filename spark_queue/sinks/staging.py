@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from spark_queue.errors import CallerError
 
 if TYPE_CHECKING:
-    from spark_queue.journal.layout import Store
+    from spark_queue.journal.store import Store
 
 #: What a task holds before it writes the largest of its files, in bytes.
 BUFFER_BYTES = 128 * 1024 * 1024

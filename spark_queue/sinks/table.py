@@ -16,9 +16,9 @@ from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
-from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_entry import TornEntryError, create_entry, parse_entry, read_entry
 from spark_queue.journal.message_table import arrow_schema
+from spark_queue.journal.store import Store, log_key
 from spark_queue.sinks.sink import Fate, Landing, Sink, fate_of
 from spark_queue.sinks.staging import SinkFile, SinkPlan
 

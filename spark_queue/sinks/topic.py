@@ -15,11 +15,11 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.layout import MESSAGES, Store, messages_key
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
+from spark_queue.journal.store import MESSAGES, Store, messages_key
 from spark_queue.sinks.sink import Landing, Sink, fate_of
 from spark_queue.sinks.table import SinkTable
 

@@ -15,10 +15,10 @@ from spark_queue.client.changes import check_writes
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
-from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile
+from spark_queue.journal.store import Store, messages_key
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.settings.read import read_options
 from spark_queue.settings.types import Purpose, WriteOptions

@@ -25,8 +25,8 @@ from spark_queue.client.outcomes import evaluated, outcome_columns, read_outcome
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, LeaseError, SparkQueueError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.settings.types import EXPLICIT
 from spark_queue.source.partitions import QueueOffset

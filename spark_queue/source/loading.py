@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import ConfigError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, user_schema
+from spark_queue.journal.store import Store
 from spark_queue.settings.read import read_options, read_purpose
 from spark_queue.settings.registry import names_of
 from spark_queue.settings.types import Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions

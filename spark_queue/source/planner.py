@@ -19,7 +19,7 @@ from spark_queue.client.coordinator_client import CoordinatorClient, RowRanges, 
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
 from spark_queue.errors import LeaseError, SparkQueueError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 

@@ -9,8 +9,8 @@ from typing import cast
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.clock import SystemClock
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.log_looks import LogLooks
+from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.source.topic_log import TopicLog

@@ -18,10 +18,10 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import moved_record, retired_record, stretches
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import PIECES
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import ORIGIN
+from spark_queue.journal.store import Store
 from spark_queue.ports import MessageLogEntry, entered
 from spark_queue.settings.types import Position
 from spark_queue.views.message_search import one_of

@@ -97,7 +97,7 @@ class TopicBatchReader(PlanningReader, DataSourceReader):
 
 def _open_log(options: TopicStreamOptions, offset: TopicOffset) -> TopicLog:
     # Only here, where a read is planned: a reader that is made to be pickled reads no log.
-    from spark_queue.journal.layout import Store
+    from spark_queue.journal.store import Store
     from spark_queue.source.topic_log import TopicLog
 
     store = Store(options.journal, options.storage)
@@ -106,7 +106,7 @@ def _open_log(options: TopicStreamOptions, offset: TopicOffset) -> TopicLog:
 
 def _follower_of(log: TopicLog, options: TopicStreamOptions, offset: TopicOffset) -> TopicFollower:
     # Only a stream that goes on waits for messages; what asks a coordinator for them takes a while to import.
-    from spark_queue.journal.layout import Store
+    from spark_queue.journal.store import Store
     from spark_queue.protocol.connection import Endpoint
     from spark_queue.source.topic_following import TopicFollower
 
@@ -167,8 +167,8 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Read the view and cut it."""
-        from spark_queue.journal.layout import Store
         from spark_queue.journal.open import open_journal
+        from spark_queue.journal.store import Store
         from spark_queue.views import read_view, state_at
 
         journal = open_journal(Store(self._options.journal, self._options.storage))

@@ -35,7 +35,7 @@ from spark_queue.views.event_texts import event_text
 from spark_queue.views.journal_view import PublishedBy, StateNow, count_on, cut, fold_until, times_of, whole_state
 from spark_queue.views.message_search import python_rows, read_bodies
 from spark_queue.views.messages import MessageRows, MessageTraits, fold_alone
-from spark_queue.views.waiting import waits, why_it_waits, why_never_taken
+from spark_queue.views.why_waiting import waits, why_it_waits, why_never_taken
 
 #: What a history does not say in a line of its own, before its events.
 _SAID_ELSEWHERE = frozenset({"queue", "bookmark", "reason", "trouble", "committed_at", "events"})

@@ -37,16 +37,16 @@ from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, Jou
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_files import ControlRows, read_records
 from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.schema import stored_schema
+from spark_queue.journal.store import Store
 from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.protocol.connection import Heard, read_heard
 from spark_queue.settings.types import in_utc, to_ms, to_text
 from spark_queue.views.message_search import Bookmarks, frozen, one_of, read_bodies
-from spark_queue.views.waiting import TraitsWithoutKeys
+from spark_queue.views.why_waiting import TraitsWithoutKeys
 
 #: Most files that are opened for one look; `sparkq verify` reads them all.
 FILES_LIMIT = 100

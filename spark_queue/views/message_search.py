@@ -28,9 +28,9 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
 from spark_queue.journal.conversion import far_time
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.schema import ENVELOPE, stored_schema, user_schema
+from spark_queue.journal.store import Store
 from spark_queue.journal.traits import check_command
 
 Bookmarks = NDArray[np.int64]

@@ -12,8 +12,8 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.store import CONTROL, Store
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import COMMIT_MESSAGES, MANY_MESSAGES, QUEUE, SELECTED_MESSAGES, SELECTIVE, BenchJournal, orders
 from tests.deciding import claim

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import commit_staged, make_plan
 from spark_queue.journal.staging import stage_file
+from spark_queue.journal.store import messages_key
 from tests.benchmarks.journals import COMMIT_MESSAGES, QUEUE, TOPIC, counted
 from tests.sites_on_disk import DiskInstance
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from spark_queue.journal.layout import SNAPSHOTS
+from spark_queue.journal.store import SNAPSHOTS
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, SELECTED_MESSAGES, SELECTIVE, BenchJournal, kill, orders
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from spark_queue import Journal
 from spark_queue.core.message_files.segment import from_record
 from spark_queue.core.records import Kind
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import messages_key
 from tests.benchmarks.figure import Bench, Figure, percentile, spread
 from tests.benchmarks.journals import QUEUE, TOPIC, kill_serving, planner_of, serving
 

@@ -15,7 +15,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core import commands
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.layout import Store, StoredObject
+from spark_queue.journal.store import Store, StoredObject
 from tests.benchmarks.figure import Bench, Figure, median, shown, spread
 from tests.benchmarks.instances import BenchInstance
 from tests.benchmarks.journals import QUEUE

@@ -16,9 +16,9 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_queue import Journal
-from spark_queue.journal.layout import ADVERTISEMENT_KEY, CONTROL, Store
 from spark_queue.journal.log_looks import UNAWAITED_MS
-from spark_queue.journal.objects import requests_made
+from spark_queue.journal.store import ADVERTISEMENT_KEY, CONTROL, Store
+from spark_queue.journal.store_files import requests_made
 from spark_queue.protocol.connection import LOCAL, RENEWAL_S
 from spark_queue.source.foreach_batch import RunReporter
 from tests.benchmarks.figure import Bench, Figure

@@ -11,11 +11,11 @@ import pyarrow as pa
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_upkeep import MergeLimits, MessageTableWork, merge
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.store import Store
 from spark_queue.ports import JournalPort
 from tests.memory_journal import MemoryJournal, MemoryStorage
 from tests.scenario.traits import PublishedMessage

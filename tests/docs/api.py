@@ -32,7 +32,9 @@ def members(shown: Any) -> Iterator[tuple[str, Any]]:
     """Yield the public methods and properties of a class by name, as they stand in it; a function has none."""
     for name in vars(shown) if inspect.isclass(shown) else ():
         found = getattr(shown, name)
-        if not name.startswith("_") and (callable(found) or isinstance(found, property)):
+        # A spelling of before is shown under its new name only.
+        is_named_so = getattr(found, "__name__", name) == name
+        if not name.startswith("_") and is_named_so and (callable(found) or isinstance(found, property)):
             yield name, found
 
 

@@ -120,7 +120,8 @@ def _spark_type(arrow_type: pa.DataType) -> str:
 def verbs() -> str:
     """Return every verb of the command line: what it does, and its arguments and options."""
     group: Any = typer.main.get_command(app)
-    found = {name: verb for each, command in group.commands.items() for name, verb in _verbs_of(each, command)}
+    shown = {name: command for name, command in group.commands.items() if not command.hidden}
+    found = {name: verb for each, command in shown.items() for name, verb in _verbs_of(each, command)}
     return "\n" + "\n".join(_verb(name, found[name]) for name in sorted(found)) + "\n"
 
 

@@ -22,9 +22,9 @@ from spark_queue.coordinator import election, process
 from spark_queue.core.records import Record
 from spark_queue.journal import log_entry, upkeep
 from spark_queue.journal.entering import Sequencer
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits, MessageTableWork
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.store import Store
 from spark_queue.protocol import connection
 from spark_queue.protocol.host import host_id
 

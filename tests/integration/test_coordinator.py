@@ -28,7 +28,7 @@ def test_the_first_call_starts_a_coordinator_that_outlives_the_caller(world: Wor
     script = (
         "import sys\n"
         "from spark_queue.client.coordinator_client import CoordinatorClient\n"
-        "from spark_queue.journal.layout import Store\n"
+        "from spark_queue.journal.store import Store\n"
         "from spark_queue.protocol import wire\n"
         "print(CoordinatorClient(Store(sys.argv[1]), sys.argv[2]).call(wire.Ping()).pid)\n"
     )
@@ -168,7 +168,7 @@ def test_five_callers_starting_at_once_on_a_dead_one_make_one(world: World) -> N
         "import sys\n"
         "from spark_queue.client.coordinator_client import CoordinatorClient\n"
         "from spark_queue.core import commands\n"
-        "from spark_queue.journal.layout import Store\n"
+        "from spark_queue.journal.store import Store\n"
         "client = CoordinatorClient(Store(sys.argv[1]), sys.argv[2])\n"
         f"call = commands.DrawIncarnation(queue={QUEUE!r}, subscription='s')\n"
         "print(*client.call(call, timeout_s=60).incarnation)\n"

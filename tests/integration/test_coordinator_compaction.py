@@ -9,8 +9,8 @@ from deltalake import DeltaTable
 
 from spark_queue.journal import control_files
 from spark_queue.journal.control_files import ControlFile, listing
-from spark_queue.journal.layout import CONTROL
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.store import CONTROL
 from spark_queue.verification import invariants
 from tests.integration.coordinator_world import DEADLINE_S, Planner, World
 from tests.integration.faulty_coordinator import Faults

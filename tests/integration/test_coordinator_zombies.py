@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core import commands
-from spark_queue.journal.layout import CONTROL
+from spark_queue.journal.store import CONTROL
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError
 from spark_queue.protocol.host import location_of

@@ -15,9 +15,9 @@ from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import Identity, publish
+from spark_queue.journal.store import Store
 from spark_queue.journal.traits import FileTraits
 from tests.contract.test_journal import segments
 from tests.unit.journal.journal_on_disk import Disk, claim, left, orders

@@ -23,7 +23,7 @@ import json, os, resource, signal, sys
 import pyarrow as pa
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Identity, make_plan, open_name, publish
 

@@ -199,18 +199,18 @@ def test_a_site_that_was_put_back_from_a_backup_gets_back_what_it_lost(sites: di
     shutil.rmtree(tmp_path / "virginia")
     (tmp_path / "copy").rename(tmp_path / "virginia")
     planner = Planner(virginia)
-    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
+    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq mark-restored"):
         # Nothing is granted before the peer was searched.
         wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
     journal = Journal(virginia.store.path)
     wait_until(lambda: "[JOURNAL_RESTORED]" in str(journal.queue("WORK").status().alarm))
-    assert "sparkq restored" in next(row["alarm"] for row in journal.view("status").to_pylist())
+    assert "sparkq mark-restored" in next(row["alarm"] for row in journal.view("status").to_pylist())
     wait_until(lambda: "[PEER_RESTORED]" in str(Journal(frankfurt.store.path).queue("WORK").status().alarm))
     for verb in ("status", "doctor", "verify"):
         said = subprocess.run([sys.executable, "-m", "spark_queue.cli", verb, journal.path], capture_output=True, check=False)
         told = b" ".join((said.stdout + said.stderr).split())
-        assert (said.returncode != 0, b"JOURNAL_RESTORED" in told, b"sparkq restored" in told) == (True, True, True), told
-    journal.restored()
+        assert (said.returncode != 0, b"JOURNAL_RESTORED" in told, b"sparkq mark-restored" in told) == (True, True, True), told
+    journal.mark_restored()
     virginia.publish(1)
     wait_until(lambda: states(virginia) == {"available": 7})
     wait_until(lambda: states(frankfurt) == {"remote": 7})

@@ -22,8 +22,8 @@ from spark_queue.client.backup import back_up
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.host import location_of
 from spark_queue.source.object_store import ExecutorFiles

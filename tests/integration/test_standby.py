@@ -20,7 +20,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, Planner, World
 from tests.integration.hosts import KINDS, Host, Hosts, hosts_of

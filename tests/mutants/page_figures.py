@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_WAITING_TESTS = ("tests/unit/views/test_waiting.py",)
+_WAITING_TESTS = ("tests/unit/views/test_why_waiting.py",)
 
 PAGE_FIGURES: tuple[Mutant, ...] = (
     Mutant(

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_queue.journal.delta import COORDINATOR_TXN
-from spark_queue.journal.layout import CONTROL, MESSAGES, Store, StoredObject, TooLargeError
+from spark_queue.journal.store import CONTROL, MESSAGES, Store, StoredObject, TooLargeError
 
 #: Called with a step's name and "before" or "after"; may raise OSError, or end the process.
 StoreHook = Callable[[str, str], None]

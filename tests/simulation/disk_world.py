@@ -24,10 +24,10 @@ from spark_queue.core.records import Record
 from spark_queue.journal import control_files, delta, reader, upkeep
 from spark_queue.journal import open as opening
 from spark_queue.journal.delta import first_unbroken
-from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.store import CONTROL, messages_key
 from spark_queue.ports import MessageLogEntry
 from spark_queue.protocol import wire
 from spark_queue.replication import peer_log

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from spark_queue.journal.layout import CONTROL
+from spark_queue.journal.store import CONTROL
 from tests.simulation.bucket import ENTRY, Bucket, SimulatedStore, StoreHook
 
 

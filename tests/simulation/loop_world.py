@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_queue.coordinator.logins import Login
-from spark_queue.coordinator.peers import PeerPullers
+from spark_queue.coordinator.pulling import PeerPullers
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
-from spark_queue.journal.layout import CONTROL
+from spark_queue.journal.store import CONTROL
 from spark_queue.protocol import wire
 from tests.simulation.bucket import SimulatedStore
 from tests.simulation.disk import Disk

@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import CONTROL_SCHEMA
-from spark_queue.journal.layout import CONTROL, log_key
+from spark_queue.journal.store import CONTROL, log_key
 from tests.simulation.bucket import SimulatedStore, TableState
 
 #: The ways of living processes to their buckets, by the name in their storage options.

@@ -15,8 +15,8 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.store import messages_key
 from tests.simulation import simulated_table
 from tests.simulation.backups import Life
 from tests.simulation.bucket import Bucket, SimulatedStore

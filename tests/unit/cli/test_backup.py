@@ -17,8 +17,8 @@ from spark_queue.client.backup import back_up
 from spark_queue.core.records import Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import upkeep
-from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import Store
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from spark_queue import Journal
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import messages_key
+from spark_queue.journal.store import messages_key
 from spark_queue.journal.upkeep import clean
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.dashboard_world import DashboardWorld

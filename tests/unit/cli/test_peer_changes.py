@@ -46,10 +46,13 @@ def test_a_peer_that_was_made_anew_is_reset(sparkq: Terminal, asked: Asked, path
     assert "Peer 'virginia' is read from the beginning" in said.out
 
 
-def test_a_journal_that_was_put_back_has_a_new_origin(sparkq: Terminal, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verb", ["mark-restored", "restored"])
+def test_a_journal_that_was_put_back_has_a_new_origin(
+    sparkq: Terminal, path: str, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
     asked = Asked()
     monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", asked)
-    said = sparkq("restored", path, "--after", 7)
+    said = sparkq(verb, path, "--after", 7)
     (command,) = asked.requests
     assert isinstance(command, commands.Restored)
     assert (len(command.origin), command.after) == (36, 7)

@@ -10,7 +10,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.cli.doctor import try_rights
 from spark_queue.errors import AccessError, JournalError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
 from tests.unit.cli.sparkq import Terminal

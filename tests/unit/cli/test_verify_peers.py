@@ -18,7 +18,7 @@ from spark_queue.cli import verify
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication.exchange import ApplyPulled
 from spark_queue.views import journal_view
 from tests.fake_clock import FakeClock

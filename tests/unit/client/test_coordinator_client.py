@@ -13,7 +13,7 @@ from spark_queue.client import coordinator_client as client_module
 from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, FOLLOW_S, CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.host import host_id

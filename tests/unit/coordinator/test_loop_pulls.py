@@ -311,7 +311,7 @@ def test_nothing_is_taken_over_while_nobody_has_said_that_the_journal_was_restor
     world = World(PULLS)
     call = pull(world, world.loop._engine.state.definitions, 7)
     assert call.reply is not None
-    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
+    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq mark-restored"):
         wire.raise_failed(call.reply)
     assert watermark(world) is None
     told.clear()
@@ -342,7 +342,7 @@ def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_s
     is_searched = True
     late = world.ask(commands.Next, **planner, call=2, finished=0, limit=1), world.ask(commands.DrainTo, peer="virginia")
     for refused in late:
-        with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
+        with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq mark-restored"):
             wire.raise_failed(refused)
     world.publish(2)
     world.clock.advance(1_000)

@@ -17,8 +17,8 @@ from spark_queue.core import commands
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.core.state.status import LogTail, queue_status
 from spark_queue.errors import CoordinatorError
-from spark_queue.journal.layout import Store
-from spark_queue.journal.objects import count
+from spark_queue.journal.store import Store
+from spark_queue.journal.store_files import count
 from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.metrics.prometheus import render
 from spark_queue.protocol import wire

@@ -20,7 +20,7 @@ from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
-from spark_queue.journal.layout import ADVERTISEMENT_KEY, Store
+from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import (
     LOCATION_HEADER,

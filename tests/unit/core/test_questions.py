@@ -12,7 +12,7 @@ from spark_queue.core.state.status import came_by, came_ms, first_aging_ms, olde
 from spark_queue.journal import snapshot
 from spark_queue.metrics.figures import figures_of
 from spark_queue.verification.instances import digest
-from spark_queue.views.waiting import why_it_waits
+from spark_queue.views.why_waiting import why_it_waits
 from tests.scenario import Scenario
 
 DEFINITIONS = """define

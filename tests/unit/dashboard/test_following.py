@@ -14,7 +14,7 @@ from spark_queue import Journal
 from spark_queue.core.state import status
 from spark_queue.following.follower import JournalFollower, LogReader
 from spark_queue.journal import control_files
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.views import queue_status
 from tests.source_tree import ROOT
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -23,7 +23,7 @@ from tests.unit.dashboard.dashboard_world import DashboardWorld
 _READING = """
 import sys
 from spark_queue.following.follower import LogReader
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.journal.open import open_journal
 store = Store(sys.argv[1])
 open_journal(store)

@@ -13,7 +13,7 @@ import pytest
 from spark_queue.dashboard import guard
 from spark_queue.dashboard.app import ServingOptions, access_of, names_of
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from tests.unit.dashboard.asking import HOST, TOKEN, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 

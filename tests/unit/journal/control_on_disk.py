@@ -12,7 +12,7 @@ from spark_queue.core.records import Record
 from spark_queue.journal import control_files
 from spark_queue.journal.control_files import ControlFile, Merge, listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL
+from spark_queue.journal.store import CONTROL
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 DAY_S = 24 * 3600

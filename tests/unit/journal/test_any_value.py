@@ -19,9 +19,9 @@ import pytest
 from spark_queue.cli.reading import Source
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CallerError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.rows import from_json_lines, to_arrow
+from spark_queue.journal.store import Store
 from spark_queue.journal.stored_rows import Sequences
 from tests.any_value import EDGES, TYPES, is_kept, is_missing, must_be_stored, value
 

@@ -13,9 +13,9 @@ from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import commit, delta
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import Identity, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
+from spark_queue.journal.store import messages_key
 from spark_queue.journal.upkeep import clean
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, orders
@@ -284,7 +284,7 @@ def test_durable_publish_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: 
     """DESIGN 4, power loss: data file, its directory, log entry, its directory, before success, and what it follows before it."""
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     disk.publish([1])
     (entry,) = list(disk.open().messages("order").tail(0))
     root = disk.store.messages_uri("order")

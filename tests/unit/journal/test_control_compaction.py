@@ -16,8 +16,8 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_files, log_entry
 from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL
 from spark_queue.journal.reader import read_setup
+from spark_queue.journal.store import CONTROL
 from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left
@@ -137,7 +137,7 @@ def test_durable_merge_reaches_the_disk_before_the_entry_that_names_it(tmp_path:
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     control, _ = filled(disk)
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     merge = staged(disk)
     control.replace(merge)
     data, entry = f"{disk.store.uri(CONTROL)}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))

@@ -12,7 +12,7 @@ from spark_queue.errors import CoordinatorError
 from spark_queue.journal import control_files, upkeep
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL, Store
+from spark_queue.journal.store import CONTROL, Store
 from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.control_on_disk import DAY_S, NOW_MS, age, files, filled, leftovers, on_disk, staged
 from tests.unit.journal.journal_on_disk import Disk, claim, left

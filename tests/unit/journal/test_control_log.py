@@ -15,7 +15,7 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_files, delta, log_entry, reader
 from spark_queue.journal.control_files import CONTROL_SCHEMA
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL, Store
+from spark_queue.journal.store import CONTROL, Store
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 
@@ -245,7 +245,7 @@ def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: p
     control = DeltaControlLog(disk.store)
     number = claim(control)
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     control.append([left(number)], epoch=1)
     root = f"{disk.store.path}/{CONTROL}"
     entry = str(disk.log_path(CONTROL, control.version))
@@ -255,7 +255,7 @@ def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: p
 def test_commit_of_default_durability_syncs_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    monkeypatch.setattr("spark_queue.journal.layout.force", lambda path: pytest.fail(f"synced {path}"))
+    monkeypatch.setattr("spark_queue.journal.store.force", lambda path: pytest.fail(f"synced {path}"))
     control.append([left(number)], epoch=1)
 
 

@@ -13,8 +13,8 @@ from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta, message_table
 from spark_queue.journal.delta import versions_after
-from spark_queue.journal.layout import CONTROL, Store, split_options
 from spark_queue.journal.log_entry import parse_entry
+from spark_queue.journal.store import CONTROL, Store, split_options
 from spark_queue.journal.traits import check_expressions
 from tests.unit.journal.journal_on_disk import Disk
 
@@ -45,7 +45,7 @@ def test_a_durable_checkpoint_is_on_the_disk_before_what_it_replaces_may_go(
 ) -> None:
     """DESIGN 4, power loss."""
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     delta.checkpoint(disk.store, CONTROL, DeltaTable(disk.store.uri(CONTROL)), durable=durable)
     folder = disk.log_path(CONTROL, 0).parent
     written = [str(path) for path in sorted(folder.glob("*checkpoint*"))]

@@ -15,8 +15,8 @@ from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.process import recover
 from spark_queue.journal import upkeep
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import open_name
+from spark_queue.journal.store import messages_key
 from spark_queue.protocol import wire
 from spark_queue.source.topic_log import TopicLog
 from tests.no_peers import NoPeers

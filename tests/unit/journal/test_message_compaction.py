@@ -17,11 +17,11 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import delta, message_upkeep
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_upkeep import MessageTableWork
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.store import messages_key
 from spark_queue.verification.instances import digest
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, bodies, publish_some
@@ -255,7 +255,7 @@ def test_a_merged_file_is_on_the_disk_before_its_parts_may_go(
     reign = Reign(disk, epoch=1)
     reign.enter()
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     reign.upkeep()
     (merged,) = DeltaTable(disk.store.messages_uri("order")).file_uris()
     assert [Path(path).name for path in synced if path.endswith(".parquet")] == [Path(merged).name] * (durability == "fsync")

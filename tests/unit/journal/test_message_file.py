@@ -15,9 +15,9 @@ from obstore.exceptions import GenericError
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal import message_file
-from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles
-from spark_queue.journal.objects import ObjectSource
+from spark_queue.journal.store import Store
+from spark_queue.journal.store_files import ObjectSource
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import commit_staged, publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.journal.staging import stage_file
+from spark_queue.journal.store import messages_key
 from spark_queue.ports import MessageLogEntry
 from tests.unit.journal.journal_on_disk import Disk, orders
 
@@ -166,6 +166,6 @@ def test_durable_tail_syncs_an_entry_before_it_is_relied_on(tmp_path: Path, monk
     journal = disk.open()
     journal.control.load()
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     assert len(list(journal.messages("order").tail(0))) == 1
     assert synced[0] == str(disk.log_path(ORDER, 1))

@@ -18,8 +18,8 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.store import messages_key
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.views import queue_status, state_at
 from tests.unit.journal.journal_on_disk import Disk

@@ -16,9 +16,9 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta, message_table
 from spark_queue.journal import open as opening
-from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import CONTROL, Store, messages_key
 from spark_queue.ports import JournalPort
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, claim
@@ -217,7 +217,7 @@ def test_messages_of_an_unknown_type_have_no_log(tmp_path: Path) -> None:
 
 def test_durable_creation_syncs_its_new_directories_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     root = disk.store.path
     assert {
@@ -245,7 +245,7 @@ def test_durable_creation_syncs_its_new_directories_too(tmp_path: Path, monkeypa
 def test_message_type_of_default_durability_syncs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Disk(tmp_path / "journal").open()
     journal.control.load()
-    monkeypatch.setattr("spark_queue.journal.layout.force", lambda path: pytest.fail(f"synced {path}"))
+    monkeypatch.setattr("spark_queue.journal.store.force", lambda path: pytest.fail(f"synced {path}"))
     journal.create_message_table("late", "id BIGINT")
 
 

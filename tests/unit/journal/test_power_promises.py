@@ -12,10 +12,10 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark, NewFile
-from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_table import create
 from spark_queue.journal.message_upkeep import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
+from spark_queue.journal.store import CONTROL, messages_key
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, claim, left, orders
 
 ORDER = messages_key("order")
@@ -24,7 +24,7 @@ ORDER = messages_key("order")
 def watch(monkeypatch: pytest.MonkeyPatch, file: Path) -> set[tuple[str, bool]]:
     """Note what is forced to the disk, and whether a file stood there by then."""
     forced = set[tuple[str, bool]]()
-    monkeypatch.setattr("spark_queue.journal.layout.force", lambda path: forced.add((path, file.exists())))
+    monkeypatch.setattr("spark_queue.journal.store.force", lambda path: forced.add((path, file.exists())))
     return forced
 
 
@@ -99,7 +99,7 @@ def test_a_publish_whose_last_sync_fails_is_told_as_unknown_and_not_synced_again
         if path == entry:
             raise OSError("Input/output error")
 
-    monkeypatch.setattr("spark_queue.journal.layout.force", force)
+    monkeypatch.setattr("spark_queue.journal.store.force", force)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*Input/output error\. .*Whether the commit arrived is not known"):
         disk.publish([1])
     assert tried.count(entry) == 1

@@ -15,7 +15,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.errors import JournalError
 from spark_queue.journal.entering import PreparedTraits
-from spark_queue.journal.layout import messages_key
+from spark_queue.journal.store import messages_key
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
 from tests.unit.journal.reign import NOW_MS, Reign
 

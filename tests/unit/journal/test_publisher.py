@@ -11,9 +11,9 @@ import pytest
 
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import delta
-from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import Identity, Published, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
+from spark_queue.journal.store import messages_key
 from spark_queue.journal.stored_rows import Sequences
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, orders

@@ -16,11 +16,11 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import message_upkeep
-from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.staging import stage_file
+from spark_queue.journal.store import Store, messages_key
 from spark_queue.settings.types import Position
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.verification.instances import digest

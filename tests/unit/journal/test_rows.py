@@ -15,9 +15,9 @@ import pytest
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import stored_rows
-from spark_queue.journal.layout import Store
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.rows import from_json_lines, to_arrow
+from spark_queue.journal.store import Store
 from spark_queue.journal.stored_rows import Sequences
 
 COLUMNS = (

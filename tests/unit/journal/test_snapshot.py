@@ -18,9 +18,9 @@ from spark_queue.core.state.status import LogTail
 from spark_queue.journal import snapshot, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL, SNAPSHOTS
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.snapshot import Header
+from spark_queue.journal.store import CONTROL, SNAPSHOTS
 from spark_queue.verification.instances import digest
 from tests.unit.journal import control_on_disk
 from tests.unit.journal.journal_on_disk import Disk, claim

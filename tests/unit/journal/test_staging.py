@@ -15,9 +15,9 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import staging
-from spark_queue.journal.objects import LocalSink
 from spark_queue.journal.schema import INSTANT
 from spark_queue.journal.staging import stage_file
+from spark_queue.journal.store_files import LocalSink
 from tests.source_tree import ROOT
 from tests.unit.journal.journal_on_disk import Disk, orders
 

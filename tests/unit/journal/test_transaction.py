@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.layout import messages_key
+from spark_queue.journal.store import messages_key
 from tests.unit.journal.journal_on_disk import Disk
 
 ORDER = messages_key("order")

@@ -19,8 +19,8 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog
-from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.store import CONTROL, messages_key
 from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol.host import location_of
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.protocol import user_files
 from spark_queue.protocol.host import location_of
 

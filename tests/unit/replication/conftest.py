@@ -12,7 +12,7 @@ import pytest
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication import pullers
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState, Step
 from spark_queue.replication.pullers import Pullers

@@ -16,8 +16,8 @@ from spark_queue.coordinator.process import recover
 from spark_queue.core import commands
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_files import CONTROL_SCHEMA
-from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
 from spark_queue.verification import invariants

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication.restored import read_definitions
 from tests.unit.replication.attack import Attack
 

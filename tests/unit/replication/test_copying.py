@@ -10,7 +10,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, to_record
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication.copying import Copier
 from spark_queue.replication.news import PeerFold
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication.beacon import BEACON_KEY, read_beacon
 from tests.unit.replication.attack import Attack
 

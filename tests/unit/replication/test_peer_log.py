@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
-from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import Store
 from spark_queue.replication import peer_log
 from spark_queue.replication import puller as parts
 from spark_queue.replication.exchange import ApplyPulled, PullState, Standing

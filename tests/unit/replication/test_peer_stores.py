@@ -9,7 +9,7 @@ import pytest
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import PeerDefinition
 from spark_queue.errors import ConfigError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE, peer_store
 
 OWN = {"aws_region": "eu-central-1"}

@@ -14,9 +14,9 @@ from spark_queue.core.definitions.definition import Disagreement
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
+from spark_queue.journal.store import Store
 from spark_queue.replication import peer_log
 from spark_queue.replication.exchange import ApplyPulled, PullState, Standing
 from spark_queue.replication.puller import Puller

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import CONTROL_LOG, Store
+from spark_queue.journal.store import CONTROL_LOG, Store
 from spark_queue.replication import pullers
 from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hearing, read_beacon
 from tests.fake_clock import FakeClock

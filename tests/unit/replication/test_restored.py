@@ -43,7 +43,7 @@ def pull_often(site: Site, peer: str) -> None:
 
 def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> None:
     """Let a site find out that it was restored, and say so."""
-    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored") as told:
+    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq mark-restored") as told:
         site.pull(peer)
     site.engine.liveness.restored = told.value
     with pytest.raises(JournalError, match="JOURNAL_RESTORED"):
@@ -65,7 +65,7 @@ def test_what_a_restored_journal_lost_comes_back_and_nothing_new_is_taken_for_it
     exchange(*pair)
     there.restore()
     there.publish("new")
-    with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq restored"):
+    with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq mark-restored"):
         pull_often(here, "virginia")
     say_restored(there, "frankfurt")
     there.publish("newer")
@@ -92,7 +92,7 @@ def test_who_is_to_read_all_of_a_peer_again_finds_out_that_it_was_restored(pair:
     declare(here, "item STRING, size INT")
     there.restore()
     there.publish("new")
-    with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq restored"):
+    with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq mark-restored"):
         here.pull("virginia")
     say_restored(there, "frankfurt")
     exchange(*pair)

@@ -19,7 +19,7 @@ import pytest
 
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.control_files import CONTROL_SCHEMA
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.replication import sandbox
 from spark_queue.replication.sandbox import Reader, SandboxedPuller
 from tests.unit.replication.attack import Attack, Home

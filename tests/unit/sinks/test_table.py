@@ -15,8 +15,8 @@ from deltalake.exceptions import DeltaError
 from spark_queue.clock import SystemClock
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal.layout import Store
 from spark_queue.journal.log_entry import create_entry
+from spark_queue.journal.store import Store
 from spark_queue.sinks import table as module
 from spark_queue.sinks.sink import Fate, Landing, transaction_id
 from spark_queue.sinks.staging import SinkFile, SinkPlan

@@ -19,7 +19,7 @@ from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import LeaseError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.store import Store
 from spark_queue.journal.traits import FileTraits
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner

@@ -412,7 +412,7 @@ def restored(work: PeersWork, command: Restored) -> Done:
     if found is None and command.after is None:
         reason = "no peer has pulled anything of it that its log does not have."
         next_step = "If an instance that pulls from here says PEER_RESTORED, repeat it with the --after that stands there."
-        raise CallerError("UNSUPPORTED_WRITE", what="`sparkq restored`", reason=reason, next_step=next_step)
+        raise CallerError("UNSUPPORTED_WRITE", what="`sparkq mark-restored`", reason=reason, next_step=next_step)
     first = int(str(found.facts["since"])) if found is not None else int(command.after or 0) + 1
     since = {name: known.entered_before(first) for name, known in work.state.message_types.items()}
     work.emit(Kind.RESTORED, detail={"origin_uuid": command.origin, "since": since})

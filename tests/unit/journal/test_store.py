@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.layout import CONTROL_LOG, Store
+from spark_queue.journal.store import CONTROL_LOG, Store
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.reader import list_files
 from spark_queue.views import explain
 from spark_queue.views.journal_view import whole_state
-from spark_queue.views.waiting import why_it_waits
+from spark_queue.views.why_waiting import why_it_waits
 from tests.deciding import started
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld

@@ -25,7 +25,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError,
 from obstore.store import LocalStore, from_url
 
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.objects import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count
+from spark_queue.journal.store_files import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count
 
 #: Options of the HTTP client rather than of the store; delta-rs takes them with or without the store's prefix.
 _CLIENT_OPTIONS = frozenset(
