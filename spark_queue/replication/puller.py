@@ -316,7 +316,7 @@ class Puller:
         own = self._look()
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
         told = told_ahead(self._peer, self._definition.name, journal=own.journal)
-        check_own(self._own, self._peer, self._definition.name, told, origins=[own.journal, *own.renewed])
+        check_own(self._own, self._peer, self._definition.name, told, own)
         self._meet()
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)

@@ -14,6 +14,7 @@ from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.store import Store
+from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import PeerLog, digest_of, listed, scan
@@ -95,38 +96,47 @@ def told_ahead(store: Store, peer: str, *, journal: str) -> list[Record]:
     return sorted([*others, *restored], key=lambda record: record.record)
 
 
-def _told(store: Store, peer: str, kinds: Collection[str]) -> Iterator[Record]:
+def _told(store: Store, peer: str, kinds: Collection[str], *, first: int = 0) -> Iterator[Record]:
     """Yield the sound records of some kinds that stand before what is refused."""
     try:
-        yield from filter(is_sound, scan(store, peer, kinds))
+        yield from filter(is_sound, scan(store, peer, kinds, first=first))
     except JournalError as refusal:
         # It is refused again where it stands, once what came before is taken.
         if refusal.code not in ("PEER_REFUSED", "PROTOCOL_NEWER"):
             raise
 
 
-def check_own(own: Store, store: Store, peer: str, told: Sequence[Record], *, origins: Sequence[str]) -> None:
-    """Raise where a peer, by the newest that its log says, has pulled what the own log does not have.
-
-    The own origins are told oldest first; the first is that of the journal.
-    """
-    newest = next(_marks(reversed(told), origins[0]), None)
+def check_own(own: Store, store: Store, peer: str, told: Sequence[Record], known: PullState) -> None:
+    """Raise where a peer, by the newest that its log says, has pulled what the own log does not have, of which much is `known`."""
+    origins = [known.journal, *known.renewed]
+    newest = next(_marks(reversed(told), known.journal), None)
     if newest is None:
         return
     origin = newest.origin or newest.journal
-    if origin in origins[:-1]:
-        # It has pulled nothing since somebody said that the journal was restored.
-        return
-    if origin == origins[-1] and is_common(own, _OWN, newest):
+    # Before somebody said that the journal was restored it may have pulled anything.
+    has_pulled = origin not in origins[:-1] and not (origin == origins[-1] and is_common(own, _OWN, newest))
+    what = f"record {newest.record}" if has_pulled else _copied(store, peer, told, known, origins[-1])
+    if what is None:
         return
     log, common = list(scan(own, _OWN, None)), -1
-    for mark in _marks(_told(store, peer, (Kind.PULLED,)), origins[0]):
+    for mark in _marks(_told(store, peer, (Kind.PULLED,)), known.journal):
         if has_record(log, mark):
             common = mark.record
     # The first reign after that is the one that began on the copy.
     reigns = (record.record for record in log if record.kind == Kind.EPOCH_CLAIMED and record.record > common)
     since = next(reigns, len(log))
-    raise JournalError("JOURNAL_RESTORED", peer=peer, record=newest.record, path=own.path, since=since)
+    raise JournalError("JOURNAL_RESTORED", peer=peer, what=what, path=own.path, since=since)
+
+
+def _copied(store: Store, peer: str, told: Sequence[Record], known: PullState, origin: str) -> str | None:
+    """Return what a peer had copied of an own origin, and ended before it said how far; None where the own log has all of that."""
+    last = max(record.record for record in told if record.detail.get("journal") == known.journal)
+    for record in _told(store, peer, (Kind.ENTERED,), first=last + 1):
+        held = known.held.get(str(record.message_type), {}).get(origin)
+        for _, rows, found, bookmark in record.detail.get("origin", ()) if held is not None else ():
+            if found == origin and held.range_cardinality(bookmark, bookmark + rows) != rows:
+                return f"message {bookmark + rows - 1} of type '{record.message_type}'"
+    return None
 
 
 def is_common(store: Store, peer: str, watermark: Watermark) -> bool:

@@ -355,6 +355,11 @@ PEERS = (
         ("tests/unit/replication/test_restored.py",), within="check_own",
     ),
     Mutant(
+        "what a peer has copied and not said yet is no sign that it was lost here",
+        "            if found == origin and held", "            if False and held",
+        ("tests/unit/replication/test_restored.py",), within="_copied",
+    ),
+    Mutant(
         "a peer may have any name",
         "            self._check_name()\n", "",
         ("tests/unit/replication",),

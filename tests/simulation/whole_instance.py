@@ -310,18 +310,6 @@ class WholeInstance(DiskWorld):
         )
         return int(next(told, -1))
 
-    def has_told_of_all(self, peer: str) -> bool:
-        """Return whether a watermark follows all messages that came from a peer."""
-        about = (
-            record.kind
-            for record in reversed(self.log)
-            if record.detail.get("peer") == peer or peer in record.detail.get("instances", {}).values()
-        )
-        return (
-            self.has_entered_all()
-            and next((kind for kind in about if kind in (Kind.PULLED, Kind.ENTERED)), Kind.PULLED) == Kind.PULLED
-        )
-
     def is_compared(self) -> bool:
         """Return whether a coordinator has searched its peers' logs for what the journal has lost, and somebody has said so."""
         reigning = [node for node in self.nodes if node.alive and node.loop is not None]

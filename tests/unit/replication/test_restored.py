@@ -99,6 +99,28 @@ def test_who_is_to_read_all_of_a_peer_again_finds_out_that_it_was_restored(pair:
     assert here.in_state(State.REMOTE) == ["a", "b", "lost", "new"]
 
 
+def test_who_died_before_it_said_what_it_had_copied_tells_all_the_same(
+    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = pair
+    there.publish("lost")
+    with monkeypatch.context() as dying:
+        dying.setattr(here.engine, "pull", lambda *_, **__: None)
+        here.pull("virginia")
+    there.pull("frankfurt")
+    there.restore()
+    there.publish("new", enters=False)
+    with pytest.raises(JournalError, match="pulled message 2 of type 'line'"):
+        there.pull("frankfurt")
+    say_restored(there, "frankfurt")
+    there.enter()
+    here.begin()
+    exchange(*pair)
+    exchange(*pair)
+    for site, state in ((here, State.REMOTE), (there, State.AVAILABLE)):
+        assert sorted(site.in_state(state)) == ["a", "b", "lost", "new"]
+
+
 def test_a_third_instance_learns_of_the_new_origin_by_a_peer(pair: tuple[Site, Site], tmp_path: Path, clock: FakeClock) -> None:
     here, there = pair
     there.publish("lost")
@@ -239,7 +261,7 @@ def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
 
 def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(start: Start) -> None:
     def step(*_: object) -> None:
-        raise JournalError("JOURNAL_RESTORED", peer="virginia", record=10_000, path="here", since=2)
+        raise JournalError("JOURNAL_RESTORED", peer="virginia", what="record 10000", path="here", since=2)
 
     running = start(step)
     wait_until(lambda: running.restored() is not None)
