@@ -5,6 +5,7 @@ CSV, read in blocks of whole rows: a value may be as long as a message may be, a
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -50,7 +51,7 @@ def read_csv(file: IO[bytes]) -> Iterator[pa.Table]:
     for block in _blocks(file):
         rows = block
         if not header:
-            rows = block.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+            rows = block.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
             first = _FIRST_ROW.match(rows)
             if first is None:
                 continue
@@ -63,8 +64,9 @@ def read_csv(file: IO[bytes]) -> Iterator[pa.Table]:
 
 def _table(rows: bytes, header: list[str]) -> pa.Table:
     return pa.csv.read_csv(
-        io.BytesIO(rows),
-        read_options=pa.csv.ReadOptions(column_names=header, block_size=len(rows) + 1),
+        # Of marks at its beginning Arrow drops one, which may be a part of the first value.
+        io.BytesIO(codecs.BOM_UTF8 + rows),
+        read_options=pa.csv.ReadOptions(column_names=header, block_size=len(rows) + 8),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(
             column_types=dict.fromkeys(header, pa.string()),

@@ -140,7 +140,7 @@ class Program:
             return self._run_apart(rows) if len(rows) == 1 else self._halves(rows)
         try:
             given = self._run(rows)
-        except duckdb.Error:
+        except (duckdb.Error, pa.ArrowInvalid):
             return self._run_apart(rows)
         return {each: _found(given, number) for number, each in enumerate(self.wanted)}
 
@@ -180,13 +180,22 @@ class Program:
 
     def _run(self, rows: pa.Table) -> pa.Table:
         table = pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})
-        cursor = _engine().cursor()
+        # On a text that is no UTF-8 the engine ends, for all expressions; others than our publishers may have written the file.
+        table.validate(full=True)
+        try:
+            return self._answered(_engine(), table)
+        except (duckdb.FatalException, duckdb.InternalException):
+            # It has ended, by these rows or by what another thread asked: only an engine that nobody else asks can tell.
+            _engine.cache_clear()
+            return self._answered(_new_engine(), table)
+
+    def _answered(self, engine: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
+        cursor = engine.cursor()
         try:
             cursor.register("rows", table)
-            found: pa.Table = cursor.sql(self._query).to_arrow_table()
+            return cursor.sql(self._query).to_arrow_table()
         finally:
             cursor.close()
-        return found
 
     def _check(self) -> None:
         """Let DuckDB read it, over no rows: what it refuses must be known now, not when messages enter."""
@@ -261,7 +270,12 @@ def _workers() -> ThreadPoolExecutor:
 
 @functools.cache
 def _engine() -> duckdb.DuckDBPyConnection:
-    """Return this process's engine: it sees the rows that it is given, and neither files nor extensions."""
+    """Return this process's engine."""
+    return _new_engine()
+
+
+def _new_engine() -> duckdb.DuckDBPyConnection:
+    """Make an engine: it sees the rows that it is given, and neither files nor extensions."""
     engine = duckdb.connect(config={"enable_external_access": False, "autoinstall_known_extensions": False})
     for name, change in (("unicode_lower", str.lower), ("unicode_upper", str.upper)):
         engine.create_function(name, change, ["VARCHAR"], "VARCHAR")

@@ -87,7 +87,9 @@ def list_array(lengths: Any, wanted: Any, elements: Callable[[], Column]) -> Col
 def map_array(lengths: Any, keys: Callable[[], Column], items: Callable[[], Column]) -> Column:
     """Make maps of their lengths, NaN for NULL, and of all of their keys and items."""
     with_place = _OfRows(lengths)
-    made: Column = pa.MapArray.from_arrays(with_place.offsets(), with_place.made(keys), with_place.made(items))
+    own = with_place.made(keys)
+    with_place.refuse_unless_keys(own)
+    made: Column = pa.MapArray.from_arrays(with_place.offsets(), own, with_place.made(items))
     return made
 
 
@@ -108,8 +110,24 @@ class _OfRows:
         try:
             return elements()
         except LossError as lost:
-            row = int(np.searchsorted(self._ends, lost.row, side="right"))
-            raise LossError(row, lost.found, lost.reason) from None
+            raise LossError(self._row_of(lost.row), lost.found, lost.reason) from None
+
+    def refuse_unless_keys(self, elements: Any) -> None:
+        """Refuse keys that are NULL, or twice in one map: Spark makes no such map, and expressions would fail on it."""
+        null = first_row(elements.is_null())
+        if null is not None:
+            raise LossError(self._row_of(null), "a map", "one of its keys is NULL.")
+        texts: Any = pa.array(map(repr, elements.to_pylist())) if types.is_nested(elements.type) else elements
+        rows = np.searchsorted(self._ends, np.arange(len(elements)), side="right")
+        keys = rows * len(elements) + texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        by_key = np.argsort(keys, kind="stable")
+        twice = by_key[1:][np.diff(keys[by_key]) == 0]
+        if len(twice):
+            place = int(twice.min())
+            raise LossError(int(rows[place]), "a map", f"key {elements[place].as_py()!r:.200} is there twice.")
+
+    def _row_of(self, place: int) -> int:
+        return int(np.searchsorted(self._ends, place, side="right"))
 
 
 def first_row(mask: Any) -> int | None:

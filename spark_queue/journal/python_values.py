@@ -271,7 +271,7 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
         nulls: Column = pa.nulls(len(values), wanted)
         return nulls
     if kind is _AWARE or issubclass(kind, datetime):
-        _refuse_nanoseconds(values)
+        _refuse_other_times(values)
         return cast(pa.array(values, pa.timestamp("us", tz="UTC" if kind is _AWARE else None)), wanted, timezone=timezone)
     if issubclass(kind, Decimal):
         texts = [_text(value, whole=types.is_integer(wanted)) for value in values]
@@ -338,10 +338,14 @@ def _text(value: Decimal | None, *, whole: bool) -> str | None:
     return str(int(value)) if is_whole else str(value)
 
 
-def _refuse_nanoseconds(values: Sequence[Any]) -> None:
-    row = next((row for row, value in enumerate(values) if getattr(value, "nanosecond", 0)), None)
-    if row is not None:
-        raise LossError(row, type(values[row]).__name__, f"{values[row]} has nanoseconds, and microseconds are stored.")
+def _refuse_other_times(values: Sequence[Any]) -> None:
+    """Refuse times of pandas that no datetime can tell: as one they have another year, or no nanoseconds."""
+    for row, value in enumerate(values):
+        if value is not None and type(value) is not datetime:
+            if not date.min.year <= value.year <= date.max.year:
+                raise LossError(row, type(value).__name__, f"{value} is outside of the years 1 to 9999.")
+            if getattr(value, "nanosecond", 0):
+                raise LossError(row, type(value).__name__, f"{value} has nanoseconds, and microseconds are stored.")
 
 
 def _structs(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
@@ -370,7 +374,7 @@ def _lists(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
 def _maps(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
     maps = [_elements(row, value.items() if isinstance(value, Mapping) else value, "a map") for row, value in enumerate(values)]
     for row, pairs in enumerate(maps):
-        if pairs is not None and any(not isinstance(pair, Sequence) or len(pair) != 2 or pair[0] is None for pair in pairs):
+        if pairs is not None and not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise LossError(row, type(values[row]).__name__, "a map is a dict, or pairs of a key and a value.")
     pairs = [pair for each in maps if each is not None for pair in each]
     return map_array(

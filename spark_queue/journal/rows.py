@@ -6,6 +6,7 @@ with a type of their own keep it until `stored_rows` casts them.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -261,5 +262,7 @@ def _json_text(body: Any, number: int) -> str | None:
 
 
 def _json_value(value: Any) -> Any:
-    # Times and decimals as text: what msgspec writes is what readers of JSON expect.
+    # Times and decimals as text: what msgspec writes is what readers of JSON expect, but it drops seconds of an offset.
+    if isinstance(value, dt.datetime | dt.time) and (value.utcoffset() or dt.timedelta()) % dt.timedelta(minutes=1):
+        raise ValueError(f"offset {value.utcoffset()} is not of whole minutes")
     return msgspec.to_builtins(value)

@@ -64,6 +64,10 @@ _ATOMIC: dict[str, pa.DataType] = {
 }
 _DECIMAL_NAMES = frozenset({"DECIMAL", "DEC", "NUMERIC"})
 _DECIMAL_DIGITS_MAX = 38
+
+#: Most types that stand in each other: readers of Delta logs and of Arrow's schemas give up at twice as many.
+_DEPTH_MAX = 24
+
 _SUPPORTED = "Supported: " + ", ".join([*_ATOMIC, "DECIMAL(p,s)", "ARRAY<…>", "MAP<…, …>", "STRUCT<…>"])
 
 _TOKEN = re.compile(
@@ -180,9 +184,11 @@ class _Parser:
     """A recursive descent over Spark's column list."""
 
     def __init__(self, ddl: str) -> None:
-        self._ddl = ddl
+        # What is no UTF-8 is refused as it is written here, by its backslash.
+        self._ddl = ddl.encode(errors="backslashreplace").decode()
         self._tokens = list(self._tokenize())
         self._at = 0
+        self._depth = 0
 
     def parse(self) -> pa.Schema:
         fields = self._fields(closing="", separator=False)
@@ -235,6 +241,14 @@ class _Parser:
         return pa.field(name, kind, nullable=nullable)
 
     def _type(self) -> pa.DataType:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise self._refuse(f"types stand in each other {_DEPTH_MAX} deep at most")
+        kind = self._type_here()
+        self._depth -= 1
+        return kind
+
+    def _type_here(self) -> pa.DataType:
         name = self._take().upper()
         if name in _DECIMAL_NAMES:
             return self._decimal()
@@ -277,7 +291,7 @@ class _Parser:
 
     def _number(self) -> int:
         token = self._take()
-        if not token.isdigit():
+        if not (token.isascii() and token.isdigit()):
             raise self._refuse(f"a number is expected instead of '{token}'")
         return int(token)
 

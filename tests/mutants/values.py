@@ -24,6 +24,36 @@ VALUES = (
         ("tests/unit/journal/test_casting.py", _ANY),
     ),
     Mutant(
+        "a text that is no UTF-8 ends the expressions of everybody",
+        "        table.validate(full=True)\n", "",
+        ("tests/unit/expression/test_limits.py::test_a_text_that_is_no_utf8_fails_its_own_row_only",), within="Program",
+    ),
+    Mutant(
+        "an engine that has ended is asked again",
+        "            _engine.cache_clear()\n", "",
+        ("tests/unit/expression/test_limits.py::test_an_engine_that_has_ended_is_replaced",),
+    ),
+    Mutant(
+        "a time of pandas is stored with another year",
+        "            if not date.min.year <= value.year <= date.max.year:\n", "            if False:\n",
+        ("tests/unit/journal/test_rows.py",),
+    ),
+    Mutant(
+        "a map is stored with a key twice",
+        "        if len(twice):\n", "        if False:\n",
+        ("tests/unit/journal/test_rows.py",),
+    ),
+    Mutant(
+        "a mark at the start of the rows of CSV is dropped",
+        "io.BytesIO(codecs.BOM_UTF8 + rows)", "io.BytesIO(rows)",
+        ("tests/unit/cli/test_csv_rows.py",),
+    ),
+    Mutant(
+        "types stand in each other as deep as anybody likes",
+        "        if self._depth > _DEPTH_MAX:\n", "        if False:\n",
+        ("tests/unit/journal/test_schema.py",),
+    ),
+    Mutant(
         "a DECIMAL is read of what is no number",
         "    if not _NUMBER.fullmatch(text):", "    if not text:",
         (f"{_ANY}::test_value_is_stored_as_it_is_or_refused_by_name[dicts-DECIMAL(8,2)]",),

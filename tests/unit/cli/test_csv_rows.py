@@ -12,7 +12,7 @@ import pytest
 from spark_queue.cli import reading
 from spark_queue.cli.reading import read_csv
 
-PIECES = ["a", "é", ",", '"', '""', "\n", "\r\n", "\r", " ", "1", "a longer piece of text"]
+PIECES = ["a", "é", "\ufeff", ",", '"', '""', "\n", "\r\n", "\r", " ", "1", "a longer piece of text"]
 
 
 def rows(text: bytes) -> list[tuple[str | None, ...]]:

@@ -128,6 +128,27 @@ def test_what_is_accepted_does_not_depend_on_how_deep_its_caller_stands(text: st
     assert deep == _from_depth(0, text)
 
 
+def test_a_text_that_is_no_utf8_fails_its_own_row_only() -> None:
+    """DuckDB ends on one, for good: expressions of all other message types would fail from then on."""
+    texts: pa.Array[Any] = pa.array([b"X", b"\xff" * 40, None], pa.binary()).view(pa.string())
+    wanted, other = Wanted("lower(body) = 'x'", FILTER), Wanted("upper(body) = 'X'", FILTER)
+    found = translate((wanted, other), COLUMNS).run(ROWS.select(["n"]).append_column("body", texts))
+    for each in (wanted, other):
+        assert (found[each].values.tolist(), found[each].failed.tolist()) == ([True, False, False], [False, True, False])
+    assert run("upper(body) = 'X'").values.tolist() == [False, True, False]
+
+
+def test_an_engine_that_has_ended_is_replaced() -> None:
+    texts: pa.Array[Any] = pa.array([b"\xff" * 40], pa.binary()).view(pa.string())
+    cursor = program._engine().cursor().register("rows", pa.table({"body": texts}))
+    with pytest.raises(duckdb.Error):
+        cursor.execute("SELECT lower(body) FROM rows")
+    with pytest.raises(duckdb.FatalException):
+        program._engine().execute("SELECT 1")
+    assert run("upper(body) = 'X'").values.tolist() == [False, True, False]
+    assert program._engine().execute("SELECT 1").fetchall() == [(1,)]
+
+
 def test_what_failed_for_want_of_memory_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = (Wanted("n > 77", FILTER),)
 

@@ -194,7 +194,12 @@ def test_json_takes_numbers_of_any_length() -> None:
     assert bodies(["1" * 5_000]) == ["1" * 5_000]
 
 
-@pytest.mark.parametrize("row", [object(), 5, {"x": float("nan")}, {"x": object()}])
+_ODD_ZONE = dt.timezone(dt.timedelta(seconds=17))
+
+
+@pytest.mark.parametrize(
+    "row", [object(), 5, {"x": float("nan")}, {"x": object()}, {"x": dt.datetime(2024, 5, 1, tzinfo=_ODD_ZONE)}]
+)
 def test_json_refuses_what_json_cannot_hold(row: Any) -> None:
     assert refusal([row], "EVENTS").code == "ROWS_UNREADABLE"
 
@@ -256,6 +261,13 @@ def test_a_value_is_told_by_its_own_type_whatever_stands_beside_it() -> None:
         ({"x": 1}, "parts", "the message type declares an array here"),
         ([[1]], "parts", "the message type declares fields here"),
         (pd.Timestamp("2024-05-01T12:00:00.000000001Z"), "at", "has nanoseconds, and microseconds are stored"),
+        # A datetime of Python's in it has another year.
+        (pd.Timestamp(np.datetime64("12000-02-03T04:05", "s"), tz="UTC"), "at", "outside of the years 1 to 9999"),
+        (pd.Timestamp(np.datetime64("-0500-02-03T04:05", "s"), tz="UTC"), "expires_at", "outside of the years 1 to 9999"),
+        ({1: 10, "1": 20}, "tags", "key '1' is there twice"),
+        ([("a", 1), ("b", 2), ("a", 3)], "tags", "key 'a' is there twice"),
+        ({pd.NA: 1}, "tags", "one of its keys is NULL"),
+        (["ab", "cd"], "tags", "a map is a dict, or pairs of a key and a value"),
         (Decimal("sNaN"), "price", "is Decimal in row 2"),
         (Decimal(1), "at", "is Decimal in row 2, but the message type declares timestamp[us, tz=UTC]"),
     ],

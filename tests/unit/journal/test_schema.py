@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
-from deltalake import Schema
+from deltalake import DeltaTable, Schema
 
 from spark_queue.errors import ConfigError
 from spark_queue.journal.schema import ENVELOPE, appended_columns, check_columns, stored_schema, user_schema
 
 INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def nested(opening: str, depth: int) -> str:
+    """Return a column with an INT so many levels below it."""
+    return f"a {opening * depth}INT{'>' * depth}"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +72,10 @@ def test_user_schema_reads_not_null_comments_and_quoted_names() -> None:
         ("a MAP<STRING>", "',' is expected instead of '>'"),
         ("a INT NOT", "'NULL' is expected instead of 'the end'"),
         ("a INT; DROP", "';' cannot be read"),
+        ("a DECIMAL(²,0)", "a number is expected instead of '²'"),
+        ("a\ud800 INT", "'\\' cannot be read"),
+        (nested("STRUCT<x ", 24), "types stand in each other 24 deep at most"),
+        (nested("ARRAY<", 5_000), "types stand in each other 24 deep at most"),
     ],
 )
 def test_user_schema_says_what_is_wrong_with_the_ddl(ddl: str, reason: str) -> None:
@@ -72,6 +83,14 @@ def test_user_schema_says_what_is_wrong_with_the_ddl(ddl: str, reason: str) -> N
         user_schema(ddl)
     assert refused.value.code == "BAD_VALUE"
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("opening", ["STRUCT<x ", "ARRAY<", "MAP<INT, "])
+def test_what_is_accepted_a_table_can_be_made_of_and_altered_to(opening: str, tmp_path: Path) -> None:
+    schema = user_schema(nested(opening, 23))
+    table = DeltaTable.create(str(tmp_path), Schema.from_arrow(user_schema("b INT")))
+    table.alter.add_columns(list(Schema.from_arrow(schema).fields))
+    assert pa.schema(table.schema().to_arrow()).field("a").type == schema.field("a").type
 
 
 def test_stored_schema_has_the_envelope_after_the_users_columns() -> None:
