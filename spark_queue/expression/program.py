@@ -193,9 +193,10 @@ class Program:
         cursor = engine.cursor()
         try:
             cursor.register("rows", table)
-            return cursor.sql(self._query).to_arrow_table()
+            found: pa.Table = cursor.sql(self._query).to_arrow_table()
         finally:
             cursor.close()
+        return found
 
     def _check(self) -> None:
         """Let DuckDB read it, over no rows: what it refuses must be known now, not when messages enter."""

@@ -117,7 +117,7 @@ class _OfRows:
         null = first_row(elements.is_null())
         if null is not None:
             raise LossError(self._row_of(null), "a map", "one of its keys is NULL.")
-        texts: Any = pa.array(map(repr, elements.to_pylist())) if types.is_nested(elements.type) else elements
+        texts: Any = pa.array([repr(each) for each in elements.to_pylist()]) if types.is_nested(elements.type) else elements
         rows = np.searchsorted(self._ends, np.arange(len(elements)), side="right")
         keys = rows * len(elements) + texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
         by_key = np.argsort(keys, kind="stable")

@@ -133,8 +133,8 @@ def _copied(store: Store, peer: str, told: Sequence[Record], known: PullState, o
     last = max(record.record for record in told if record.detail.get("journal") == known.journal)
     for record in _told(store, peer, (Kind.ENTERED,), first=last + 1):
         held = known.held.get(str(record.message_type), {}).get(origin)
-        for _, rows, found, bookmark in record.detail.get("origin", ()) if held is not None else ():
-            if found == origin and held.range_cardinality(bookmark, bookmark + rows) != rows:
+        for _, rows, found, bookmark in record.detail.get("origin", ()):
+            if found == origin and held is not None and held.range_cardinality(bookmark, bookmark + rows) != rows:
                 return f"message {bookmark + rows - 1} of type '{record.message_type}'"
     return None
 

@@ -132,7 +132,9 @@ def test_a_text_that_is_no_utf8_fails_its_own_row_only() -> None:
     """DuckDB ends on one, for good: expressions of all other message types would fail from then on."""
     texts: pa.Array[Any] = pa.array([b"X", b"\xff" * 40, None], pa.binary()).view(pa.string())
     wanted, other = Wanted("lower(body) = 'x'", FILTER), Wanted("upper(body) = 'X'", FILTER)
+    engine = program._engine()
     found = translate((wanted, other), COLUMNS).run(ROWS.select(["n"]).append_column("body", texts))
+    assert program._engine() is engine, "it has never met it"
     for each in (wanted, other):
         assert (found[each].values.tolist(), found[each].failed.tolist()) == ([True, False, False], [False, True, False])
     assert run("upper(body) = 'X'").values.tolist() == [False, True, False]
