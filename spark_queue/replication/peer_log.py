@@ -63,13 +63,16 @@ class PeerLog:
     ----------
     kinds : Collection of str or None
         Which records are wanted; None for all.
+    origin : str
+        Of messages that entered, only records that name this are wanted, too.
     files : Sequence of ControlFile
         Those that are read first; where there are none, all that the log has.
     """
 
     def __init__(
-        self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None, files: Sequence[ControlFile] = ()
-    ) -> None:
+        self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None, origin: str = "",
+        files: Sequence[ControlFile] = (),
+    ) -> None:  # fmt: skip
         self._store = store
         self._peer = peer
         #: Newest version of the table that was looked at; -1 before the first.
@@ -77,6 +80,7 @@ class PeerLog:
         self._next_record = first
         self._epoch = 0
         self._kinds = None if kinds is None else pa.array(sorted(kinds), pa.string())
+        self._origin = origin
         #: Those that were found and not read.
         self._files = list(files)
         #: Number of the last record that was found; -1 before the first.
@@ -166,7 +170,9 @@ class PeerLog:
             if (epochs[1:] < epochs[:-1]).any():
                 raise ValueError("its epoch is lower than that of the record before")
             if self._kinds is not None:
-                rows = rows.filter(pc.is_in(rows.column("kind"), self._kinds))
+                is_other = pc.not_equal(rows.column("kind"), pa.scalar(Kind.ENTERED.value))
+                is_about = pc.or_(is_other, pc.match_substring(rows.column("detail"), self._origin))
+                rows = rows.filter(pc.and_(pc.is_in(rows.column("kind"), self._kinds), is_about))
             return list(to_records(rows.combine_chunks()))
         except NewerDetailError as newer:
             raise JournalError("PROTOCOL_NEWER", path=self._store.path, what=str(newer)) from None
@@ -265,9 +271,9 @@ def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> Iter
         yield from readers.map(read, wanted)
 
 
-def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int = 0) -> Iterator[Record]:
-    """Yield the records of some kinds, or all, from one on as the log stands now."""
-    log = PeerLog(store, peer, first=first, kinds=kinds)
+def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int = 0, origin: str = "") -> Iterator[Record]:
+    """Yield the records of some kinds, or all, from one on as the log stands now; see `PeerLog`."""
+    log = PeerLog(store, peer, first=first, kinds=kinds, origin=origin)
     yield from log.read()
     while log.has_more:
         yield from log.read()

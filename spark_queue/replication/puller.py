@@ -30,7 +30,7 @@ from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_files import refused_file
 from spark_queue.replication.peer_log import PeerLog, digest_of
 from spark_queue.replication.record_forms import check_move
-from spark_queue.replication.restored import check_own, is_common, newest_mark, shared_until, told_ahead
+from spark_queue.replication.restored import check_own, is_common, newest_mark, shared_until
 from spark_queue.replication.validation import Fit
 
 _LOG = logging.getLogger(__name__)
@@ -315,8 +315,7 @@ class Puller:
         """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
         own = self._look()
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
-        told = told_ahead(self._peer, self._definition.name, journal=own.journal)
-        check_own(self._own, self._peer, self._definition.name, told, own)
+        told = check_own(self._own, self._peer, self._definition.name, own)
         self._meet()
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)

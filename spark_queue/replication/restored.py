@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from pyroaring import BitMap64
+
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.records import Kind, Record
@@ -80,44 +82,56 @@ def _newest(store: Store, peer: str, files: Sequence[ControlFile], kind: str) ->
 _OWN = "this journal"
 
 
-def told_ahead(store: Store, peer: str, *, journal: str) -> list[Record]:
+def told_ahead(store: Store, peer: str, known: PullState) -> tuple[list[Record], str | None]:
     """Return the newest that the whole log of a peer says of how far it has pulled this journal and others, and of its definitions.
 
-    And all that it says of restored backups. It is looked at before anything of the log is believed.
+    And all that it says of restored backups, and a message of this journal that it has, and that is not `known` here; None where
+    there is none. It is looked at before anything of the log is believed.
     """
-    newest, restored = dict[tuple[str, bool], Record](), list[Record]()
-    for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED)):
-        if record.detail.get("number", 0) >= 0:
+    newest, restored, lost = dict[tuple[str, bool], Record](), list[Record](), None
+    origin = (known.journal, *known.renewed)[-1]
+    for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED, Kind.ENTERED), origin):
+        if record.kind == Kind.ENTERED:
+            lost = lost or _unknown(record, origin, known)
+        elif record.detail.get("number", 0) >= 0:
             # Below that it says that a log is read again, which tells nothing of this one.
-            newest[record.kind, record.detail.get("journal") == journal] = record
+            newest[record.kind, record.detail.get("journal") == known.journal] = record
         if record.kind == Kind.RESTORED:
             restored.append(record)
     others = [record for record in newest.values() if record.kind != Kind.RESTORED]
-    return sorted([*others, *restored], key=lambda record: record.record)
+    return sorted([*others, *restored], key=lambda record: record.record), lost
 
 
-def _told(store: Store, peer: str, kinds: Collection[str], *, first: int = 0) -> Iterator[Record]:
-    """Yield the sound records of some kinds that stand before what is refused."""
+def _unknown(record: Record, origin: str, known: PullState) -> str | None:
+    """Return a message of an own origin that a record says has entered, and that is not here."""
+    here, own = known.held.get(str(record.message_type)), known.instances[known.journal]
+    if here is not None and record.detail.get("instances", {}).get(origin) == own:
+        for _, rows, found, bookmark in record.detail.get("origin", ()):
+            if found == origin and here.get(origin, BitMap64()).range_cardinality(bookmark, bookmark + rows) != rows:
+                return f"message {bookmark + rows - 1} of type '{record.message_type}'"
+    return None
+
+
+def _told(store: Store, peer: str, kinds: Collection[str], origin: str = "") -> Iterator[Record]:
+    """Yield the sound records of some kinds that stand before what is refused; of messages that entered, those of an origin."""
     try:
-        yield from filter(is_sound, scan(store, peer, kinds, first=first))
+        yield from filter(is_sound, scan(store, peer, kinds, origin=origin))
     except JournalError as refusal:
         # It is refused again where it stands, once what came before is taken.
         if refusal.code not in ("PEER_REFUSED", "PROTOCOL_NEWER"):
             raise
 
 
-def check_own(own: Store, store: Store, peer: str, told: Sequence[Record], known: PullState) -> None:
-    """Raise where a peer, by the newest that its log says, has pulled what the own log does not have, of which much is `known`."""
-    origins = [known.journal, *known.renewed]
-    newest = next(_marks(reversed(told), known.journal), None)
-    if newest is None:
-        return
-    origin = newest.origin or newest.journal
+def check_own(own: Store, store: Store, peer: str, known: PullState) -> list[Record]:
+    """Return what a peer's log says ahead; raise where it has pulled what the own log does not have, or has a message of that."""
+    told, lost = told_ahead(store, peer, known)
+    newest, origins = next(_marks(reversed(told), known.journal), None), [known.journal, *known.renewed]
+    origin = "" if newest is None else newest.origin or newest.journal
     # Before somebody said that the journal was restored it may have pulled anything.
-    has_pulled = origin not in origins[:-1] and not (origin == origins[-1] and is_common(own, _OWN, newest))
-    what = f"record {newest.record}" if has_pulled else _copied(store, peer, told, known, origins[-1])
-    if what is None:
-        return
+    if newest is not None and origin not in origins[:-1] and not (origin == origins[-1] and is_common(own, _OWN, newest)):
+        lost = f"record {newest.record}"
+    if lost is None:
+        return told
     log, common = list(scan(own, _OWN, None)), -1
     for mark in _marks(_told(store, peer, (Kind.PULLED,)), known.journal):
         if has_record(log, mark):
@@ -125,18 +139,7 @@ def check_own(own: Store, store: Store, peer: str, told: Sequence[Record], known
     # The first reign after that is the one that began on the copy.
     reigns = (record.record for record in log if record.kind == Kind.EPOCH_CLAIMED and record.record > common)
     since = next(reigns, len(log))
-    raise JournalError("JOURNAL_RESTORED", peer=peer, what=what, path=own.path, since=since)
-
-
-def _copied(store: Store, peer: str, told: Sequence[Record], known: PullState, origin: str) -> str | None:
-    """Return what a peer had copied of an own origin, and ended before it said how far; None where the own log has all of that."""
-    last = max(record.record for record in told if record.detail.get("journal") == known.journal)
-    for record in _told(store, peer, (Kind.ENTERED,), first=last + 1):
-        held = known.held.get(str(record.message_type), {}).get(origin)
-        for _, rows, found, bookmark in record.detail.get("origin", ()):
-            if found == origin and held is not None and held.range_cardinality(bookmark, bookmark + rows) != rows:
-                return f"message {bookmark + rows - 1} of type '{record.message_type}'"
-    return None
+    raise JournalError("JOURNAL_RESTORED", peer=peer, what=lost, path=own.path, since=since)
 
 
 def is_common(store: Store, peer: str, watermark: Watermark) -> bool:

@@ -351,13 +351,13 @@ PEERS = (
     ),
     Mutant(
         "a journal that was restored goes on as if nothing were lost",
-        "    if newest is None:\n", "    if True:\n",
+        "    if lost is None:\n", "    if True:\n",
         ("tests/unit/replication/test_restored.py",), within="check_own",
     ),
     Mutant(
         "what a peer has copied and not said yet is no sign that it was lost here",
-        "            if found == origin and held", "            if False and held",
-        ("tests/unit/replication/test_restored.py",), within="_copied",
+        "            if found == origin and here", "            if False and here",
+        ("tests/unit/replication/test_restored.py",), within="_unknown",
     ),
     Mutant(
         "a peer may have any name",

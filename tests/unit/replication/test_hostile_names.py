@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_queue.replication import puller, restored
 from tests.unit.replication.attack import Attack
 
 
@@ -16,10 +17,20 @@ def test_a_watermark_that_names_us_with_any_number_is_told_as_a_backup_that_was_
     attack.go_on()
 
 
-def test_messages_that_were_never_published_here_are_no_messages_of_ours(attack: Attack) -> None:
+def test_messages_that_were_never_published_here_are_told_as_a_backup_that_was_put_back(attack: Attack) -> None:
     own, number = attack.here.state.journal_id, attack.peer.number("entered", rows=2, message_type="order")
     mine = {"origin": [[0, 2, own, 7]], "instances": {own: "frankfurt"}, "v": 2}
     attack.peer.rewrite(number, lambda row: row["detail"].update(mine))
+    attack.pull("JOURNAL_RESTORED", "has pulled message 8 of type 'order'")
+    attack.heal()
+
+
+def test_messages_that_were_never_published_here_are_no_messages_of_ours(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come while its log is read on, when nobody looks ahead."""
+    own, number = attack.here.state.journal_id, attack.peer.number("entered", rows=2, message_type="order")
+    mine = {"origin": [[0, 2, own, 7]], "instances": {own: "frankfurt"}, "v": 2}
+    attack.peer.rewrite(number, lambda row: row["detail"].update(mine))
+    monkeypatch.setattr(puller, "check_own", lambda _, *peers: restored.told_ahead(*peers)[0])
     attack.pull("PEER_REFUSED", "never published here")
     attack.heal()
 
