@@ -149,7 +149,7 @@ def _ages(row: dict[str, Any]) -> dict[str, str]:
 
     holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
     return {
-        "oldest": duration(row["oldest_message_age_s"]),
+        "oldest": duration(row["seconds_behind"]),
         "age_of_oldest_lease": duration(row["age_of_oldest_lease"]),
         "longest_batch": batch if holder is None else f"{batch}, {holder}",
     }

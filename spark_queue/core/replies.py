@@ -50,7 +50,7 @@ class QueueStatus:
     subscriptions: int
     #: Age of the oldest message in the queue, in seconds, which a redrive, or the way into a dead-letter queue, begins anew; None
     #: when it is empty.
-    oldest_message_age_s: float | None
+    seconds_behind: float | None
     #: Age of the oldest lease whose messages count in the backlog, in seconds; None without one.
     age_of_oldest_lease: float | None
     #: Message files that strangers appended to the type's table: no messages of the journal (JOURNAL_FOREIGN_APPEND).

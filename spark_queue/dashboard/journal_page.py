@@ -159,7 +159,7 @@ SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
     "problems": _problem,
     "name": lambda row: row.name.casefold(),
     "depth": _figure("queue_depth"),
-    "oldest": _figure("oldest_message_age_s"),
+    "oldest": _figure("seconds_behind"),
     "in": lambda row: -(row.rate_in or 0),
     "out": lambda row: -(row.rate_out or 0),
     "leased": _figure("backlog"),

@@ -110,7 +110,7 @@ METRICS: tuple[Metric, ...] = (
         ("max_backlog_messages", _G, "messages", "max_backlog", "Most messages leased at once; 0 for no limit."),
         ("target_depth_messages", _G, "messages", "target_queue_depth", "Most active messages; 0 for no limit."),
         ("subscriptions", _G, "subscriptions", "subscriptions", "Subscriptions of the queue."),
-        ("oldest_message_age_seconds", _G, "seconds", "oldest_message_age_s", "Age of the oldest message in it; 0 without one."),
+        ("oldest_message_age_seconds", _G, "seconds", "seconds_behind", "Age of the oldest message in the queue; 0 without one."),
         ("oldest_lease_age_seconds", _G, "seconds", "age_of_oldest_lease", "Age of the oldest lease; 0 without one."),
         ("longest_batch_seconds", _G, "seconds", "longest_batch_seconds",
          "How long the batch that runs for the longest has been running; 0 without one."),

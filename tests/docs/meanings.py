@@ -29,7 +29,7 @@ FIGURES = {
     "max_backlog": "Most messages leased at once; 0 for no limit.",
     "target_queue_depth": "Most active messages; 0 for no limit.",
     "subscriptions": "How many subscriptions there are.",
-    "oldest_message_age_s": "Age of the oldest message in the queue, in seconds: since it entered, was redriven, or came into this "
+    "seconds_behind": "Age of the oldest message in the queue, in seconds: since it entered, was redriven, or came into this "
     "dead-letter queue.",
     "age_of_oldest_lease": "Age of the oldest lease, in seconds.",
     "foreign_files": "Files that strangers appended to the message table.",

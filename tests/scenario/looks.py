@@ -135,7 +135,7 @@ def _lone(world: World, words: Words) -> str:
 
 def _age(world: World, words: Words) -> str:
     word, found = words.take(), words.take()
-    age_s = queue_status(world.state, word, now_ms=world.now_ms).oldest_message_age_s
+    age_s = queue_status(world.state, word, now_ms=world.now_ms).seconds_behind
     compare(age_s, None if found == "none" else parse_duration_ms(found) / 1_000, f"is {age_s} s")
     return "so"
 

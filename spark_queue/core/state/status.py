@@ -174,7 +174,7 @@ def queue_status(
         max_backlog=ledger.definition.max_backlog,
         target_queue_depth=ledger.definition.target_queue_depth,
         subscriptions=len(ledger.subscriptions),
-        oldest_message_age_s=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in OWNED_HERE)), now_ms),
+        seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in OWNED_HERE)), now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=message_type.foreign_files,
         longest_batch_seconds=None if longest is None else _age_s(longest.begun_at_ms, now_ms),

@@ -51,7 +51,7 @@ def test_status_shows_ages_and_whose_batch_runs_longest_as_people_read_them(
     sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm = journal.view("status")
-    ages = {"oldest_message_age_s": 10_680.0, "age_of_oldest_lease": 6_000.0, "longest_batch_seconds": 5_000.0}
+    ages = {"seconds_behind": 10_680.0, "age_of_oldest_lease": 6_000.0, "longest_batch_seconds": 5_000.0}
     busy = pa.Table.from_pylist([{**calm.to_pylist()[0], **ages, "longest_batch_subscription": "slow"}], schema=calm.schema)
     monkeypatch.setattr(Journal, "view", lambda *_args, **_fields: busy)
     said = sparkq("status", journal.path).out

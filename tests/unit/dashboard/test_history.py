@@ -24,7 +24,7 @@ def at_record(world: DashboardWorld, queue: str, record: int) -> tuple[int, int,
     """Return the time of a record, and what a fold up to it says: depth, age and dead letters."""
     point = state_at(open_journal(world.journal.store), record)
     found = status.queue_status(point.state, queue, now_ms=point.now_ms)
-    return point.now_ms, found.queue_depth, found.oldest_message_age_s, found.dead_letters
+    return point.now_ms, found.queue_depth, found.seconds_behind, found.dead_letters
 
 
 def followed(world: DashboardWorld) -> JournalFollower:

@@ -106,7 +106,7 @@ def test_charts_say_of_each_moment_what_status_says(sites: Sites, number: int, q
     for at_ms in times_ms:
         point = state_at(journal, max(each.record for each in records if each.at_ms == at_ms))
         now = status.queue_status(point.state, queue, now_ms=at_ms)
-        expected.append((now.owned, now.remote, now.transferred_in, now.transferred_out, now.oldest_message_age_s))
+        expected.append((now.owned, now.remote, now.transferred_in, now.transferred_out, now.seconds_behind))
     assert told(series(follower, queue, times_ms)) == expected
     anew = JournalFollower(follower.name, follower.store)
     anew.refresh()

@@ -127,7 +127,7 @@ def test_lost_file_under_a_queue_with_an_order_leaves_figures_that_can_be_told(
     found = queue_status(state_at(world.opened), "WORK")
     known = status.queue_status(world.engine.state, "WORK", now_ms=START_MS + 9_000)
     assert replace(found, alarm=None) == known
-    assert (found.queue_depth, found.dead_letters, found.oldest_message_age_s) == (3, 1, 9.0)
+    assert (found.queue_depth, found.dead_letters, found.seconds_behind) == (3, 1, 9.0)
     assert str(found.alarm).startswith("[MESSAGE_FILE_MISSING]")
     (row,) = [each for each in world.journal.view("status").to_pylist() if each["queue"] == "WORK"]
     assert row == asdict(found)

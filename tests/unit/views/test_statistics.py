@@ -72,4 +72,4 @@ def test_python_command_line_view_and_progress_agree(
         assert progress(granted, queue) == expected
         if queue == "WORK":
             assert (expected["queue_depth"], expected["backlog"], expected["delayed"], expected["dead_letters"]) == (9, 2, 1, 1)
-            assert (expected["oldest_message_age_s"], expected["age_of_oldest_lease"]) == (9.0, 9.0)
+            assert (expected["seconds_behind"], expected["age_of_oldest_lease"]) == (9.0, 9.0)

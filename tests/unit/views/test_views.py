@@ -142,7 +142,7 @@ def test_status_counts_everything_once(world: ViewsWorld) -> None:
     status = queue_status(world.moment(START_MS + 9_000), "WORK")
     assert (status.entered, status.queue_depth, status.available, status.backlog) == (4, 2, 1, 1)
     assert (status.acknowledged, status.expired, status.dead_letters) == (1, 1, 1)
-    assert (status.oldest_message_age_s, status.age_of_oldest_lease) == (9.0, 9.0)
+    assert (status.seconds_behind, status.age_of_oldest_lease) == (9.0, 9.0)
     assert "<th>queue depth</th><td>2</td>" in status._repr_html_()
     assert [row["queue"] for row in rows(world, "status", queue=None)] == ["WORK", "FAILED", "OTHER"]
 
@@ -237,7 +237,7 @@ def test_a_message_that_has_not_entered_is_as_old_as_its_commit(world: ViewsWorl
     committed_ms = SystemClock().wall_ms()
     date_commit(newest_entry(world.journal.path, "line"), committed_ms)
     monkeypatch.setattr(SystemClock, "wall_ms", lambda _: committed_ms + 3_600_000)
-    age_s = queue_status(state_at(world.opened), "WORK").oldest_message_age_s
+    age_s = queue_status(state_at(world.opened), "WORK").seconds_behind
     assert age_s == 3_600
 
 
@@ -254,7 +254,7 @@ def test_a_past_time_counts_what_was_published_by_then(
         world.publish(4, now_ms=START_MS + 9_000_000)
     world.commit()
     found = [queue_status(state_at(world.opened, moment(START_MS + 1_000 * after_s)), "WORK") for after_s in (500, 1_500, 2_500)]
-    assert [(status.entered, status.oldest_message_age_s) for status in found] == [(0, None), (2, 500.0), (3, 1_500.0)]
+    assert [(status.entered, status.seconds_behind) for status in found] == [(0, None), (2, 500.0), (3, 1_500.0)]
     assert queue_status(state_at(world.opened), "WORK").entered == 3 + recorded
     assert queue_status(state_at(world.opened, 1), "WORK").entered == 0
 
