@@ -231,8 +231,11 @@ class Farm:
         return True
 
     def _alter(self) -> bool:
-        """Give an instance another filter and another first owner, or none; returns whether it heard that."""
-        keys = {"filter": self.random.choice(FILTERS), "initial_owner": self.random.choice(self.instances)}
+        """Give an instance another filter, first owner and order of messages, or none; returns whether it heard that."""
+        keys = {
+            "filter": self.random.choice(FILTERS), "initial_owner": self.random.choice(self.instances),
+            "order_key": f"CAST(get_json_object(value, '$.order') AS BIGINT) % {self.random.choice((97, 997))}",
+        }  # fmt: skip
         chosen = {name: value for name, value in keys.items() if self.random.random() < 0.6}
         altered = self.random.choice([site for site in self.sites if not site.is_lost]).alter(**chosen)
         self.kills[ALTER] += altered
