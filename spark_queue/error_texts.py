@@ -36,7 +36,7 @@ CONFIG: dict[str, str] = {
     ),
     "MESSAGE_TYPE_DIFFERS": (
         "Column '{column}' of message type '{message_type}' is {found} on peer '{peer}' and differs here, so its messages "
-        "are not pulled. Give the message type the same columns on both instances."
+        "are not pulled. Give the message type the same columns on both instances; where each has stored its own, define a new one."
     ),
     "DEFINITIONS_UNREADABLE": (
         "The definitions in '{path}' cannot be read: {reason} They are TOML in UTF-8. Correct the file, or the path."

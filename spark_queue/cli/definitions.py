@@ -370,6 +370,8 @@ def redrive(
             where, **choice, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total)
         )
     text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
+    if done.skipped:
+        text += " Those are leased or settled in the dead-letter queue, or another instance's, which can redrive them."
     show({"queue": queue, **_counts(done)}, text, as_json=json)
 
 

@@ -22,7 +22,7 @@ from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, WRITE, K
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import AccessError, ConfigError
+from spark_queue.errors import AccessError, ConfigError, SparkQueueError
 from spark_queue.journal.control_files import ControlRows
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.schema import check_columns
@@ -30,6 +30,9 @@ from spark_queue.journal.store import Store
 from spark_queue.journal.traits import EXPRESSION_KEYS, check_command
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.protocol.tokens import token_hash
+from spark_queue.replication.peer_stores import peer_store
+from spark_queue.replication.restored import read_definitions
+from spark_queue.replication.validation import agree, columns_of
 from spark_queue.views import JournalView, queue_status, state_at
 from spark_queue.views.tables import who
 
@@ -237,18 +240,40 @@ def plan(
         check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
         if message_type != old.message_types.get(name):
             journal.check_message_table(name, message_type.columns)
+    _refuse_other_columns(journal.store, old, wanted)
     # Who asks was looked at above.
     try_out(now, Apply(definitions=dict(wanted.stored), reset=reset))
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
 
+def _refuse_other_columns(store: Store, old: Definitions, wanted: Definitions) -> None:
+    """Refuse to append columns that a peer has with other types, as far as it can be read: neither could be altered ever after."""
+    now = {name: known.columns for name, known in wanted.message_types.items() if name in old.message_types}
+    altered = {name: columns for name, columns in now.items() if columns != old.message_types[name].columns}
+    for peer in wanted.peers.values() if altered else ():
+        try:
+            _, theirs = read_definitions(peer_store(store, peer), peer.name)
+        except SparkQueueError:
+            continue
+        for name in altered.keys() & theirs.message_types.keys():
+            there = theirs.message_types[name].columns
+            if not agree(columns_of(altered[name]), columns_of(there)):
+                reason = f"a column of it has another type, or spelling, on peer '{peer.name}', which has '{there}'."
+                raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=name, reason=reason)
+
+
 def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[str], leave: Collection[str]) -> None:
     """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt."""
     known = now.state.definitions
-    for name in known.queues:
-        word, named = ("leave", leave) if known.is_replicated(name) else ("remove", remove)
-        if name in wanted.queues or name in named:
+    left_out = [name for name in known.queues if name not in wanted.queues]
+    unnamed = {
+        "leave": [name for name in left_out if known.is_replicated(name) and name not in leave],
+        "remove": [name for name in left_out if not known.is_replicated(name) and name not in remove],
+    }
+    for word, names in unnamed.items():
+        if not names:
             continue
+        name = names[0]
         status = queue_status(now, name)
         if word == "leave":
             first = "hand them over with `sparkq peers drain`, and "
@@ -263,7 +288,8 @@ def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[s
                 f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
                 "that is added begins anew."
             )
-        next_step = f"Nothing was changed. Correct the definitions, or {first}say {word}=['{name}'], or --{word} {name}."
+        options = " ".join(f"--{word} {each}" for each in names)
+        next_step = f"Nothing was changed. Correct the definitions, or {first}say {word}={names}, or {options}."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 

@@ -262,7 +262,8 @@ class Queue:
         Returns
         -------
         Redriven
-            How many were found, given back, and skipped since somebody has leased or settled them in the dead-letter queue.
+            How many were found, given back, and skipped since somebody has leased or settled them in the dead-letter queue, or
+            another instance owns them.
 
         Raises
         ------

@@ -44,7 +44,8 @@ def find(known: Mapping[str, Definitions]) -> list[BrokenRule]:
     told: set[tuple[str, str, str, str]] = set()
     for instance, own in known.items():
         for peer in own.peers.values():
-            for broken in between(instance, own, peer, known[peer.name]) if peer.name in known else ():
+            theirs = known.get(peer.name)
+            for broken in () if theirs is None else (*between(instance, own, peer, theirs), *_nobodys(own, peer, theirs)):
                 # Two definitions differ from both sides.
                 if (peer.name, instance, broken.rule, broken.queue) not in told:
                     told.add((instance, peer.name, broken.rule, broken.queue))
@@ -76,6 +77,16 @@ def between(instance: str, own: Definitions, peer: PeerDefinition, theirs: Defin
             yield _disagreement(Rule.TOPICS, name, f"its topic '{queue.underlying_topic}' is not pulled.")
 
 
+def _nobodys(own: Definitions, peer: PeerDefinition, theirs: Definitions) -> Iterator[Disagreement]:
+    """Yield the shared queues of which messages come from a peer that does not have them, while no first owner is named (R129)."""
+    for name in sorted(own.replicated):
+        queue = own.queues[name]
+        is_pulled = queue.underlying_topic is not None and peer.pulls(queue.underlying_topic)
+        if is_pulled and name not in peer.queues and name not in theirs.queues and queue.initial_owner is None:
+            reason = f"'{peer.name}' has its topic and not the queue, so nobody says what its messages are: name an initial_owner."
+            yield _disagreement(Rule.SAME_QUEUES, name, reason)
+
+
 def _differences(queue: QueueDefinition, other: QueueDefinition, own: Definitions, theirs: Definitions) -> Iterator[Disagreement]:
     mine, there = _domain(queue, own), _domain(other, theirs)
     if queue.ownership == other.ownership == GROUP_LOCAL and mine != there:
@@ -86,10 +97,10 @@ def _differences(queue: QueueDefinition, other: QueueDefinition, own: Definition
             here, elsewhere = getattr(queue, key), getattr(other, key)
             if here != elsewhere:
                 yield _disagreement(rule, queue.name, f"{key} is {here!r} here, and {elsewhere!r} there.")
-    own_columns, columns = _columns(queue.columns), _columns(other.columns)
+    own_columns, columns = columns_of(queue.columns), columns_of(other.columns)
     if own_columns != columns:
         # A column that only one of them has is copied all the same, and shows here once it is declared.
-        rule = Rule.SAME_MEMBERS if _agree(own_columns, columns) else Rule.SAME_DEFINITION
+        rule = Rule.SAME_MEMBERS if agree(own_columns, columns) else Rule.SAME_DEFINITION
         yield _disagreement(rule, queue.name, f"its columns are '{queue.columns}' here, and '{other.columns}' there.")
 
 
@@ -98,7 +109,7 @@ def _domain(queue: QueueDefinition, of: Definitions) -> str | None:
     return queue.group_local_domain or of.journal.group or of.journal.instance
 
 
-def _agree(mine: Mapping[str, pa.DataType] | str, there: Mapping[str, pa.DataType] | str) -> bool:
+def agree(mine: Mapping[str, pa.DataType] | str, there: Mapping[str, pa.DataType] | str) -> bool:
     """Return whether columns that are in both have one spelling and one type."""
     if isinstance(mine, str) or isinstance(there, str):
         return False
@@ -106,7 +117,7 @@ def _agree(mine: Mapping[str, pa.DataType] | str, there: Mapping[str, pa.DataTyp
     return all((known := names.find(name)) is None or (known == name and there[name] == kind) for name, kind in mine.items())
 
 
-def _columns(text: str) -> Mapping[str, pa.DataType] | str:
+def columns_of(text: str) -> Mapping[str, pa.DataType] | str:
     """Return columns in any order; the text where this software does not know them all."""
     try:
         return {field.name: field.type for field in user_schema(text)}

@@ -155,7 +155,7 @@ def _transferred(record: Record) -> str:
         return f"claimed by this instance, '{owner}', since its owner could not be reached (term {term}){waits}"
     if record.reason == RETURNED_CLAIM:
         return f"given back to instance '{owner}', which lives, or may have lived meanwhile (term {term})"
-    return f"transferred to instance '{owner}', which had asked for it (term {term})"
+    return f"transferred to instance '{owner}', by a request or a drain (term {term})"
 
 
 def _returning(record: Record) -> str:

@@ -27,6 +27,13 @@ from spark_queue.settings.types import to_text
 PACE_MS = 300_000
 
 
+#: Why a message of another instance is not in a queue of which nobody has said whether it is (R129).
+UNDECIDED = (
+    "It is not in queue '{queue}', as nobody has said whether it is: the instance that published it does not have the queue, or "
+    "has set it aside. Define it there, or name an `initial_owner` that pulls from there."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How fast messages come and leave, each second."""

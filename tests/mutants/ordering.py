@@ -104,6 +104,42 @@ ORDERING = (
         _SCENARIOS,
     ),
     Mutant(
+        "a delay is over once its message was given away",
+        "                if part.intersect(taken):\n",
+        "                if False:\n",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
+        "a message that is given to who has a target depth is delayed before its turn",
+        "Event.LINED_UP if has_turns else Event.OWNED",
+        "Event.OWNED",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
+        "what is delayed is claimed before it is due",
+        "(lost - work.ledger.not_due(work.now_ms))",
+        "lost",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
+        "who redrives hears nothing of letters that could be claimed",
+        "(free_letters(work.state, command.queue) | _lost_letters(work))",
+        "free_letters(work.state, command.queue)",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
+        "nobody decides for a peer of which no queue is pulled",
+        "for name in sorted(self._definitions.replicated) if",
+        "for name in self._definition.queues if",
+        ("tests/unit/replication/test_changed_definitions.py",),
+    ),
+    Mutant(
+        "a column is appended that a peer has of another type",
+        "    _refuse_other_columns(journal.store, old, wanted)\n",
+        "",
+        ("tests/unit/client/test_replicated.py",),
+    ),
+    Mutant(
         "neighbours of different delays in a merged file have the delay of the first",
         "if segment.merged and is_next and before.due_at_ms == segment.due_at_ms:",
         "if segment.merged and is_next:",

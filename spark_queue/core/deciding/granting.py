@@ -125,7 +125,7 @@ def _free(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     ownership = work.ledger.ownership
     # What is claimed waits for a look, and nothing more is claimed meanwhile than somebody has room for.
     if ownership is not None and not ownership.claims and (lost := claimable(work)):
-        rows = rows | lost
+        rows = rows | (lost - work.ledger.not_due(work.now_ms))
     if subscription.run_until is not None:
         rows = below(rows, subscription.run_until) - subscription.run_granted
     if subscription.barriers:

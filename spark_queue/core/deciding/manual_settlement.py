@@ -42,8 +42,14 @@ from spark_queue.errors import LeaseError
 def find_dead_letters(work: UnitOfWork, command: FindDeadLetters) -> DeadLetters:
     """Name the dead letters that are free to go; changes nothing."""
     rows = work.visible_to_caller(dead_letters(work.state, command.queue, command.where))
-    free = rows & free_letters(work.state, command.queue)
+    free = rows & (free_letters(work.state, command.queue) | _lost_letters(work))
     return DeadLetters(ranges=tuple(to_ranges(free)), skipped=len(rows) - len(free))
+
+
+def _lost_letters(work: UnitOfWork) -> BitMap64:
+    """Return the letters of owners that cannot be reached, which a redrive claims."""
+    letters = work.dead_letters
+    return BitMap64() if letters is None else claimable(replace(work, ledger=letters))
 
 
 def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
@@ -53,7 +59,7 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     """
     letters = work.dead_letters
     there = work if letters is None else replace(work, ledger=letters)
-    lost = BitMap64() if letters is None else claimable(there)
+    lost = _lost_letters(work)
     # A file that has to be read for what is hidden may be gone, so that is found out before anything is recorded.
     named = work.visible_to_caller(_named(work.state, command) & (work.ledger.rows[State.DEAD] | lost))
     claim(there, named & lost)

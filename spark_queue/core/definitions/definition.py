@@ -307,7 +307,7 @@ class Definitions:
     queues_of: dict[str, list[str]] = field(init=False, repr=False, compare=False)
     #: The queue whose dead letters come to each dead-letter queue.
     _sources: dict[str | None, str] = field(init=False, repr=False, compare=False)
-    _replicated: frozenset[str] = field(init=False, repr=False, compare=False)
+    replicated: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         entries = [(entry, kind) for kind in self.message_types.values() for entry in kind.topics]
@@ -319,7 +319,7 @@ class Definitions:
         for name, queue in self.queues.items():
             self.queues_of.setdefault(queue.message_type, []).append(name)
         object.__setattr__(self, "_sources", {each.dead_letter_queue: name for name, each in self.queues.items()})
-        object.__setattr__(self, "_replicated", frozenset(name for peer in self.peers.values() for name in peer.queues))
+        object.__setattr__(self, "replicated", frozenset(name for peer in self.peers.values() for name in peer.queues))
 
     def queue(self, name: str) -> QueueDefinition:
         """Return a queue by name; UNKNOWN_QUEUE names the nearest."""
@@ -329,7 +329,7 @@ class Definitions:
 
     def is_replicated(self, queue: str) -> bool:
         """Return whether the messages of a queue are owned by one of several instances."""
-        return queue in self._replicated
+        return queue in self.replicated
 
     def first_owner(self, queue: QueueDefinition, origin: str) -> str:
         """Return who owns messages of a replicated queue first that were published to `origin` (R102, R115).

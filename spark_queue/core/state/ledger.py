@@ -52,7 +52,7 @@ class QueueLedger:
         self.retired = BitMap64()
         self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}
         self.delayed: dict[int, BitMap64] = {}
-        #: What was published with a delay and is not active or not owned here yet, by the end of that (R128).
+        #: Of what is not active, or not owned here: until when it is to be delayed once it is (R128).
         self.not_before: dict[int, BitMap64] = {}
         #: Acknowledged before they became active: inactive bookmarks by the time until which that is remembered (R83).
         self.deferred: dict[int, BitMap64] = {}
@@ -123,6 +123,10 @@ class QueueLedger:
     def due(self, now_ms: int) -> BitMap64:
         """Delayed messages whose time has come."""
         return BitMap64.union(BitMap64(), *(rows for due_at_ms, rows in self.delayed.items() if due_at_ms <= now_ms))
+
+    def not_due(self, now_ms: int) -> BitMap64:
+        """Messages that are to be delayed once they are owned here, and still would be."""
+        return BitMap64.union(BitMap64(), *(rows for due_at_ms, rows in self.not_before.items() if due_at_ms > now_ms))
 
     def defer(self, rows: BitMap64, until_ms: int) -> None:
         """Remember that inactive rows were acknowledged (R83)."""
@@ -201,18 +205,20 @@ class QueueLedger:
 
     def take_in(self, rows: BitMap64) -> None:
         """Let those of `rows` be deliverable here that this instance owns and that are remote still."""
-        came = rows & self.rows[State.REMOTE]
-        self.move(came, Event.OWNED)
-        if self.definition.target_queue_depth and self.definition.order_key is None:
-            # They wait for their turn as new ones do; what there is room for becomes active at the end of the record. The
-            # oldest of a key must not wait behind those that wait for it, nor must what is redriven.
-            self.move(came, Event.DEACTIVATED)
+        # They wait for their turn as new ones do; what there is room for becomes active at the end of the record. The oldest
+        # of a key must not wait behind those that wait for it, nor must what is redriven.
+        has_turns = self.definition.target_queue_depth and self.definition.order_key is None
+        self.move(rows & self.rows[State.REMOTE], Event.LINED_UP if has_turns else Event.OWNED)
 
     def take_away(self, rows: BitMap64) -> None:
         """Let those of `rows` be remote that another instance owns and no lease holds."""
         if self.ownership is not None:
             free = (self.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE))
             taken = rows & self.ownership.remote & BitMap64.union(*free)
+            for due_at_ms, part in self.delayed.items():
+                if part.intersect(taken):
+                    # It may come back before.
+                    self.not_before[due_at_ms] = self.not_before.get(due_at_ms, BitMap64()) | (part & taken)
             self.move(taken, Event.DISOWNED)
             # It may come back after another has delivered it: no late proof of here is about that.
             self.drop_recoverable(taken, but=None)

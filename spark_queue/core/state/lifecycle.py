@@ -64,6 +64,8 @@ class Event(StrEnum):
     #: Another instance owns it by now, in this life or in the next; or this one does.
     DISOWNED = "disowned"
     OWNED = "owned"
+    #: This one does, and the message waits for its turn (R79).
+    LINED_UP = "lined_up"
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
@@ -109,4 +111,5 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.LEASED, Event.REDRIVEN): State.REMOVED,
     **{(state, Event.DISOWNED): State.REMOTE for state in State if state not in (State.HELD, State.REMOTE)},
     **{(state, Event.OWNED): State.AVAILABLE for state in State if state is not State.HELD},
+    (State.REMOTE, Event.LINED_UP): State.INACTIVE,
 }

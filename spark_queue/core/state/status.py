@@ -226,7 +226,7 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
         since_ms = state.message_types[ledger.definition.message_type].segment_of(undecided.min()).entered_at_ms
         text = (
             f"{len(undecided):,} message(s) of other instances are in nobody's queue, first bookmark {undecided.min()}: where they "
-            "were published the queue is not, or is set aside"
+            "were published the queue is not, or is set aside. Define it there, or name an `initial_owner` that pulls from there"
         )
         found["messages of which nobody says what they are"] = Alarm(error=text, since_ms=since_ms)
     name, returning = ledger.definition.name, state.returning

@@ -52,6 +52,18 @@ def test_a_publish_waits_until_a_peer_has_pulled_it(sites: tuple[Site, Site], nu
     assert (done.rows, had) == (2, [3])
 
 
+def test_a_column_that_a_peer_has_of_another_type_is_not_appended(sites: tuple[Site, Site]) -> None:
+    """Neither could alter or drop it ever after, and nothing more of the type would be copied."""
+    frankfurt, virginia = sites
+    line = {"columns": "item STRING, size BIGINT", "topics": ["LINES"]}
+    virginia.decide(commands.Apply(definitions={**virginia.definitions.stored, "message_types": {"line": line}}))
+    wanted = {**frankfurt.definitions.stored, "message_types": {"line": {**line, "columns": "item STRING, size INT"}}}
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=r"MESSAGE_TYPE_CHANGED.*on peer 'virginia', which has 'item STRING, size BIGINT'"):
+            frankfurt.journal.apply(wanted, dry_run=dry_run)
+    assert frankfurt.journal.apply({**wanted, "message_types": {"line": line}}, dry_run=True)
+
+
 def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(
     sites: tuple[Site, Site], nudged: list[Callable[[], None]]
 ) -> None:

@@ -49,6 +49,20 @@ def test_messages_of_a_lost_owner_wait_until_claims_are_allowed(pair: tuple[Inst
     assert frankfurt.ownership().claimed == 3
 
 
+def test_what_is_delayed_is_claimed_once_it_is_due(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R110: only what is about to be delivered."""
+    frankfurt, _ = pair
+    frankfurt.world.state.queues["WORK"].delay(BitMap64([1]), clock.wall_ms() + 2 * LOST_MS)
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    frankfurt.miss(LOST_MS)
+    assert consumer.take() == [0, 2]
+    consumer.take()
+    assert frankfurt.rows("remote") == [1]
+    frankfurt.miss(LOST_MS)
+    assert consumer.take() == [1]
+
+
 def test_one_that_failed_alone_is_claimed_like_any_other(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
     """It waits for no time of its own at its new owner (R109)."""
     frankfurt, virginia = pair
@@ -306,8 +320,11 @@ def test_a_log_is_sound_whose_messages_got_another_life_elsewhere(clock: FakeClo
     frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
     exchange(frankfurt, virginia)
     virginia.decide(commands.ProxiedTransfer(queue="FAILED", on=True))
+    assert virginia.decide(commands.FindDeadLetters(queue="WORK")).skipped == 1
     virginia.miss(LOST_MS)
-    assert virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 1
+    found = virginia.decide(commands.FindDeadLetters(queue="WORK"))
+    assert (tuple(found.ranges), found.skipped) == (((0, 1),), 0), "who redrives asks first"
+    assert virginia.decide(commands.Redrive(queue="WORK", ranges=found.ranges)).redriven == 1
     exchange(frankfurt, virginia)
     consumer = Consumer(frankfurt)
     clock.advance(2_000)

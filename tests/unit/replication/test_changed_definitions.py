@@ -10,10 +10,11 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import alarms
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.traits import check_command
-from spark_queue.replication import copying, peer_log
+from spark_queue.replication import copying, peer_log, validation
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange, two_sites
 from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
@@ -141,6 +142,32 @@ def test_what_was_said_of_a_queue_before_it_was_left_is_heard(pair: tuple[Site, 
     there.decide(commands.Apply(definitions={**there.definitions.stored, "queues": {}, "peers": peers}))
     here.pull()
     assert (here.in_state(State.REMOVED), here.in_state(State.REMOTE)) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize("has_owner", [True, False])
+def test_a_peer_that_has_the_topic_alone_is_decided_for_by_the_first_owner(
+    tmp_path: Path, clock: FakeClock, *, has_owner: bool
+) -> None:
+    """R129: also where no queue is pulled from there; without a first owner nobody says it, which everybody tells."""
+    peers_of = {"frankfurt": ["virginia", "tokyo"], "virginia": ["frankfurt"], "tokyo": ["frankfurt"]}
+    here, there, _ = (Site(tmp_path, name, peers, clock) for name, peers in peers_of.items())
+    owned = {"ownership": "group_local", "initial_owner": "frankfurt", "group_local_domain": "sites"} if has_owner else {}
+    for site, peer in ((here, "virginia"), (there, "frankfurt")):
+        stored: dict[str, Any] = dict(site.definitions.stored)
+        queues = {name: queue | owned for name, queue in stored["queues"].items()} if site is here else {}
+        peers = {**stored["peers"], peer: {**stored["peers"][peer], "queues": []}}
+        site.decide(commands.Apply(definitions={**stored, "queues": queues, "peers": peers}))
+        site.definitions = site.state.definitions
+    there.publish_rows(pa.table({"item": ["a"]}), "line")
+    here.pull("virginia")
+    found = validation.find({"frankfurt": here.definitions, "virginia": there.definitions})
+    assert [each.queue for each in found] == ([] if has_owner else ["WORK"])
+    if has_owner:
+        assert here.in_state(State.AVAILABLE) == ["a"]
+    else:
+        assert "nobody has said whether it is" in str(here.journal.queue("WORK").explain(0).reason)
+        [alarm] = alarms(here.state, here.state.queues["WORK"]).values()
+        assert "name an `initial_owner`" in alarm.error
 
 
 def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -> None:

@@ -90,6 +90,32 @@ def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tup
     assert here.consume(9) == [f"{HOUR_MS}"]
 
 
+@pytest.mark.parametrize("keys", [{}, {"target_queue_depth": 1_000}], ids=["", "target depth"])
+def test_a_delay_goes_back_with_a_message(pair: tuple[Site, Site], clock: FakeClock, keys: dict[str, Any]) -> None:
+    """R128: who has held it as delayed, and gave it away, holds it so again; its turn comes first."""
+    here, there = pair
+    if keys:
+        here.publish(*(["x"] * 1_000))
+    for site in pair:
+        stored = site.state.definitions.stored
+        queues = {**stored["queues"], "WORK": {**stored["queues"]["WORK"], **keys}}
+        site.decide(commands.Apply(definitions={**stored, "queues": queues}))
+    exchange(*pair)
+    there.publish_rows(pa.table({"item": ["late"]}), delay_ms=HOUR_MS)
+    exchange(*pair)
+    there.decide(commands.DrainTo(peer="frankfurt"))
+    exchange(*pair)
+    assert here.in_state(State.INACTIVE if keys else State.DELAYED) == ["late"]
+    assert here.consume(1_000) == ["x"] * (1_000 if keys else 0)
+    assert here.in_state(State.DELAYED) == ["late"]
+    here.decide(commands.DrainTo(peer="virginia"))
+    exchange(*pair)
+    assert there.in_state(State.DELAYED) == ["late"]
+    assert there.consume(9) == []
+    clock.advance(HOUR_MS)
+    assert there.consume(9) == ["late"]
+
+
 @pytest.mark.parametrize("aside", ["WORK", "FAILED"])
 def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: Path, clock: FakeClock, aside: str) -> None:
     """R122: meanwhile messages come, and are settled or redriven; queues that have nothing to do with it hear of theirs at once."""

@@ -53,7 +53,7 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.FENCED, {**LEASE, "detail": ATTEMPT}, "attempt 4 of 's' was fenced: it stands not in 'lake/booked'"),
         (Kind.SINK_UNREADABLE, {**LEASE, "detail": {"attempt": 4, "error": "gone"}}, "whether attempt 4 of 's' landed: gone"),
         (Kind.TRANSFER_REQUESTED, {"detail": {"requester": "f", "owner": "v"}}, "'f' asked its owner, instance 'v', for it, or"),
-        (Kind.TRANSFERRED, {"detail": {"owner": "f", "term": 2}}, "transferred to instance 'f', which had asked for it (term 2)"),
+        (Kind.TRANSFERRED, {"detail": {"owner": "f", "term": 2}}, "transferred to instance 'f', by a request or a drain (term 2)"),
         (Kind.TRANSFERRED, {"reason": "claimed", "detail": {"owner": "f", "term": 2}}, "claimed by this instance, 'f', since"),
         (Kind.NAMED, {"detail": {"names": [], "instances": {"u": "virginia"}}}, "gave it to another instance, too ('virginia')"),
         (Kind.REPLICATED, {"reason": "acknowledged", "detail": {"peer": "v", "stage": 2}}, "'v' told: acknowledged: it left"),

@@ -68,7 +68,7 @@ def test_explain_tells_what_each_instance_did_with_a_message(sites: tuple[Site, 
     there = virginia.journal.queue("WORK").explain(0)
     texts = [event.text for event in there.events]
     assert "instance" not in texts[0], "it was published there"
-    assert "transferred to instance 'frankfurt', which had asked for it (term 1)" in texts
+    assert "transferred to instance 'frankfurt', by a request or a drain (term 1)" in texts
     assert texts[-1] == "instance 'frankfurt' told: acknowledged: it left the queue"
     waiting = virginia.journal.queue("WORK").explain(1)
     assert waiting.owner == "frankfurt"

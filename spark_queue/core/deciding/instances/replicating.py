@@ -117,7 +117,7 @@ class Pulled:
     #: Further names of messages that are here already; the news may tell them by these.
     names: Sequence[OtherNames] = ()
     news: Sequence[News] = ()
-    #: Queues pulled from there that it does not have: nobody there says what its messages are for them.
+    #: Replicated queues that it does not have: nobody there says what its messages are for them.
     without: Sequence[str] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0

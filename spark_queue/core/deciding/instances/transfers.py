@@ -385,7 +385,7 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     free -= ownership.of_last_term(free)
     if not ownership.claims:
         # Also on behalf of an owner that cannot answer (R109).
-        free |= rows & claimable(work)
+        free |= rows & (claimable(work) - ledger.not_due(work.now_ms))
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
         if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
             # What a barrier holds up here it cannot take; two owners might wait for each other's messages for ever.
