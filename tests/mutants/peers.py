@@ -220,7 +220,7 @@ PEERS = (
     ),
     Mutant(
         "news of a queue wait while one site has a column more",
-        "rule = Rule.SAME_MEMBERS if _agree(own_columns, columns) else Rule.SAME_DEFINITION", "rule = Rule.SAME_DEFINITION",
+        "rule = Rule.SAME_MEMBERS if agree(own_columns, columns) else Rule.SAME_DEFINITION", "rule = Rule.SAME_DEFINITION",
         (f"{_CHANGED}::test_a_column_is_added_at_one_site_after_the_other",),
     ),
     Mutant(
