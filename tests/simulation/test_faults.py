@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -84,8 +84,14 @@ class FaultyWorld(LoopWorld):
         self.storage.publish(OTHER_TYPE, [PublishedMessage(topic="O", attributes={"n": 1, "b": 0})] * 2)
         self.published_elsewhere += 2
 
-    def judging(self) -> AbstractContextManager[Any]:
-        return mock.patch.object(self.saboteur, "chance", return_value=False)
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        # By hand: each step does so, and what `mock` makes of it took a fifth of a world's time.
+        chance, self.saboteur.chance = self.saboteur.chance, lambda: False
+        try:
+            yield
+        finally:
+            self.saboteur.chance = chance
 
     @property
     def consumers(self) -> list[Driver]:
@@ -136,7 +142,7 @@ def _run(seed: int, place: str | None) -> FaultyWorld:
     return world
 
 
-@over_seeds(every=4, kept=KEPT_SEEDS)
+@over_seeds(every=6, kept=KEPT_SEEDS)
 def test_a_fault_stays_with_its_queue(seed: int) -> None:
     """R122: nothing of it is lost or granted while it is set aside, and the log folds to what the reign believes."""
     world = run(seed)
