@@ -232,11 +232,10 @@ class Farm:
 
     def _alter(self) -> bool:
         """Give an instance another filter, first owner and order of messages, or none; returns whether it heard that."""
-        keys = {
-            "filter": self.random.choice(FILTERS), "initial_owner": self.random.choice(self.instances),
-            "order_key": f"CAST(get_json_object(value, '$.order') AS BIGINT) % {self.random.choice((97, 997))}",
-        }  # fmt: skip
-        chosen = {name: value for name, value in keys.items() if self.random.random() < 0.6}
+        owned = {"ownership": "group_local", "group_local_domain": "farm", "initial_owner": self.random.choice(self.instances)}
+        order = {"order_key": f"CAST(get_json_object(value, '$.order') AS BIGINT) % {self.random.choice((97, 997))}"}
+        parts = [{"filter": self.random.choice(FILTERS)}, owned, owned | order]
+        chosen = {name: value for part in parts if self.random.random() < 0.5 for name, value in part.items()}
         altered = self.random.choice([site for site in self.sites if not site.is_lost]).alter(**chosen)
         self.kills[ALTER] += altered
         return altered

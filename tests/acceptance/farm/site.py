@@ -187,6 +187,10 @@ class Site:
             return False
         return True
 
+    def is_returning(self) -> bool:
+        """Return whether the instance was away, and waits until it has heard from its peers (R130)."""
+        return state_at(open_journal(self.journal.store)).state.returning is not None
+
     def ledger(self) -> QueueLedger:
         """Return what the log says of the queue."""
         return state_at(open_journal(self.journal.store)).state.ledger("WORK")

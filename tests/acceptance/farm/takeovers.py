@@ -44,7 +44,7 @@ class Takeovers:
     def transfer(self) -> None:
         """Let the consumers of one instance stand still until the other was given some of its backlog (R104, R105)."""
         # What it publishes is to be in the queue, and its own.
-        self._wait_until("the owner's queue was as at first", self._owner.alter)
+        self._wait_until("the queue was as at first", self._begin_anew)
         before = _ownership(self._taker).came_from.total()
         self._owner.freeze()
         try:
@@ -57,7 +57,7 @@ class Takeovers:
 
     def claim(self) -> None:
         """Let the journal of one instance disappear while it has a backlog, until the other has claimed some of it (R108, R110)."""
-        self._wait_until("the owner's queue was as at first", self._owner.alter)
+        self._wait_until("the queue was as at first", self._begin_anew)
         self._wait_until("claims were allowed", lambda: self._allow_claims(on=True))
         self._owner.freeze()
         self._taker.freeze()
@@ -65,6 +65,8 @@ class Takeovers:
             self._owner.publish(BACKLOG)
             # Nobody takes anything, so all of it is known there in the end.
             self._wait_until("the backlog was pulled", lambda: len(self._taker.ledger().rows[State.REMOTE]) >= BACKLOG)
+            # Who was away itself waits for an owner that can be read.
+            self._wait_until("the taker had returned", lambda: not self._taker.is_returning())
             before = _ownership(self._taker).claimed
             self._owner.vanish()
             self._taker.thaw()
@@ -74,6 +76,10 @@ class Takeovers:
                 self._owner.come_back()
             self._taker.thaw()
             self._owner.thaw()
+
+    def _begin_anew(self) -> bool:
+        """Give both their first definitions; of messages with an order key each keeps its own."""
+        return self._owner.alter() and self._taker.alter()
 
     def _wait_until(self, what: str, is_so: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + WITHIN_S
