@@ -38,6 +38,11 @@ VICTIMS = {
 BEHIND = 2_000
 
 
+def _is_coordinators(line: str) -> bool:
+    """Return whether a process is a coordinator, or reads a peer for one."""
+    return VICTIMS["coordinator"] in line or "spark_queue.replication.sandbox" in line
+
+
 class Site:
     """A journal, and some consumers of its queue.
 
@@ -126,7 +131,7 @@ class Site:
         running = [parts for parts in self._processes() if any(VICTIMS["planner"] in line for line in parts.values())]
         if not running:
             return False
-        parts = [process for process, line in chance.choice(running).items() if VICTIMS["coordinator"] not in line]
+        parts = [process for process, line in chance.choice(running).items() if not _is_coordinators(line)]
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for process in parts:
                 with suppress(psutil.NoSuchProcess):
@@ -170,7 +175,7 @@ class Site:
         """Send a signal to all processes of the consumers, but not to a coordinator that one of them has started."""
         for parts in self._processes():
             for process, line in parts.items():
-                if VICTIMS["coordinator"] not in line:
+                if not _is_coordinators(line):
                     with suppress(psutil.NoSuchProcess):
                         process.send_signal(number)
 
