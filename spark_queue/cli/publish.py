@@ -58,8 +58,10 @@ def publish(
     file_format: Annotated[
         str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
     ] = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows in one commit.")] = 100_000,
-    expires_after: Annotated[str | None, typer.Option(metavar="DURATION", help='Such as "1h".')] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Rows in one commit.")] = 100_000,
+    expires_after: Annotated[
+        str | None, typer.Option(metavar="DURATION", help='Such as "1h"; in place of the rows\' own expires_at.')
+    ] = None,
     deliver_after: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Deliver no message earlier than this after its publish.")
     ] = None,

@@ -195,7 +195,7 @@ def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:
     """Read a table without rows, for its columns, and then the rows."""
     # Parquet begins at its end, which a pipe does not have.
     whole = file if file.seekable() else io.BytesIO(file.read())
-    rows = pq.ParquetFile(whole)
+    rows = pq.ParquetFile(whole, page_checksum_verification=True)
     yield rows.schema_arrow.empty_table()
     for batch in rows.iter_batches(batch_rows):
         yield pa.Table.from_batches([batch])

@@ -140,7 +140,7 @@ class Program:
             return self._run_apart(rows) if len(rows) == 1 else self._halves(rows)
         try:
             given = self._run(rows)
-        except (duckdb.Error, pa.ArrowInvalid):
+        except duckdb.Error:
             return self._run_apart(rows)
         return {each: _found(given, number) for number, each in enumerate(self.wanted)}
 
@@ -181,7 +181,10 @@ class Program:
     def _run(self, rows: pa.Table) -> pa.Table:
         table = pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})
         # On a text that is no UTF-8 the engine ends, for all expressions; others than our publishers may have written the file.
-        table.validate(full=True)
+        try:
+            table.validate(full=True)
+        except pa.ArrowInvalid as reason:
+            raise duckdb.InvalidInputException(str(reason)) from None
         try:
             return self._answered(_engine(), table)
         except (duckdb.FatalException, duckdb.InternalException):

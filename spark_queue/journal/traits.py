@@ -306,6 +306,11 @@ def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
                     _check(Wanted(each.filter, FILTER), queue.columns, f"filter of subscription '{each.name}' of queue '{name}'")
 
 
+def check_search(definition: QueueDefinition, where: str) -> None:
+    """Refuse a filter of messages that are looked for, which knows nothing of letters."""
+    _check(Wanted(where, FILTER), definition.columns, "filter of a search")
+
+
 def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False) -> None:
     """Check an expression over a message type's columns; `what` says which it is, for the error."""
     try:

@@ -205,7 +205,7 @@ class Copier:
         plan = make_plan(self._own, self._definitions, message_type=message_type, topic=None, expires_after_ms=None)
         written, names = list[PulledFile](), list[OriginRows]()
         # Neighbours in a merged file are read at once.
-        for segment in stretches([each for each in segments if not each.retired]):
+        for segment in stretches([each for each in segments if not each.retired], of_one_delay=True):
             if not self._is_wanted(segment, held):
                 continue
             taking = Taking(self._own_files, standing, plan.shape.schema.names)

@@ -253,7 +253,8 @@ def explain(
     rows = journal.record_rows()
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
     applied = [each for each in rows.applied() if each.record < count]
-    definitions = parsing.parse_recorded(applied[-1].detail["definitions"], path=journal.path)
+    stored = applied[-1].detail["definitions"] if applied else {}
+    definitions = parsing.parse_recorded(stored, path=journal.path)
     message_type = definitions.queue(queue).message_type
     if bookmark < 0:
         raise _unknown(queue, bookmark, "Bookmarks start at 0.")

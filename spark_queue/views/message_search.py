@@ -19,7 +19,6 @@ from pyarrow import types
 from pyroaring import BitMap64
 
 from spark_queue.clock import SystemClock
-from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import oldest, to_bitmap
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, TraitSource, stretches
@@ -31,7 +30,7 @@ from spark_queue.journal.conversion import far_time
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.schema import ENVELOPE, stored_schema, user_schema
 from spark_queue.journal.store import Store
-from spark_queue.journal.traits import check_command
+from spark_queue.journal.traits import check_search
 
 Bookmarks = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -183,7 +182,7 @@ def choose(
     if bookmark is not None:
         found = ledger.entered & BitMap64([bookmark]) if bookmark >= 0 else BitMap64()
     if where is not None:
-        check_command(state, commands.Purge(queue=queue, where=where))
+        check_search(ledger.definition, where)
     found.remove_range(0, after)
     return SearchPlan(
         message_type=frozen(state.message_types[ledger.definition.message_type]),

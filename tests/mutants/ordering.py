@@ -141,8 +141,8 @@ ORDERING = (
     ),
     Mutant(
         "neighbours of different delays in a merged file have the delay of the first",
-        "if segment.merged and is_next and before.due_at_ms == segment.due_at_ms:",
-        "if segment.merged and is_next:",
+        "stretches([each for each in segments if not each.retired], of_one_delay=True)",
+        "stretches([each for each in segments if not each.retired])",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(

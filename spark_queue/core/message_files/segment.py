@@ -134,16 +134,16 @@ def from_record(record: Record) -> Segment:
     )
 
 
-def stretches(segments: Iterable[Segment]) -> list[Segment]:
-    """Join neighbours of one delay that stand one after the other in a merged file; they are as old as the first.
+def stretches(segments: Iterable[Segment], *, of_one_delay: bool = False) -> list[Segment]:
+    """Join neighbours that stand one after the other in a merged file; they are as old as the first.
 
-    The whole is retired when all of it is.
+    The whole is retired when all of it is. It is the whole of its file, unless it is to be `of_one_delay`.
     """
     joined: list[list[Segment]] = []
     for segment in segments:
         before = joined[-1][-1] if joined else segment
         is_next = before.path == segment.path and before.first_row + before.row_count == segment.first_row
-        if segment.merged and is_next and before.due_at_ms == segment.due_at_ms:
+        if segment.merged and is_next and (not of_one_delay or before.due_at_ms == segment.due_at_ms):
             joined[-1].append(segment)
         else:
             joined.append([segment])

@@ -149,3 +149,4 @@ def test_a_message_is_found_by_what_it_says_also_when_it_is_done(sparkq: Termina
     assert f"sparkq explain {path} BILLING BOOKMARK" in two.out
     assert "No message that came into 'BILLING' matches." in sparkq("peek", path, "BILLING", "--where", "amount = 70").out
     assert "[BAD_VALUE]" in sparkq("peek", path, "BILLING", "--where", "amount = 3", "--view", "leases").err
+    assert "[EXPRESSION_INVALID]" in sparkq("peek", path, "BILLING", "--where", "error = 'boom'").err

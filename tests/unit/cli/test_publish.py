@@ -251,6 +251,17 @@ def test_a_file_that_cannot_be_meant_is_refused_by_name(
     assert amounts(journal) == []
 
 
+def test_a_page_that_is_not_as_its_checksum_says_is_refused(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    file = tmp_path / "lines.parquet"
+    rows = pa.table({"amount": list(range(1_000))})
+    pq.write_table(rows, file, write_page_checksum=True, compression="none", use_dictionary=False)
+    data = bytearray(file.read_bytes())
+    data[500] ^= 1
+    file.write_bytes(data)
+    assert "[FILE_UNREADABLE]" in publish(sparkq, journal, file).err
+    assert amounts(journal) == []
+
+
 def test_a_damaged_archive_is_refused_by_name(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
     damaged = bytearray(gzip.compress(b"item,amount\nx,1\n", mtime=0))
     damaged[10] ^= 0xFF

@@ -54,6 +54,17 @@ def sites(tmp_path: Path) -> tuple[Site, Site]:
     return frankfurt, virginia
 
 
+def test_a_merged_file_of_several_delays_is_whole(sparkq: Terminal, sites: tuple[Site, Site]) -> None:
+    there = sites[1]
+    for delay_ms in (60_000, 120_000, None):
+        there.publish_rows(pa.table({"item": ["late"]}), delay_ms=delay_ms)
+    there.upkeep()
+    there.admit()
+    there.commit()
+    assert there.known.segments[-1].merged
+    assert verified(sparkq, there)["problems"] == []
+
+
 def test_instances_that_agree_are_whole(sparkq: Terminal, sites: tuple[Site, Site]) -> None:
     settle(sites[1], Outcome.ACKNOWLEDGE, 1)
     for site in sites:

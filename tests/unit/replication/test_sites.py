@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue.core import commands
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import upkeep
+from spark_queue.journal.message_upkeep import worth_merging
+from spark_queue.journal.store import log_key
 from spark_queue.replication import peer_log, puller
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.puller import Puller
 from tests.fake_clock import FakeClock
-from tests.sites_on_disk import Site, exchange, two_sites
+from tests.sites_on_disk import LIMITS, Site, exchange, two_sites
 from tests.unit.replication.sites import NAMES, definitions
 from tests.unit.replication.sites import Site as SiteWithLoop
 
@@ -88,6 +92,25 @@ def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tup
     assert here.consume(9) == ["None"]
     clock.advance(HOUR_MS)
     assert here.consume(9) == [f"{HOUR_MS}"]
+
+
+def test_messages_of_several_delays_are_merged_whole(pair: tuple[Site, Site]) -> None:
+    """What is merged again is whole files: of a part of one the other rows left the table, and a vacuum would take the file."""
+    there = pair[1]
+    for number in range(6):
+        there.publish_rows(pa.table({"item": [str(number)]}), delay_ms=(number + 1) * HOUR_MS)
+        there.upkeep()
+    there.admit()
+    assert there.known.segments[0].merged
+    paths = {segment.path for segment in there.known.segments}
+    chosen = [file.path for run in worth_merging(there.known.segments, dict.fromkeys(paths, 1), LIMITS.merging) for file in run]
+    assert len(set(chosen)) == len(chosen)
+    table = DeltaTable(there.store.messages_uri("line"))
+    assert sorted(map(str, table.to_pyarrow_table(columns=["item"]).column("item").to_pylist())) == list("012345")
+    for version in range(table.version() + 1):
+        entry = Path(there.store.uri(log_key("messages/line", version))).read_text().splitlines()
+        removed = [action["remove"]["path"] for action in map(json.loads, entry) if "remove" in action]
+        assert len(set(removed)) == len(removed)
 
 
 @pytest.mark.parametrize("keys", [{}, {"target_queue_depth": 1_000}], ids=["", "target depth"])

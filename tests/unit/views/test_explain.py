@@ -36,6 +36,12 @@ def events(history: MessageHistory) -> list[str]:
     return [event.event for event in history.events]
 
 
+def test_before_the_first_definitions_there_is_no_queue(world: ViewsWorld) -> None:
+    world.publish(10)
+    with pytest.raises(ConfigError, match="UNKNOWN_QUEUE"):
+        life(world, 0, as_of=0)
+
+
 def test_a_message_that_was_done_at_once(world: ViewsWorld) -> None:
     """R2, R4: publish, entering, lease and proof, each with its holder and time."""
     world.publish(10, 11)
