@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -195,10 +196,35 @@ def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:
     """Read a table without rows, for its columns, and then the rows."""
     # Parquet begins at its end, which a pipe does not have.
     whole = file if file.seekable() else io.BytesIO(file.read())
-    rows = pq.ParquetFile(whole, page_checksum_verification=True)
+    # As nanoseconds, which Arrow makes of them, times of INT96 would reach from 1677 to 2262.
+    rows = pq.ParquetFile(whole, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
     yield rows.schema_arrow.empty_table()
+    has_old_times = any(rows.schema.column(index).physical_type == "INT96" for index in range(len(rows.schema)))
+    exact = pq.ParquetFile(whole).iter_batches(batch_rows) if has_old_times else None
     for batch in rows.iter_batches(batch_rows):
+        for given, kept in zip(next(exact).columns, batch.columns, strict=True) if exact is not None else ():
+            _refuse_nanoseconds(given, kept)
         yield pa.Table.from_batches([batch])
+
+
+def _refuse_nanoseconds(given: Any, kept: Any) -> None:
+    """Refuse times that were read as nanoseconds, and are kept as microseconds, where that is not the same, at any depth."""
+    if given.type == kept.type:
+        return
+    if pa.types.is_nested(given.type):
+        parts = (each.flatten() if pa.types.is_struct(each.type) else _elements(each) for each in (given, kept))
+        for part in zip(*parts, strict=True):
+            _refuse_nanoseconds(*part)
+    else:
+        # Nanoseconds of far times have wrapped around, as the product does.
+        ticks = (each.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64) for each in (given, kept))
+        exact, ours = ticks
+        if (exact != ours * np.uint64(1_000)).any():
+            raise ValueError("a time has nanoseconds, and microseconds are stored")
+
+
+def _elements(column: Any) -> list[Any]:
+    return [column.keys, column.items] if pa.types.is_map(column.type) else [column.flatten()]
 
 
 def _even(tables: Iterator[pa.Table], batch_rows: int) -> Iterator[pa.Table]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue import Journal
 from spark_queue.client.publisher import Publisher
@@ -260,6 +263,33 @@ def test_a_page_that_is_not_as_its_checksum_says_is_refused(sparkq: Terminal, jo
     file.write_bytes(data)
     assert "[FILE_UNREADABLE]" in publish(sparkq, journal, file).err
     assert amounts(journal) == []
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("year", "nanoseconds"), [(9999, 0), (1, 0), (2024, 0), (2024, 5), (2400, 616)])
+def test_old_times_of_parquet_are_stored_as_they_are_or_refused(
+    sparkq: Terminal, tmp_path: Path, year: int, nanoseconds: int, *, nested: bool
+) -> None:
+    """INT96 counts days and nanoseconds of a day; as 64-bit nanoseconds they would wrap around."""
+    columns = "at ARRAY<TIMESTAMP_NTZ>" if nested else "at TIMESTAMP_NTZ"
+    journal = Journal.create(str(tmp_path / "journal"), {"message_types": {"line": {"columns": columns, "topics": ["LINES"]}}})
+    at, file = datetime(year, 5, 1, 12, 30), tmp_path / "lines.parquet"  # noqa: DTZ001 - a reading of a clock
+    times: pa.Array[Any] = pa.array([datetime(2024, 5, 1)], pa.timestamp("us"))  # noqa: DTZ001 - replaced below
+    column: Any = pa.array([times.to_pylist()], pa.list_(pa.timestamp("us"))) if nested else times
+    pq.write_table(
+        pa.table({"at": column}), file, use_deprecated_int96_timestamps=True, compression="none", use_dictionary=False,
+        write_statistics=False,
+    )  # fmt: skip
+    julian = 2_440_588
+    old = struct.pack("<qi", 0, (date(2024, 5, 1) - date(1970, 1, 1)).days + julian)
+    new = struct.pack("<qi", 45_000 * 10**9 + nanoseconds, (at.date() - date(1970, 1, 1)).days + julian)
+    data = file.read_bytes()
+    assert data.count(old) == 1
+    file.write_bytes(data.replace(old, new))
+    said = publish(sparkq, journal, file)
+    stored = DeltaTable(journal.store.messages_uri("line")).to_pyarrow_table(columns=["at"]).column("at").to_pylist()
+    assert stored == ([] if nanoseconds else [[at]] if nested else [at])
+    assert ("has nanoseconds" in said.err) == bool(nanoseconds)
 
 
 def test_a_damaged_archive_is_refused_by_name(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
