@@ -138,6 +138,7 @@ def test_a_message_is_found_by_what_it_says_also_when_it_is_done(sparkq: Termina
     world.attach("BILLING", "east", 3)
     world.work("BILLING", 12, 4)
     world.work("BILLING", 4, 5)
+    world.expire("BILLING", range(19, 20), "boom", 6)
     world.commit()
     path = world.journal.path
     found = sparkq("peek", path, "BILLING", "--where", "amount IN (3, 7)", "--json").json
@@ -149,4 +150,4 @@ def test_a_message_is_found_by_what_it_says_also_when_it_is_done(sparkq: Termina
     assert f"sparkq explain {path} BILLING BOOKMARK" in two.out
     assert "No message that came into 'BILLING' matches." in sparkq("peek", path, "BILLING", "--where", "amount = 70").out
     assert "[BAD_VALUE]" in sparkq("peek", path, "BILLING", "--where", "amount = 3", "--view", "leases").err
-    assert "[EXPRESSION_INVALID]" in sparkq("peek", path, "BILLING", "--where", "error = 'boom'").err
+    assert "[EXPRESSION_INVALID]" in sparkq("peek", path, "BILLING_FAILED", "--where", "error = 'boom'").err
