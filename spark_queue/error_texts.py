@@ -227,7 +227,7 @@ JOURNAL: dict[str, str] = {
         "was made anew, run `sparkq peers reset {journal} {peer}`: then the new journal is read from its beginning."
     ),
     "JOURNAL_RESTORED": (
-        "Peer '{peer}' has pulled {what} of the journal at '{path}', whose log does not have it: it was put back from a "
+        "Peer '{peer}' has pulled {record} of the journal at '{path}', whose log does not have it: it was put back from a "
         "backup, or lost its end, before its record {since}. Nothing enters its shared topics, and its replicated queues do "
         "nothing, until somebody confirms that, since new messages would be taken for the lost ones. Make sure that no other copy "
         "of it is served, then run `sparkq mark-restored {path}`."

@@ -315,7 +315,7 @@ class Puller:
         """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
         own = self._look()
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
-        told = check_own(self._own, self._peer, self._definition.name, own)
+        told = check_own(self._own, self._peer, self._definition.name, own, self._look)
         self._meet()
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)

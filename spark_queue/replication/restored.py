@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyroaring import BitMap64
@@ -82,34 +82,32 @@ def _newest(store: Store, peer: str, files: Sequence[ControlFile], kind: str) ->
 _OWN = "this journal"
 
 
-def told_ahead(store: Store, peer: str, known: PullState) -> tuple[list[Record], str | None]:
+def told_ahead(store: Store, peer: str, known: PullState) -> tuple[list[Record], Mapping[str, int]]:
     """Return the newest that the whole log of a peer says of how far it has pulled this journal and others, and of its definitions.
 
-    And all that it says of restored backups, and a message of this journal that it has, and that is not `known` here; None where
-    there is none. It is looked at before anything of the log is believed.
+    And all that it says of restored backups, and up to which message it has those of this journal, by the types that are known
+    here. It is looked at before anything of the log is believed.
     """
-    newest, restored, lost = dict[tuple[str, bool], Record](), list[Record](), None
+    newest, restored, copied = dict[tuple[str, bool], Record](), list[Record](), dict[str, int]()
     origin = (known.journal, *known.renewed)[-1]
     for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED, Kind.ENTERED), origin):
         if record.kind == Kind.ENTERED:
-            lost = lost or _unknown(record, origin, known)
+            _note_copied(record, origin, known, copied)
         elif record.detail.get("number", 0) >= 0:
             # Below that it says that a log is read again, which tells nothing of this one.
             newest[record.kind, record.detail.get("journal") == known.journal] = record
         if record.kind == Kind.RESTORED:
             restored.append(record)
     others = [record for record in newest.values() if record.kind != Kind.RESTORED]
-    return sorted([*others, *restored], key=lambda record: record.record), lost
+    return sorted([*others, *restored], key=lambda record: record.record), copied
 
 
-def _unknown(record: Record, origin: str, known: PullState) -> str | None:
-    """Return a message of an own origin that a record says has entered, and that is not here."""
-    here, own = known.held.get(str(record.message_type)), known.instances[known.journal]
-    if here is not None and record.detail.get("instances", {}).get(origin) == own:
-        for _, rows, found, bookmark in record.detail.get("origin", ()):
-            if found == origin and here.get(origin, BitMap64()).range_cardinality(bookmark, bookmark + rows) != rows:
-                return f"message {bookmark + rows - 1} of type '{record.message_type}'"
-    return None
+def _note_copied(record: Record, origin: str, known: PullState, copied: dict[str, int]) -> None:
+    """Note the end of the messages of an own origin that a record says have entered."""
+    name, own = str(record.message_type), known.instances[known.journal]
+    if name in known.held and record.detail.get("instances", {}).get(origin) == own:
+        ends = (bookmark + rows for _, rows, found, bookmark in record.detail.get("origin", ()) if found == origin)
+        copied[name] = max(copied.get(name, 0), *ends, 0)
 
 
 def _told(store: Store, peer: str, kinds: Collection[str], origin: str = "") -> Iterator[Record]:
@@ -122,9 +120,13 @@ def _told(store: Store, peer: str, kinds: Collection[str], origin: str = "") -> 
             raise
 
 
-def check_own(own: Store, store: Store, peer: str, known: PullState) -> list[Record]:
+def check_own(own: Store, store: Store, peer: str, known: PullState, look: Callable[[], PullState]) -> list[Record]:
     """Return what a peer's log says ahead; raise where it has pulled what the own log does not have, or has a message of that."""
-    told, lost = told_ahead(store, peer, known)
+    told, copied = told_ahead(store, peer, known)
+    lost = _lost(known, copied)
+    if lost is not None:
+        # It may have been published and copied since: what the peer had copied by now is here by now.
+        lost = _lost(look(), copied)
     newest, origins = next(_marks(reversed(told), known.journal), None), [known.journal, *known.renewed]
     origin = "" if newest is None else newest.origin or newest.journal
     # Before somebody said that the journal was restored it may have pulled anything.
@@ -139,7 +141,14 @@ def check_own(own: Store, store: Store, peer: str, known: PullState) -> list[Rec
     # The first reign after that is the one that began on the copy.
     reigns = (record.record for record in log if record.kind == Kind.EPOCH_CLAIMED and record.record > common)
     since = next(reigns, len(log))
-    raise JournalError("JOURNAL_RESTORED", peer=peer, what=lost, path=own.path, since=since)
+    raise JournalError("JOURNAL_RESTORED", peer=peer, record=lost, path=own.path, since=since)
+
+
+def _lost(known: PullState, copied: Mapping[str, int]) -> str | None:
+    """Return a message that a peer has copied, and that is not here; own messages are here without a gap."""
+    origin = (known.journal, *known.renewed)[-1]
+    ends = ((name, end) for name, end in copied.items() if end and end - 1 not in known.held[name].get(origin, BitMap64()))
+    return next((f"message {end - 1} of type '{name}'" for name, end in ends), None)
 
 
 def is_common(store: Store, peer: str, watermark: Watermark) -> bool:

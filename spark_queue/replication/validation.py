@@ -82,6 +82,7 @@ def _nobodys(own: Definitions, peer: PeerDefinition, theirs: Definitions) -> Ite
     for name in sorted(own.replicated):
         queue = own.queues[name]
         is_pulled = queue.underlying_topic is not None and peer.pulls(queue.underlying_topic)
+        is_pulled = is_pulled and queue.message_type in theirs.message_types
         if is_pulled and name not in peer.queues and name not in theirs.queues and queue.initial_owner is None:
             reason = f"'{peer.name}' has its topic and not the queue, so nobody says what its messages are: name an initial_owner."
             yield _disagreement(Rule.SAME_QUEUES, name, reason)

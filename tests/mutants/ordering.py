@@ -110,6 +110,18 @@ ORDERING = (
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
+        "a delay outlives the life of its message",
+        "                self.forget_delays(part)\n",
+        "",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
+        "what was cancelled with a delay is asked for in vain",
+        "taken - self.delivered.at_least(1, taken) if self.delayed",
+        "taken if self.delayed",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
         "a message that is given to who has a target depth is delayed before its turn",
         "Event.LINED_UP if has_turns else Event.OWNED",
         "Event.OWNED",

@@ -356,8 +356,13 @@ PEERS = (
     ),
     Mutant(
         "what a peer has copied and not said yet is no sign that it was lost here",
-        "            if found == origin and here", "            if False and here",
-        ("tests/unit/replication/test_restored.py",), within="_unknown",
+        "        copied[name] = max(copied.get(name, 0), *ends, 0)\n", "        pass\n",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "what was published since a puller began is taken for lost",
+        "        lost = _lost(look(), copied)\n", "        pass\n",
+        ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(
         "a peer may have any name",

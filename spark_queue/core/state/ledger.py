@@ -128,6 +128,10 @@ class QueueLedger:
         """Messages that are to be delayed once they are owned here, and still would be."""
         return BitMap64.union(BitMap64(), *(rows for due_at_ms, rows in self.not_before.items() if due_at_ms > now_ms))
 
+    def forget_delays(self, rows: BitMap64) -> None:
+        """Let rows be active at once when they come back: their life is over."""
+        _take_out(self.not_before, rows)
+
     def defer(self, rows: BitMap64, until_ms: int) -> None:
         """Remember that inactive rows were acknowledged (R83)."""
         _take_out(self.deferred, rows)
@@ -189,6 +193,7 @@ class QueueLedger:
             self._leave(state, part)
             if target in LEFT:
                 self._forget_failures(part)
+                self.forget_delays(part)
             self.rows[target] |= part  # type: ignore[index]  # None was refused above.
             self._keep_order(state, target, part)
         if self.not_before and event in (Event.ACTIVATED, Event.OWNED):
@@ -215,10 +220,11 @@ class QueueLedger:
         if self.ownership is not None:
             free = (self.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE))
             taken = rows & self.ownership.remote & BitMap64.union(*free)
+            # It may come back before its time; what was delivered and cancelled with a delay is free for its new owner.
+            new = taken - self.delivered.at_least(1, taken) if self.delayed else BitMap64()
             for due_at_ms, part in self.delayed.items():
-                if part.intersect(taken):
-                    # It may come back before.
-                    self.not_before[due_at_ms] = self.not_before.get(due_at_ms, BitMap64()) | (part & taken)
+                if part.intersect(new):
+                    self.not_before[due_at_ms] = self.not_before.get(due_at_ms, BitMap64()) | (part & new)
             self.move(taken, Event.DISOWNED)
             # It may come back after another has delivered it: no late proof of here is about that.
             self.drop_recoverable(taken, but=None)

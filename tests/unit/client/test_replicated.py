@@ -62,6 +62,14 @@ def test_a_column_that_a_peer_has_of_another_type_is_not_appended(sites: tuple[S
         with pytest.raises(ConfigError, match=r"MESSAGE_TYPE_CHANGED.*on peer 'virginia', which has 'item STRING, size BIGINT'"):
             frankfurt.journal.apply(wanted, dry_run=dry_run)
     assert frankfurt.journal.apply({**wanted, "message_types": {"line": line}}, dry_run=True)
+    # What is not pulled may differ, and so may what differs since long.
+    note = {"columns": "id INT", "topics": ["NOTES"]}
+    virginia.decide(commands.Apply(definitions={**virginia.definitions.stored, "message_types": {"line": line, "note": note}}))
+    types = {"line": {**line, "columns": "item STRING"}, "note": {**note, "columns": "id BIGINT"}}
+    frankfurt.decide(commands.Apply(definitions={**wanted, "message_types": types}))
+    assert frankfurt.journal.apply(
+        {**wanted, "message_types": {**types, "note": {**note, "columns": "id BIGINT, x INT"}}}, dry_run=True
+    )
 
 
 def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(

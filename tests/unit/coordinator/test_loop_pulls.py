@@ -238,7 +238,7 @@ def test_who_fixes_a_place_in_the_log_asks_again_until_messages_may_enter(monkey
     are_compared = True
     assert places[0]() == replies.Done()
     assert world.records()[-1].detail["until"] == 2
-    told.append(JournalError("JOURNAL_RESTORED", peer="virginia", what="record 70", path="here", since=2))
+    told.append(JournalError("JOURNAL_RESTORED", peer="virginia", record="record 70", path="here", since=2))
     world.publish(2)
     assert places[1]() == replies.Done(), "who takes a peer out of the definitions does not wait for it"
     assert entered(world) == 2
@@ -254,7 +254,7 @@ def test_messages_enter_also_where_a_peer_answers_nothing_for_too_long(monkeypat
 
 
 def test_what_is_shared_with_nobody_goes_on_in_a_journal_that_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = JournalError("JOURNAL_RESTORED", peer="virginia", what="record 70", path="here", since=2)
+    told = JournalError("JOURNAL_RESTORED", peer="virginia", record="record 70", path="here", since=2)
     monkeypatch.setattr(NoPeers, "restored", lambda _: told)
     kinds = {name: {"columns": "n INT", "topics": [topic]} for name, topic in (("own", "OWN"), ("any", "^A.*"))}
     own = {"message_types": PULLS["message_types"] | kinds}
@@ -281,10 +281,10 @@ def test_what_keeps_a_peer_from_being_pulled_is_an_alarm_of_its_queues_for_whoev
         return str(queue_status(world.loop._engine.state, "WORK", now_ms=0).alarm)
 
     assert alarm_after(1) == "None"
-    restored = {"peer": "virginia", "what": "record 70", "path": "here", "since": 2}
+    restored = {"peer": "virginia", "record": "record 70", "path": "here", "since": 2}
     report.trouble = JournalError("JOURNAL_RESTORED", **restored)
     assert "[JOURNAL_RESTORED] Peer 'virginia' has pulled record 70" in alarm_after(1)
-    report.trouble = JournalError("JOURNAL_RESTORED", **restored | {"what": "record 71"})
+    report.trouble = JournalError("JOURNAL_RESTORED", **restored | {"record": "record 71"})
     alarm_after(1)
     assert world.kinds().count("peer_changed") == 1, "it is the same, in other words"
     report.trouble = JournalError("PEER_AWAY", peer="virginia", path="there")
@@ -304,7 +304,7 @@ def test_what_keeps_a_peer_from_being_pulled_is_an_alarm_of_its_queues_for_whoev
 
 def test_nothing_is_taken_over_while_nobody_has_said_that_the_journal_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was published since stands before what is pulled, and would enter with it; nor is it forgotten by a new puller."""
-    told: list[JournalError] = [JournalError("JOURNAL_RESTORED", peer="virginia", what="record 70", path="here", since=2)]
+    told: list[JournalError] = [JournalError("JOURNAL_RESTORED", peer="virginia", record="record 70", path="here", since=2)]
     are_compared = True
     monkeypatch.setattr(NoPeers, "restored", lambda _: told[0] if told else None)
     monkeypatch.setattr(NoPeers, "are_compared", lambda _: are_compared)
@@ -327,7 +327,7 @@ def test_nothing_is_taken_over_while_nobody_has_said_that_the_journal_was_restor
 def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_somebody_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[JournalError] = [JournalError("JOURNAL_RESTORED", peer="virginia", what="record 70", path="here", since=2)]
+    told: list[JournalError] = [JournalError("JOURNAL_RESTORED", peer="virginia", record="record 70", path="here", since=2)]
     begun: list[bool] = []
     monkeypatch.setattr(NoPeers, "restored", lambda _: told[0] if told else None)
     monkeypatch.setattr(NoPeers, "begin_anew", lambda _: begun.append(True))

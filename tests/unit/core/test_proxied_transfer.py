@@ -253,7 +253,7 @@ def test_an_owner_that_was_away_gives_nothing_away_before_it_has_heard_what_was_
     if missing == "its peers":
         virginia.world.engine.begin_return(joins=False, now_ms=clock.wall_ms())
     else:
-        reach.restored = JournalError("JOURNAL_RESTORED", peer="tokyo", what="record 70", path="here", since=2)
+        reach.restored = JournalError("JOURNAL_RESTORED", peer="tokyo", record="record 70", path="here", since=2)
     virginia.pull(frankfurt)
     assert virginia.rows("available") == [0, 1, 2], "tokyo may have claimed them, and given them to its consumers"
     reach.restored = None

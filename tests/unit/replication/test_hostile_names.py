@@ -30,7 +30,7 @@ def test_messages_that_were_never_published_here_are_no_messages_of_ours(attack:
     own, number = attack.here.state.journal_id, attack.peer.number("entered", rows=2, message_type="order")
     mine = {"origin": [[0, 2, own, 7]], "instances": {own: "frankfurt"}, "v": 2}
     attack.peer.rewrite(number, lambda row: row["detail"].update(mine))
-    monkeypatch.setattr(puller, "check_own", lambda _, *peers: restored.told_ahead(*peers)[0])
+    monkeypatch.setattr(puller, "check_own", lambda _, store, peer, known, *__: restored.told_ahead(store, peer, known)[0])
     attack.pull("PEER_REFUSED", "never published here")
     attack.heal()
 

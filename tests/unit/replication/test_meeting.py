@@ -18,7 +18,7 @@ BOTH = ("virginia", "tokyo")
 
 
 def lost(peer: str) -> JournalError:
-    return JournalError("JOURNAL_RESTORED", peer=peer, what="record 70", path="here", since=2)
+    return JournalError("JOURNAL_RESTORED", peer=peer, record="record 70", path="here", since=2)
 
 
 def test_a_peer_that_answers_nothing_keeps_others_from_being_pulled_for_some_time_only(

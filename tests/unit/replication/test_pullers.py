@@ -175,7 +175,7 @@ def test_who_could_be_read_a_moment_later_is_not_level(start: Start) -> None:
 
 def test_what_fails_later_takes_nothing_back_of_what_a_peer_has_shown(start: Start) -> None:
     """A journal that was restored must not go on because the store of who has shown it fails."""
-    lost = JournalError("JOURNAL_RESTORED", peer="virginia", what="record 70", path="here", since=2)
+    lost = JournalError("JOURNAL_RESTORED", peer="virginia", record="record 70", path="here", since=2)
     failures = [SLOW, lost]
 
     def step(*_: object) -> None:

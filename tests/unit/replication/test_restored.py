@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.replication import restored
+from spark_queue.journal.store import Store
+from spark_queue.replication import peer_log, restored
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.puller import Puller
 from spark_queue.verification.instances import digest
@@ -126,6 +128,27 @@ def test_who_died_before_it_said_what_it_had_copied_tells_all_the_same(
         # Of what had never been told to be pulled nobody knows what the copy had.
         found = site.in_state(state)
         assert sorted(found if has_told_before else set(found)) == ["a", "b", "lost", "new"]
+
+
+def test_what_is_published_and_copied_while_a_peer_is_read_ahead_is_not_lost(
+    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer's log is newer than what was known here when the puller began."""
+    here, there = pair
+    listed = peer_log.scan
+    copied: list[bool] = []
+
+    def scan(store: Store, peer: str, *others: Any, **more: Any) -> Iterator[Record]:
+        if peer == "frankfurt" and not copied:
+            copied.append(True)
+            there.publish("meanwhile")
+            here.pull("virginia")
+        return listed(store, peer, *others, **more)
+
+    monkeypatch.setattr(restored, "scan", scan)
+    there.begin()
+    assert there.pull("frankfurt") is None
+    assert copied
 
 
 def test_a_third_instance_learns_of_the_new_origin_by_a_peer(pair: tuple[Site, Site], tmp_path: Path, clock: FakeClock) -> None:
@@ -268,7 +291,7 @@ def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
 
 def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(start: Start) -> None:
     def step(*_: object) -> None:
-        raise JournalError("JOURNAL_RESTORED", peer="virginia", what="record 10000", path="here", since=2)
+        raise JournalError("JOURNAL_RESTORED", peer="virginia", record="record 10000", path="here", since=2)
 
     running = start(step)
     wait_until(lambda: running.restored() is not None)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.records import Kind
@@ -92,6 +93,40 @@ def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tup
     assert here.consume(9) == ["None"]
     clock.advance(HOUR_MS)
     assert here.consume(9) == [f"{HOUR_MS}"]
+
+
+def test_what_was_cancelled_with_a_delay_is_free_for_a_new_owner_and_for_the_old_one(
+    pair: tuple[Site, Site], clock: FakeClock
+) -> None:
+    """Only a publisher's delay is kept: of another the new owner knows nothing, and it would be asked for in vain."""
+    here, there = pair
+    there.publish("a")
+    exchange(*pair)
+    there.engine.state.queues["WORK"].delivered.increment(BitMap64([0]))
+    there.engine.state.queues["WORK"].postpone(BitMap64([0]), clock.wall_ms() + HOUR_MS)
+    there.decide(commands.DrainTo(peer="frankfurt"))
+    exchange(*pair)
+    assert here.in_state(State.AVAILABLE) == ["a"]
+    here.decide(commands.DrainTo(peer="virginia"))
+    exchange(*pair)
+    assert there.in_state(State.AVAILABLE) == ["a"]
+    assert there.state.queues["WORK"].not_before == {}
+
+
+def test_a_delay_ends_with_the_life_of_its_message(pair: tuple[Site, Site]) -> None:
+    here, there = pair
+    there.publish_rows(pa.table({"item": ["late"]}), delay_ms=HOUR_MS)
+    exchange(*pair)
+    there.decide(commands.DrainTo(peer="frankfurt"))
+    exchange(*pair)
+    here.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(*pair)
+    assert here.state.queues["WORK"].not_before == there.state.queues["WORK"].not_before == {}
+    here.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
+    exchange(*pair)
+    here.decide(commands.DrainTo(peer="virginia"))
+    exchange(*pair)
+    assert there.in_state(State.AVAILABLE) == ["late"]
 
 
 def test_messages_of_several_delays_are_merged_whole(pair: tuple[Site, Site]) -> None:

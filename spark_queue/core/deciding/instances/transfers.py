@@ -55,7 +55,8 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     room = min(limit, room_of(ledger, subscription)) if since_ms else 0
     if room <= 0:
         return
-    wanted = work.visible_to_subscription(subscription, before_held(ledger, ledger.rows[State.REMOTE]))
+    remote = ledger.rows[State.REMOTE] - ledger.not_due(work.now_ms) if ledger.not_before else ledger.rows[State.REMOTE]
+    wanted = work.visible_to_subscription(subscription, before_held(ledger, remote))
     parts = {
         owner: came_by(work.state, ledger, part, since_ms[owner]) for owner, part in ownership.of_others(wanted, since_ms).items()
     }

@@ -421,6 +421,7 @@ def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: Message
     # A lease of an earlier life is over; of this life it stays open until its end.
     back = (older - ledger.rows[State.REMOTE]) | (rows & (ledger.rows[State.DEAD] | ledger.rows[State.REMOVED]))
     ownership.own(rows, term=value.term, owner=value.owner)
+    ledger.forget_delays(older)
     ledger.move(back, Event.OWNED if mine else Event.DISOWNED)
     if back:
         # Its age counts from now, as that of whatever is redriven.
