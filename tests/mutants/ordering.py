@@ -105,7 +105,7 @@ ORDERING = (
     ),
     Mutant(
         "a delay is over once its message was given away",
-        "                if part.intersect(taken):\n",
+        "                if part.intersect(new):\n",
         "                if False:\n",
         ("tests/unit/replication/test_sites.py",),
     ),
