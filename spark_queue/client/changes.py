@@ -248,22 +248,22 @@ def plan(
 
 def _refuse_other_columns(store: Store, old: Definitions, wanted: Definitions) -> None:
     """Refuse to append columns that a peer has with other types, as far as it can be read: neither could be altered ever after."""
-    now = {name: known.columns for name, known in wanted.message_types.items() if name in old.message_types}
-    altered = {name: columns for name, columns in now.items() if columns != old.message_types[name].columns}
-    for peer in wanted.peers.values() if altered else ():
+    appended = dict[str, Mapping[str, Any]]()
+    for name in wanted.message_types.keys() & old.message_types.keys():
+        now, before = (columns_of(each.message_types[name].columns) for each in (wanted, old))
+        if not isinstance(now, str) and not isinstance(before, str) and now.keys() - before.keys():
+            appended[name] = {column: kind for column, kind in now.items() if column not in before}
+    for peer in wanted.peers.values() if appended else ():
         try:
             _, theirs = read_definitions(peer_store(store, peer), peer.name)
         except SparkQueueError:
             continue
-        pulled = [name for name in altered if any(map(peer.pulls, wanted.message_types[name].topics))]
-        for name in (name for name in pulled if name in theirs.message_types):
-            there = theirs.message_types[name].columns
-            mine, before, known = (columns_of(text) for text in (altered[name], old.message_types[name].columns, there))
-            if isinstance(mine, str) or isinstance(before, str) or isinstance(known, str):
-                # Newer software has a type that is none here.
-                continue
-            if not agree({column: kind for column, kind in mine.items() if column not in before}, known):
-                reason = f"a new column has another type, or spelling, on peer '{peer.name}', which has '{there}'."
+        for name in appended.keys() & theirs.message_types.keys():
+            text = theirs.message_types[name].columns
+            is_pulled, there = any(map(peer.pulls, wanted.message_types[name].topics)), columns_of(text)
+            # Of columns that only newer software knows nothing can be said.
+            if is_pulled and not isinstance(there, str) and not agree(appended[name], there):
+                reason = f"a new column has another type, or spelling, on peer '{peer.name}', which has '{text}'."
                 raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=name, reason=reason)
 
 

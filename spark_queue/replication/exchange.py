@@ -49,6 +49,11 @@ class PullState:
     #: The names of instances by the UUID of their journal, this one's too.
     instances: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def origin(self) -> str:
+        """UUID of the origin of what is published here now."""
+        return self.renewed[-1] if self.renewed else self.journal
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

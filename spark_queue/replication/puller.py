@@ -242,7 +242,7 @@ class Puller:
         held, standing, known = state.held[message_type], state.standing[message_type], self._fold.message_types[message_type]
         for segment in entered:
             # What a restored journal has lost comes back from others.
-            self._check_origins(segment, state.renewed[-1] if state.renewed else state.journal, held)
+            self._check_origins(segment, state.origin, held)
         placed = [known.segment_of(each.first) for each in entered]
         lost = self._lost(placed, held)
         try:

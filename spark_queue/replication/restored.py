@@ -89,10 +89,9 @@ def told_ahead(store: Store, peer: str, known: PullState) -> tuple[list[Record],
     here. It is looked at before anything of the log is believed.
     """
     newest, restored, copied = dict[tuple[str, bool], Record](), list[Record](), dict[str, int]()
-    origin = (known.journal, *known.renewed)[-1]
-    for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED, Kind.ENTERED), origin):
+    for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED, Kind.ENTERED), known.origin):
         if record.kind == Kind.ENTERED:
-            _note_copied(record, origin, known, copied)
+            _note_copied(record, known, copied)
         elif record.detail.get("number", 0) >= 0:
             # Below that it says that a log is read again, which tells nothing of this one.
             newest[record.kind, record.detail.get("journal") == known.journal] = record
@@ -102,9 +101,9 @@ def told_ahead(store: Store, peer: str, known: PullState) -> tuple[list[Record],
     return sorted([*others, *restored], key=lambda record: record.record), copied
 
 
-def _note_copied(record: Record, origin: str, known: PullState, copied: dict[str, int]) -> None:
-    """Note the end of the messages of an own origin that a record says have entered."""
-    name, own = str(record.message_type), known.instances[known.journal]
+def _note_copied(record: Record, known: PullState, copied: dict[str, int]) -> None:
+    """Note the end of the messages of the own origin that a record says have entered."""
+    name, origin, own = str(record.message_type), known.origin, known.instances[known.journal]
     if name in known.held and record.detail.get("instances", {}).get(origin) == own:
         ends = (bookmark + rows for _, rows, found, bookmark in record.detail.get("origin", ()) if found == origin)
         copied[name] = max(copied.get(name, 0), *ends, 0)
@@ -146,8 +145,7 @@ def check_own(own: Store, store: Store, peer: str, known: PullState, look: Calla
 
 def _lost(known: PullState, copied: Mapping[str, int]) -> str | None:
     """Return a message that a peer has copied, and that is not here; own messages are here without a gap."""
-    origin = (known.journal, *known.renewed)[-1]
-    ends = ((name, end) for name, end in copied.items() if end and end - 1 not in known.held[name].get(origin, BitMap64()))
+    ends = ((name, end) for name, end in copied.items() if end and end - 1 not in known.held[name].get(known.origin, BitMap64()))
     return next((f"message {end - 1} of type '{name}'" for name, end in ends), None)
 
 

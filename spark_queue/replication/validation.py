@@ -81,8 +81,8 @@ def _nobodys(own: Definitions, peer: PeerDefinition, theirs: Definitions) -> Ite
     """Yield the shared queues of which messages come from a peer that does not have them, while no first owner is named (R129)."""
     for name in sorted(own.replicated):
         queue = own.queues[name]
-        is_pulled = queue.underlying_topic is not None and peer.pulls(queue.underlying_topic)
-        is_pulled = is_pulled and queue.message_type in theirs.message_types
+        has_topic = queue.message_type in theirs.message_types
+        is_pulled = has_topic and queue.underlying_topic is not None and peer.pulls(queue.underlying_topic)
         if is_pulled and name not in peer.queues and name not in theirs.queues and queue.initial_owner is None:
             reason = f"'{peer.name}' has its topic and not the queue, so nobody says what its messages are: name an initial_owner."
             yield _disagreement(Rule.SAME_QUEUES, name, reason)

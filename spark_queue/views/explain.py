@@ -35,7 +35,7 @@ from spark_queue.views.event_texts import event_text
 from spark_queue.views.journal_view import PublishedBy, StateNow, count_on, cut, fold_until, times_of, whole_state
 from spark_queue.views.message_search import python_rows, read_bodies
 from spark_queue.views.messages import MessageRows, MessageTraits, fold_alone
-from spark_queue.views.why_waiting import UNDECIDED, waits, why_it_waits, why_never_taken
+from spark_queue.views.why_waiting import waits, why_it_waits, why_never_taken
 
 #: What a history does not say in a line of its own, before its events.
 _SAID_ELSEWHERE = frozenset({"queue", "bookmark", "reason", "trouble", "committed_at", "events"})
@@ -439,9 +439,9 @@ class _Life:
         ledger, bookmark = whole.ledger(self._queue), self._bookmark
         if bookmark not in ledger.entered:
             definition, traits = self._traits.asked.get(self._queue, (ledger.definition, None))
-            if bookmark in whole.undecided(ledger):
-                return {"reason": UNDECIDED.format(queue=self._queue)}
-            return {"reason": why_never_taken(definition, traits, bookmark, topic=body.get("topic"), start=ledger.start)}
+            is_undecided = bookmark in whole.undecided(ledger)
+            known: dict[str, Any] = {"topic": body.get("topic"), "start": ledger.start, "is_undecided": is_undecided}
+            return {"reason": why_never_taken(definition, traits, bookmark, **known)}
         state = next(state for state, rows in ledger.rows.items() if bookmark in rows)
         due_at_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), None)
         if state == State.DELAYED and due_at_ms is not None and due_at_ms <= now_ms:

@@ -27,13 +27,6 @@ from spark_queue.settings.types import to_text
 PACE_MS = 300_000
 
 
-#: Why a message of another instance is not in a queue of which nobody has said whether it is (R129).
-UNDECIDED = (
-    "It is not in queue '{queue}', as nobody has said whether it is: the instance that published it does not have the queue, or "
-    "has set it aside. Define it there, or name an `initial_owner` that pulls from there."
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """How fast messages come and leave, each second."""
@@ -52,7 +45,7 @@ def waits(ledger: QueueLedger, bookmark: int) -> bool:
 
 
 def why_never_taken(
-    definition: QueueDefinition, traits: EntryTraits | None, bookmark: int, *, topic: str | None, start: int
+    definition: QueueDefinition, traits: EntryTraits | None, bookmark: int, *, topic: str | None, start: int, is_undecided: bool
 ) -> str:
     """Return why a message never came into a queue.
 
@@ -68,8 +61,15 @@ def why_never_taken(
         Its topic; None where its body is gone.
     start
         The bookmark at which the queue begins.
+    is_undecided
+        Whether nobody has said what it is (R129).
     """
     name = f"queue '{definition.name}'"
+    if is_undecided:
+        return (
+            f"It is not in {name}, as nobody has said whether it is: the instance that published it does not have the queue, or "
+            "has set it aside. Define it there, or name an `initial_owner` that pulls from there."
+        )
     if definition.underlying_topic is None:
         return f"It never came into {name}: messages come there only as dead letters, and it became none."
     if bookmark < start:

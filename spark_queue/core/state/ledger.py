@@ -135,8 +135,7 @@ class QueueLedger:
     def defer(self, rows: BitMap64, until_ms: int) -> None:
         """Remember that inactive rows were acknowledged (R83)."""
         _take_out(self.deferred, rows)
-        if rows:
-            self.deferred[until_ms] = self.deferred.get(until_ms, BitMap64()) | rows
+        _put_in(self.deferred, rows, until_ms)
 
     def deferred_after(self, now_ms: int) -> BitMap64:
         """Inactive messages whose acknowledgement is still remembered."""
@@ -161,14 +160,14 @@ class QueueLedger:
 
     def delay(self, rows: BitMap64, due_at_ms: int) -> None:
         """Keep new messages back that were published with a delay: at once, or from when they are active and owned here."""
-        self.not_before[due_at_ms] = self.not_before.get(due_at_ms, BitMap64()) | rows
+        _put_in(self.not_before, rows, due_at_ms)
         self._delay_new()
 
     def postpone(self, rows: BitMap64, due_at_ms: int) -> None:
         """Let rows wait until a time."""
         if rows:
             self.move(rows, Event.POSTPONED)
-            self.delayed[due_at_ms] = self.delayed.get(due_at_ms, BitMap64()) | rows
+            _put_in(self.delayed, rows, due_at_ms)
 
     def _delay_new(self) -> None:
         """Let what was published with a delay wait for its end, once it is available; a barrier never is."""
@@ -223,8 +222,7 @@ class QueueLedger:
             # It may come back before its time; what was delivered and cancelled with a delay is free for its new owner.
             new = taken - self.delivered.at_least(1, taken) if self.delayed else BitMap64()
             for due_at_ms, part in self.delayed.items():
-                if part.intersect(new):
-                    self.not_before[due_at_ms] = self.not_before.get(due_at_ms, BitMap64()) | (part & new)
+                _put_in(self.not_before, part & new, due_at_ms)
             self.move(taken, Event.DISOWNED)
             # It may come back after another has delivered it: no late proof of here is about that.
             self.drop_recoverable(taken, but=None)
@@ -321,6 +319,11 @@ class QueueLedger:
         self.expires.forget(now_ms, kept=kept)
         if self.definition.expiration_ms is not None:
             self.begun.forget(now_ms - self.definition.expiration_ms, kept=kept)
+
+
+def _put_in(by_time: dict[int, BitMap64], part: BitMap64, at_ms: int) -> None:
+    if part:
+        by_time[at_ms] = by_time.get(at_ms, BitMap64()) | part
 
 
 def _take_out(by_time: dict[int, BitMap64], part: BitMap64) -> None:
