@@ -46,6 +46,9 @@ MEMORY_BYTES = 2 * 1024**3
 #: Most processor time between two files that are opened, in seconds: a chunk of a log, or a row group, takes some.
 CPU_S = 60
 
+#: Longest silence of the process while it is awaited, in seconds: it says what it opens, and a store that hangs keeps it for ever.
+SILENT_S = 600.0
+
 #: Most files that are open at once.
 FILES_MOST = 512
 
@@ -184,6 +187,8 @@ class Reader:
         assert self._pipe is not None, "it was told something"
         while True:
             try:
+                if not self._pipe.poll(SILENT_S):
+                    raise TimeoutError(f"it has said nothing for {SILENT_S:g} s")
                 said = self._decoder.decode(self._pipe.recv_bytes(HANDED_BYTES))
             except (EOFError, OSError, msgspec.MsgspecError, ValueError) as reason:
                 raise refused(self._peer, self._doing, self._death(reason)) from None

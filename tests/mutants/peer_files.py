@@ -28,6 +28,11 @@ PEER_FILES = (
         (f"{_SANDBOX}::test_what_takes_longer_than_it_may_is_refused",),
     ),
     Mutant(
+        "a process that hangs while it reads a peer is awaited for ever",
+        "if not self._pipe.poll(SILENT_S):", "if not self._pipe.poll(600):",
+        (f"{_SANDBOX}::test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_goes_on",),
+    ),
+    Mutant(
         "the process that reads a peer stays",
         "            process.kill()\n            process.wait()\n", "            pass\n",
         (_SANDBOX,),

@@ -43,15 +43,11 @@ def over_seeds(*, every: int = 1, kept: Iterable[int] = ()) -> Callable[[Callabl
 
 
 def _in_each(seeds: Iterable[int], check: Callable[..., None], others: dict[str, Any]) -> None:
-    # What was imported lives on: the collector need not look through it in every world.
-    gc.freeze()
     try:
         for seed in seeds:
             _check(seed, check, others)
     finally:
-        # At the end of the process the collector has all of it again, or DuckDB tells of what it calls leaks. It would come to the
-        # worlds of this chunk too late to keep them from filling the memory.
-        gc.unfreeze()
+        # By itself the collector would come to these worlds too late to keep them from filling the memory.
         gc.collect()
 
 

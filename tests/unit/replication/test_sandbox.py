@@ -155,12 +155,19 @@ def test_what_takes_longer_than_it_may_is_refused(sandboxed: Sandboxed) -> None:
     assert "more than 1 s of processor time" in said, said
 
 
-def test_a_process_that_dies_is_told_with_what_it_did_and_another_one_goes_on(sandboxed: Sandboxed) -> None:
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("given", "said"), [(signal.SIGKILL, "has ended (exit code -9"), (signal.SIGSTOP, "said nothing for")])
+def test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_goes_on(
+    sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch, given: signal.Signals, said: str
+) -> None:
     assert sandboxed.step() is None
     pid = sandboxed.reader.pid
     assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    assert "[PEER_REFUSED]" in str(sandboxed.step())
+    os.kill(pid, given)
+    with monkeypatch.context() as soon:
+        soon.setattr(sandbox, "SILENT_S", 0.2)
+        refusal = str(sandboxed.step())
+    assert (refusal.startswith("[PEER_REFUSED]"), said in refusal, psutil.pid_exists(pid)) == (True, True, False), refusal
     again = Sandboxed(sandboxed.attack)
     assert again.step() is None
     again.reader.close()
