@@ -131,7 +131,8 @@ def _is_of_own(state: JournalState, principal: PrincipalDefinition, request: Any
 def _is_of_own_leases(state: JournalState, principal: PrincipalDefinition, request: commands.Settle) -> bool:
     """Return whether all that is settled came under leases of subscriptions of the principal."""
     ledger = state.queues.get(request.queue)
-    if ledger is None:
+    if ledger is None or request.of_owner:
+        # What another instance owns by now is no lease of anybody here.
         return False
     for each in request.outcomes:
         lease = ledger.leases.get(each.lease or 0)
@@ -242,7 +243,11 @@ class Commands:
             return queue_status(state, queue, now_ms=now_ms, troubles=texts, damage=asked.damages.get(queue))
 
         found = figures_of(state, status, now_ms=now_ms, told=told)
-        return replace(found, needed=needed_files(state, asked.looks_at)) if asked.looks_at in state.queues else found
+        try:
+            return replace(found, needed=needed_files(state, asked.looks_at)) if asked.looks_at in state.queues else found
+        except Exception:  # noqa: BLE001  # Whatever it is, it is logged, and only its files are not looked at.
+            _LOG.exception("The files of queue '%s' cannot be told.", asked.looks_at)
+            return found
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""

@@ -158,7 +158,7 @@ class Loop:
             try:
                 self._step(calls)
             except FaultError as fault:
-                refused += self._mend(fault)
+                refused += self._mend(fault, calls)
                 done = [call for call, _ in refused]
                 calls = [call for call in calls if not call.is_answered and call not in done]
                 self._polls = [poll for poll in polls if not poll.call.is_answered and poll.call not in done]
@@ -200,16 +200,21 @@ class Loop:
             self._answer(call, Answer(reply=replies.Done() if trouble is None else wire.failed(trouble)))
         self._step(())
 
-    def _mend(self, fault: FaultError) -> list[tuple[Call, Answer]]:
+    def _mend(self, fault: FaultError, calls: Sequence[Call] = ()) -> list[tuple[Call, Answer]]:
         """Drop what is not committed after a fault, and keep it from coming again; returns the call that is refused, if one is.
 
-        A queue at which something raised is set aside, a message type enters no further. What is neither is the fault of its call.
+        A queue at which something raised is set aside, a message type enters no further. What is neither is the fault of its call,
+        and a queue that is new by one of these calls, of that one.
         """
         _LOG.error("What was not committed is dropped, and the log is folded again: %s", fault, exc_info=fault)
         call, self._running = self._running, None
         self._fold_again()
         state = self._engine.state
-        is_of_queue = fault.queue in state.definitions.queues and (call is None or isinstance(call.request, commands.QueueCommand))
+        is_of_queue = fault.queue in state.definitions.queues and (
+            call is None or isinstance(call.request, commands.QueueCommand | ApplyPulled)
+        )
+        if call is None and fault.queue is not None and not is_of_queue:
+            call = next((each for each in calls if isinstance(each.request, commands.Apply) and not each.is_answered), None)
         if fault.queue is not None and is_of_queue:
             if fault.queue in state.queues:
                 self._engine.set_aside(fault.queue, describe(fault.cause), now_ms=self._clock.now_ms())

@@ -65,7 +65,8 @@ class ProcessMetrics:
         self._lock = threading.Lock()
         self._commit_duration = Histogram(COMMIT_BOUNDS_S)
         self._refusals: Counter[str] = Counter()
-        self._committed: queue.SimpleQueue[Sequence[Record]] = queue.SimpleQueue()
+        #: What the history is to learn; None once it learns nothing more.
+        self._committed: queue.SimpleQueue[Sequence[Record]] | None = queue.SimpleQueue()
         self._history: LogHistory | None = None
         #: What is wrong with message files, by queue: those of one queue are looked at with each question, the next one's with the
         #: next, since a store should not pay for all of them at once.
@@ -83,7 +84,9 @@ class ProcessMetrics:
         """Note a commit to the control log, and how long it took."""
         with self._lock:
             self._commit_duration.observe(seconds)
-        self._committed.put(records)
+        committed = self._committed
+        if committed is not None:
+            committed.put(records)
 
     def refused(self, code: str) -> None:
         """Count a call that was refused."""
@@ -141,18 +144,20 @@ class ProcessMetrics:
         self._looks_at = next((name for name in names if name > self._looks_at), next(iter(names), ""))
 
     def _follow(self, journal: PastReader) -> None:
+        committed = self._committed
+        assert committed is not None, "a history begins once"
         try:
             history = journal.past().fold_history()
-        except SparkQueueError as trouble:
-            _LOG.warning("Metrics have no history, since the log cannot be read from its beginning: %s", trouble)
-            return
-        # Records committed meanwhile are in both; a fold passes over those that it knows.
-        with self._lock:
-            self._history = history
-        while True:
-            records = self._committed.get()
+            # Records committed meanwhile are in both; a fold passes over those that it knows.
             with self._lock:
-                history.fold(records)
+                self._history = history
+            while True:
+                records = committed.get()
+                with self._lock:
+                    history.fold(records)
+        except Exception as trouble:  # noqa: BLE001  # Whatever it is, all else is told, and no memory fills with what nobody reads.
+            _LOG.warning("Metrics have no history, since the log cannot be read from its beginning: %s", trouble)
+            self._committed, self._history = None, None
 
 
 class MeasuredLog:

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from importlib.resources.abc import Traversable
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -253,8 +253,8 @@ def _surplus(older: Sequence[tuple[int, str]], *, records: int) -> list[str]:
     grows; before the first cut there is nothing to save.
     """
     stretch = max(STRETCH_RECORDS, 1 << (records // PAST_KEPT).bit_length())
-    stretches = [number // stretch for number, _ in older]
-    firsts = [each > before for each, before in zip(stretches, [*stretches[1:], 0], strict=True)]
+    stretches = [*(number // stretch for number, _ in older), 0]
+    firsts = [each > before for each, before in pairwise(stretches)]
     return [key for (_, key), is_first in zip(older[KEPT:], firsts[KEPT:], strict=True) if not is_first]
 
 

@@ -88,13 +88,19 @@ def figures_of(
     status : callable
         Returns the status of a queue as whoever looks knows it. One for which it raises is told of like one that is set aside.
     """
-    statuses, untold = dict[str, QueueStatus](), list(state.troubles)
+    statuses, subscriptions, untold = dict[str, QueueStatus](), dict[str, list[SubscriptionFigures]](), list(state.troubles)
     for queue in state.queues:
         try:
-            statuses[queue] = status(queue)
+            statuses[queue], subscriptions[queue] = status(queue), _subscriptions(state, queue)
         except Exception:  # noqa: BLE001  # Whatever it is, the others are told of.
             _LOG.exception("The figures of queue '%s' cannot be told.", queue)
             untold.append(queue)
+    peers = dict[str, PeerFigures]()
+    for peer in state.definitions.peers:
+        try:
+            peers[peer] = peer_figures(state, peer, now_ms=now_ms)
+        except Exception:  # noqa: BLE001  # As above.
+            _LOG.exception("The figures of peer '%s' cannot be told.", peer)
     return JournalFigures(
         journal_id=state.journal_id,
         definitions=state.definitions,
@@ -103,8 +109,8 @@ def figures_of(
         epoch=state.epoch,
         statuses=list(statuses.values()),
         set_aside=untold,
-        subscriptions={queue: _subscriptions(state, queue) for queue in statuses},
-        peers={peer: peer_figures(state, peer, now_ms=now_ms) for peer in state.definitions.peers},
+        subscriptions=subscriptions,
+        peers=peers,
         told=told or {},
     )
 

@@ -87,4 +87,46 @@ FAULTS = (
         "if any(record.kind == Kind.REVIVED and", "if any(record.kind == Kind.JOURNAL_CREATED and",
         ("tests/unit/journal/test_snapshot.py",),
     ),
+    Mutant(
+        "what raises at a peer's news of one queue keeps the others from their own",
+        "commands.QueueCommand | ApplyPulled)\n        )",
+        "commands.QueueCommand)\n        )",
+        _TESTS,
+    ),
+    Mutant(
+        "what raises at the names that a queue has missed ends every start",
+        "            with state.guard(name):\n                take_known_names(",
+        "            if True:\n                take_known_names(",
+        _TESTS,
+    ),
+    Mutant(
+        "what raises at a queue that is new by the same group ends the reign",
+        "        if call is None and fault.queue is not None and not is_of_queue:\n",
+        "        if False:\n",
+        _TESTS,
+    ),
+    Mutant(
+        "a file that is back and at which something raises ends the reign",
+        "a fold of the log tells.\n                return True\n",
+        "a fold of the log tells.\n                raise\n",
+        ("tests/unit/journal/test_prepared_traits.py",),
+    ),
+    Mutant(
+        "commits are kept for a history that nobody reads",
+        "            self._committed, self._history = None, None\n",
+        "            self._history = None\n",
+        ("tests/unit/coordinator/test_metrics.py",),
+    ),
+    Mutant(
+        "figures of subscriptions end the reign",
+        "_subscriptions(state, queue)\n        except Exception:",
+        "_subscriptions(state, queue)\n        except OSError:",
+        _TESTS,
+    ),
+    Mutant(
+        "a lease of one's own lets a reader end what another instance owns",
+        "    if ledger is None or request.of_owner:\n",
+        "    if ledger is None:\n",
+        ("tests/unit/coordinator/test_rights.py",),
+    ),
 )  # fmt: skip

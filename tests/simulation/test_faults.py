@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core import commands, replies
@@ -174,7 +175,10 @@ def granted_while_set_aside(world: FaultyWorld) -> list[int]:
 
 def test_the_saboteur_raises_in_every_room() -> None:
     """Otherwise the worlds above would prove nothing."""
-    raised = {name for seed in range(60) for name in run(seed).saboteur.raised}
-    assert len(raised) >= 25, sorted(raised)
-    assert any(name.startswith("Sequencer.") for name in raised)
-    assert any(name.startswith("QueueLedger.") for name in raised)
+    raised: set[str] = set()
+    for seed in range(60):
+        raised.update(run(seed).saboteur.raised)
+        rooms = {name.split(".")[0] for name in raised}
+        if len(raised) >= 25 and {"Sequencer", "QueueLedger"} <= rooms:
+            return
+    pytest.fail(f"only {sorted(raised)}")

@@ -370,6 +370,8 @@ class JournalState:
                     self.traits.traits(segment, [request])
             except SparkQueueError:
                 continue
+            except Exception:  # noqa: BLE001  # It can be read; what else is wrong with it, a fold of the log tells.
+                return True
             return True
         return False
 

@@ -7,26 +7,37 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core import commands, engine, replies
 from spark_queue.core.deciding import handlers, timers
+from spark_queue.core.deciding.instances import replicating
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.engine import Retention
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state import folds, status
 from spark_queue.core.state.alarm import FaultError
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.metrics import figures
 from spark_queue.metrics.figures import Observe
 from spark_queue.protocol import wire
+from spark_queue.replication.exchange import ApplyPulled
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 QUEUES: dict[str, Any] = {"WORK": {"underlying_topic": "ORDERS"}, "OTHER": {"underlying_topic": "ORDERS"}}
 TWO: dict[str, Any] = DEFINITIONS | {"queues": QUEUES}
+SHARED: dict[str, Any] = TWO | {
+    "journal": {"instance": "frankfurt"},
+    "peers": {"virginia": {"journal": "/virginia", "topics": ["ORDERS"], "queues": ["WORK", "OTHER"]}},
+}
 
 
 @pytest.fixture(name="two")
@@ -178,10 +189,82 @@ def test_figures_that_cannot_be_told_keep_nobody_from_messages(two: World, monke
     monkeypatch.setattr("spark_queue.coordinator.commands.queue_status", untold)
     granted = Planner(two).next()
     assert (granted.messages, granted.status) == (3, None)
-    call = Call(Observe(), lambda: False)
-    two.loop.step([call])
+    assert told(two) == (["OTHER"], ["WORK"])
+
+
+def told(world: World) -> tuple[list[str], list[str]]:
+    """Return the queues of which metrics tell, and those of which they do not."""
+    call = Call(Observe(looks_at="WORK"), lambda: False)
+    world.loop.step([call])
     assert call.figures is not None
-    assert ([each.queue for each in call.figures.statuses], call.figures.set_aside) == (["OTHER"], ["WORK"])
+    return [each.queue for each in call.figures.statuses], list(call.figures.set_aside)
+
+
+def test_metrics_tell_of_others_where_one_queue_or_peer_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(SHARED)
+    monkeypatch.setattr(figures, "_subscriptions", lambda _, queue: 1 // 0 if queue == "WORK" else [])
+    assert told(world) == (["OTHER"], ["WORK"])
+    for name in ("spark_queue.metrics.figures.peer_figures", "spark_queue.coordinator.commands.needed_files"):
+        monkeypatch.undo()
+        monkeypatch.setattr(name, lambda *_, **__: 1 // 0)
+        assert told(world) == (["WORK", "OTHER"], [])
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_news_of_a_peer_that_raise_set_their_queue_aside_and_keep_no_other_from_its_own(
+    monkeypatch: pytest.MonkeyPatch, fold: bool
+) -> None:
+    """DESIGN 17.3: a replicated queue that is set aside holds up nobody."""
+    world = World(SHARED)
+    world.publish(3)
+    world.ask(wire.Nudge, message_type="json")
+    if fold:
+        monkeypatch.setitem(cast(Any, folds._FOLDS), Kind.REPLICATED, raising_of("WORK", folds._FOLDS[Kind.REPLICATED]))
+    else:
+        monkeypatch.setattr(replicating, "note_ends", raising_of("WORK", replicating.note_ends))
+    gone = MessageValue(stage=Stage.GONE)
+    rows = {world.journal_id: BitMap64([0])}
+    news = [News(queue=name, message_type="json", rows=rows, value=gone, reason="acknowledged") for name in QUEUES]
+    for number in (7, 8):
+        pulled = Pulled(peer="virginia", journal="uuid", record=number, digest="of it", news=news)
+        # Pullers begin anew by definitions that were read again.
+        world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions), lambda: False)])
+    state = world.loop._engine.state
+    assert (set_aside(world), list(state.queues["OTHER"].rows[State.REMOVED])) == ({"WORK": "QUEUE_SET_ASIDE"}, [0])
+    assert (state.pulled["virginia"].record, state.pulled["virginia"].missed) == (8, {"WORK"})
+
+
+def test_a_queue_that_is_back_and_raises_at_what_it_missed_is_set_aside_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(SHARED)
+    world.loop._engine.set_aside("WORK", "a bug", now_ms=world.clock.wall_ms())
+    world.loop.step([])
+    pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="of 7")
+    world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions), lambda: False)])
+    assert world.loop._engine.state.pulled["virginia"].missed == {"WORK"}
+    monkeypatch.setattr(replicating, "take_known_names", raising_of("WORK", replicating.take_known_names))
+    other = Planner(world, queue="OTHER")
+    assert code_of(world.ask(commands.Revive, queue="WORK")) == "QUEUE_SET_ASIDE"
+    world.publish(1)
+    assert (other.next().messages, set_aside(world)) == (1, {"WORK": "QUEUE_SET_ASIDE"})
+
+
+def test_a_queue_that_is_new_and_raises_is_refused_with_its_definitions(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are dropped with all else that was not committed, so that the queue cannot be set aside."""
+    more = {**TWO, "queues": {**QUEUES, "NEW": {"underlying_topic": "ORDERS", "recovery_point": "now"}}}
+    other = Planner(two, queue="OTHER")
+    create = type(two.journal).create_message_table
+
+    def published_meanwhile(journal: Any, *values: Any, **named: Any) -> None:
+        two.publish(2)
+        create(journal, *values, **named)
+
+    monkeypatch.setattr(type(two.journal), "create_message_table", published_meanwhile)
+    monkeypatch.setattr(QueueLedger, "enter", raising_of("NEW", QueueLedger.enter))
+    calls = [two.call(commands.Apply, definitions=more), two.call(wire.Nudge, message_type="json"), other.next_call()]
+    two.loop.step(calls)
+    assert (code_of(calls[0].reply), set_aside(two)) == ("INTERNAL", {})
+    assert isinstance(calls[2].reply, replies.Granted)
+    assert calls[2].reply.messages > 0
 
 
 def test_definitions_that_raise_are_refused_and_change_nothing(two: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,3 +167,16 @@ def test_requests_to_object_stores_are_counted_by_kind(scraped: Scraped) -> None
     assert before is not None
     count("LIST", 3)
     assert value(scraped.text(), "sparkqueue_store_requests_total", kind="LIST") == before + 3
+
+
+def test_commits_are_not_kept_for_a_history_that_nobody_can_begin(scraped: Scraped) -> None:
+    """They would fill the memory, commit by commit."""
+    scraped.metrics._follow(Unreadable())
+    scraped.metrics.committed([], 0.001)
+    assert scraped.metrics._committed is None
+    assert b"sparkq" in scraped.text()
+
+
+class Unreadable:
+    def past(self) -> LogTail:
+        raise ZeroDivisionError("a bug")

@@ -243,13 +243,14 @@ def test_a_reader_settles_what_came_under_its_own_leases_and_nothing_else(guarde
     guarded.act_as(READ)
     lease = Planner(guarded).next(limit=3).lease
 
-    def settle(first: int, until: int, lease: int | None) -> Any:
+    def settle(first: int, until: int, lease: int | None, *, of_owner: bool = False) -> Any:
         said = commands.OutcomeRows(outcome="acknowledge", ranges=((first, until),), lease=lease)
-        return guarded.ask(commands.Settle, queue="WORK", outcomes=(said,))
+        return guarded.ask(commands.Settle, queue="WORK", outcomes=(said,), of_owner=of_owner)
 
     assert settle(0, 2, lease) == replies.Settled(acknowledged=2)
     for first, until, named in ((0, 1, None), (2, 4, lease), (3, 4, lease), (2, 3, lease + 1), (0, 2**63, lease), (-1, 1, lease)):
         assert code_of(settle(first, until, named)) == "ACCESS_DENIED", (first, until, named)
+    assert code_of(settle(2, 3, lease, of_owner=True)) == "ACCESS_DENIED", "what another instance owns is for people with `change`"
 
 
 def test_a_poll_that_waits_is_refused_once_its_right_is_gone(guarded: World) -> None:

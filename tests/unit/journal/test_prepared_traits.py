@@ -72,7 +72,9 @@ def test_prepared_traits_answer_the_same_request_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("subscribed", ["before", "after"], ids=lambda when: f"subscribed {when} it entered")
-def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back(tmp_path: Path, subscribed: str) -> None:
+def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subscribed: str
+) -> None:
     """Statistics tell that all of the file is of the queue's topic; only the subscription's filter must read it."""
     disk = Disk(tmp_path / "journal")
     first = Reign(disk, epoch=1)
@@ -92,6 +94,9 @@ def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back
     assert not second.state.is_file_back()
     kept.rename(file)
     assert second.state.is_file_back()
+    with monkeypatch.context() as broken:
+        broken.setattr(second.state.traits, "traits", lambda *_: 1 // 0)
+        assert second.state.is_file_back(), "what else is wrong with it a fold of the log tells"
 
     third = Reign(disk, epoch=3)
     assert list(third.state.ledger("WORK").selection.matches["id > 2"]) == [2, 3]

@@ -257,6 +257,17 @@ def test_a_queue_that_is_set_aside_is_missing_in_snapshots_until_it_is_back(disk
     check(disk, uses=number + 1)
 
 
+def test_the_first_snapshots_of_a_journal_may_lack_a_queue(disk: Disk) -> None:
+    """R122: two of them are kept, as of whole ones."""
+    control, number = filled(disk)
+    control.append([of_queue(Kind.SET_ASIDE, number)], epoch=1)
+    for each in (1, 2, 3):
+        control.append([subscribed(number + each)], epoch=1)
+        take(disk)
+        check(disk, uses=number + each)
+    assert [path.name for path in snapshots(disk)] == [f"{number + each:020d}.partial" for each in (2, 3)]
+
+
 def test_what_raises_only_as_a_snapshot_is_taken_makes_none(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record says so, and none would say that the queue is back."""
     filled(disk)

@@ -133,29 +133,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     for names in pulled.names:
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
-        if news.is_decision:
-            _take_decision(state, news, peer=pulled.peer, emit=emit)
-            continue
-        ledger = state.queues.get(news.queue)
-        # News of an earlier queue of this name may be about messages of another type.
-        if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
-            continue
-        here = _here(state, news.message_type, news.rows)
-        if news.value is None:
-            wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
-            answer(work_on(news.queue), Asked(peer=pulled.peer, **news.detail), here, wanted)
-            continue
-        rows = here & _concerned(state, news)
-        # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
-        letters = rows - ledger.entered
-        changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
-        if ledger.deferred:
-            changed -= _end_deferred(work_on(news.queue), changed, news.value)
-        if news.value.stage != Stage.PRESENT:
-            note_ends(work_on(news.queue), changed)
-        if changed:
-            detail = {**news.detail, "peer": pulled.peer, **news.value.told()}
-            emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail=detail)
+        with state.guard(news.queue):
+            _take_news(state, news, peer=pulled.peer, emit=emit, work_on=work_on)
     _decide_for(state, pulled, emit)
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
     missed = sorted(filter(state.definitions.is_replicated, state.troubles))
@@ -166,6 +145,32 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     if pulled.disagreements is not None:
         detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
     emit(Kind.PULLED, detail=detail)
+
+
+def _take_news(state: JournalState, news: News, *, peer: str, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
+    if news.is_decision:
+        _take_decision(state, news, peer=peer, emit=emit)
+        return
+    ledger = state.queues.get(news.queue)
+    # News of an earlier queue of this name may be about messages of another type.
+    if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
+        return
+    here = _here(state, news.message_type, news.rows)
+    if news.value is None:
+        wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
+        answer(work_on(news.queue), Asked(peer=peer, **news.detail), here, wanted)
+        return
+    rows = here & _concerned(state, news)
+    # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
+    letters = rows - ledger.entered
+    changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
+    if ledger.deferred:
+        changed -= _end_deferred(work_on(news.queue), changed, news.value)
+    if news.value.stage != Stage.PRESENT:
+        note_ends(work_on(news.queue), changed)
+    if changed:
+        detail = {**news.detail, "peer": peer, **news.value.told()}
+        emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail=detail)
 
 
 def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) -> None:
@@ -216,7 +221,8 @@ def hear_again(state: JournalState, emit: Emit) -> bool:
     for peer in again:
         known = state.pulled[peer]
         for name in sorted(known.missed & state.queues.keys()):
-            take_known_names(state, state.queues[name], peer=peer, emit=emit)
+            with state.guard(name):
+                take_known_names(state, state.queues[name], peer=peer, emit=emit)
         origin = {"origin_uuid": known.origin} if known.origin else {}
         emit(Kind.PULLED, detail={"peer": peer, "journal": known.journal, "number": -1, "digest": "", **origin})
     return bool(again)

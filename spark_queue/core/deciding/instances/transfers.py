@@ -286,8 +286,9 @@ def take_names(state: JournalState, names: OtherNames, *, peer: str, emit: Emit)
     ranges = to_ranges(BitMap64.union(BitMap64(), *here.values()))
     emit(Kind.NAMED, message_type=names.message_type, ranges=ranges, detail=detail)
     for ledger in state.queues_of(names.message_type):
-        for origin, rows in here.items():
-            _take_start(state, ledger, rows, instances[origin], peer=peer, emit=emit)
+        with state.guard(ledger.definition.name):
+            for origin, rows in here.items():
+                _take_start(state, ledger, rows, instances[origin], peer=peer, emit=emit)
 
 
 def take_known_names(state: JournalState, ledger: QueueLedger, *, peer: str, emit: Emit) -> None:
