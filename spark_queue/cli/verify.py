@@ -17,9 +17,10 @@ from spark_queue.core.message_files.segment import MergedFile, Segment, stretche
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal import delta, snapshot
+from spark_queue.journal import snapshot
 from spark_queue.journal.delta import first_unbroken
 from spark_queue.journal.message_file import corrupt, decoding
+from spark_queue.journal.message_table import lacks
 from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.store import Store, messages_key
@@ -214,11 +215,14 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
             # What publishers need is not what is left to enter.
-            delta.open_table(journal.store, messages_key(name))
+            lacking = lacks(journal.store, journal.journal_id, name, folded.definitions.message_types[name].columns)
             entries = list(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:
             yield str(damage)
         else:
+            if lacking:
+                found = f"its table has no column {', '.join(lacking)}, which the definitions declare"
+                yield f"message type '{name}': {found}. Its files keep what they have of it, and stay unmerged"
             yield from invariants.of_message_log(records, name, entries)
 
 

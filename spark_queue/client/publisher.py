@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -18,7 +17,7 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.errors import CallerError, ConfigError, parsed
 from spark_queue.journal.commit import Identity, Published
-from spark_queue.journal.publisher import make_plan, open_name
+from spark_queue.journal.publisher import OpenedName, make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.rows import to_arrow
@@ -58,7 +57,7 @@ def publish(
     if first_sequence is not None and publisher is None:
         raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences are a publisher's.")
     journal = open_reader(store)
-    target = _Target(journal, journal.definitions(), endpoint, publisher, numbers=None)
+    target = _Target(journal, journal.definitions(), endpoint, publisher, opened=None)
     waiting = target.waiting(replicated_to, timeout) if replicated_to else None
     given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
     done = target.publish(data, **given, first_sequence=first_sequence)
@@ -89,7 +88,7 @@ class Publisher:
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = opened.last_sequence
         self._unsure = False
-        self._target = _Target(journal, definitions, self._endpoint, self.name, numbers=opened.numbers)
+        self._target = _Target(journal, definitions, self._endpoint, self.name, opened=opened)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -165,14 +164,14 @@ class _Target:
         endpoint: Endpoint,
         publisher: str | None,
         *,
-        numbers: Mapping[str, int] | None,
+        opened: OpenedName | None,
     ) -> None:
         self._journal = journal
         self._definitions = definitions
         self._endpoint = endpoint
         self._publisher = publisher
-        #: What opening the name drew, by message type; None where a publish opens it with its own commit.
-        self._numbers = numbers
+        #: What opening the name drew; None where a publish opens it with its own commit.
+        self._opened = opened
         self.client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
 
     def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
@@ -193,7 +192,7 @@ class _Target:
 
             names = [topic] if topic is not None else rows.column("topic").drop_null().unique().to_pylist()
             check_writes(definitions, map(str, names), partial(self._endpoint.token, store))
-        number = None if self._numbers is None else self._numbers[message_type]
+        number = None if self._opened is None else self._opened.number(message_type)
         identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
         durations = {
             f"{key}_ms": None if value is None else parsed(parse_duration_ms, value, key=key, where="publish")

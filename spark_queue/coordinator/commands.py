@@ -197,8 +197,9 @@ class Commands:
         reply = self._engine.decide(command, now_ms=now_ms, check=self._check, caller=caller)
         if state.definitions is not before:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
-            for message_type in state.definitions.message_types.values():
-                self._journal.create_message_table(message_type.name, message_type.columns)
+            for name, message_type in state.definitions.message_types.items():
+                if message_type != before.message_types.get(name):
+                    self._journal.create_message_table(name, message_type.columns)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
             return Answer(reply=reply.reply, pieces=self._pieces(command, reply))
         if isinstance(reply, Granted) and isinstance(command, commands.Next):

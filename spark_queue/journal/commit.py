@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
@@ -212,7 +211,7 @@ class Commit:
             delta.swap(
                 table, files, schema=self._plan.shape.schema, mark=self._mark, transactions=decision.transactions, at_ms=now_ms
             )
-        except (DeltaError, OSError) as failure:
+        except (*delta.REFUSALS, OSError) as failure:
             # Refused, failed, or done with the reply lost: only looking tells.
             return failure
         return None

@@ -174,6 +174,10 @@ class NewFile:
         return self.stats if isinstance(self.stats, str) else json.dumps(self.stats, separators=(",", ":"))
 
 
+#: What delta-rs raises for a log that it cannot make out: a ValueError where partitions do not fit the schema (tried).
+REFUSALS = (DeltaError, ValueError)
+
+
 def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTable | None:
     """Open the table in folder `key` at its head or at a version; None when there is no table."""
 
@@ -191,7 +195,7 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
         return None
     except DeltaProtocolError as reason:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {key} ({store.reason(reason)})") from None
-    except DeltaError as reason:
+    except REFUSALS as reason:
         raise _unreadable(store, key, f"the Delta log of {key} cannot be opened", reason) from None
 
 
@@ -200,7 +204,7 @@ def refresh(store: Store, key: str, table: DeltaTable) -> None:
     try:
         with store.failures(f"reading the log of {key}"):
             _settled(store, key, table.update_incremental, table.load_as_version)
-    except DeltaError as reason:
+    except REFUSALS as reason:
         what = f"the Delta log of {key} cannot be read on from version {table.version()}"
         raise _unreadable(store, key, what, reason) from None
 
@@ -216,7 +220,7 @@ def _settled(store: Store, key: str, look: Callable[[], _Found], look_at: Callab
         return look()
     except (TableNotFoundError, DeltaProtocolError):
         raise
-    except DeltaError:
+    except REFUSALS:
         newest = versions_after(store, key, -1)[-1:]
         if not newest:
             raise
@@ -289,7 +293,7 @@ def create_table(
                 commit_properties=commit,
                 post_commithook_properties=HOOKS,
             )
-        except DeltaError as reason:
+        except REFUSALS as reason:
             if open_table(store, key) is not None:
                 return False
             raise OSError(str(reason)) from None
@@ -308,7 +312,7 @@ def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> N
     with store.failures(f"writing a checkpoint of {key}"):
         try:
             table.create_checkpoint()
-        except DeltaError as reason:
+        except REFUSALS as reason:
             raise OSError(str(reason)) from None
         if store.is_local and store.read(entry) is None:
             # delta-rs makes a folder anew that is away just then: a table that begins there would pass for the real one.
@@ -318,7 +322,7 @@ def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> N
         store.sync(written)
 
 
-def _unreadable(store: Store, key: str, what: str, reason: DeltaError) -> JournalError:
+def _unreadable(store: Store, key: str, what: str, reason: Exception) -> JournalError:
     """Make the error of a log that delta-rs refuses: of a gap it speaks at length, and not of the file that is missing."""
     missing = missing_version(store, key)
     if missing is not None:
@@ -392,7 +396,7 @@ def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, ve
             swap(table, [], schema=pa.schema([]), mark=Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
         except CommitFailedError:
             return False
-        except DeltaError as reason:
+        except REFUSALS as reason:
             raise OSError(str(reason)) from None
         if is_made_anew(store, key, int(table.version())):
             raise OSError("The log was away while it was written")

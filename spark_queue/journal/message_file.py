@@ -62,6 +62,11 @@ class MessageFiles:
         there = set(found.column_names)
         return found.select([name for name in columns if name in there])
 
+    def schema(self, segment: Segment) -> pa.Schema:
+        """Return the columns of the file in which a segment stands."""
+        with decoding(self._store, segment) as file:
+            return file.schema_arrow
+
     def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of the segment's rows part by part, so that a large file is never in memory as a whole.
 

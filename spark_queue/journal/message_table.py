@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
@@ -42,9 +42,14 @@ def owner(table: DeltaTable) -> str:
 def check(store: Store, journal_id: str, message_type: str, columns: str) -> None:
     """Refuse columns that the table of a message type cannot have; changes nothing."""
     check_columns(message_type, columns)
-    declared = stored_schema(columns)
     if open_repaired(store, messages_key(message_type)) is not None:
-        appended_columns(message_type, arrow_schema(open_messages(store, journal_id, message_type)), declared)
+        lacks(store, journal_id, message_type, columns)
+
+
+def lacks(store: Store, journal_id: str, message_type: str, columns: str) -> list[str]:
+    """Return the declared columns that a table does not have; raises MESSAGE_TYPE_CHANGED where it has one of another type."""
+    there = arrow_schema(open_messages(store, journal_id, message_type))
+    return [field.name for field in appended_columns(message_type, there, stored_schema(columns))]
 
 
 def create(store: Store, journal_id: str, message_type: str, columns: str, *, durable: bool) -> None:
@@ -117,6 +122,6 @@ def _append_columns(store: Store, table: DeltaTable, fields: list[Field]) -> boo
             table.alter.add_columns(added, commit_properties=properties, post_commithook_properties=delta.HOOKS)
         except CommitFailedError:
             return False
-        except DeltaError as reason:
+        except delta.REFUSALS as reason:
             raise OSError(str(reason)) from None
     return True

@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import valid_name
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal.commit import Commit, Identity, Published
 from spark_queue.journal.delta import commit_transaction
 from spark_queue.journal.log_entry import PUBLISHER_TXN
@@ -40,10 +40,17 @@ class OpenedName:
     """A publisher name that belongs to this process until another opens it (R98)."""
 
     name: str
-    #: The number drawn, by message type.
+    #: The number drawn, by message type, and what keeps other types from being published to.
     numbers: dict[str, int]
+    troubles: dict[str, JournalError]
     #: Highest sequence in the log; None before the first.
     last_sequence: int | None
+
+    def number(self, message_type: str) -> int:
+        """Return the number drawn for a type; raises what keeps it from being published to."""
+        if message_type in self.troubles:
+            raise self.troubles[message_type]
+        return self.numbers[message_type]
 
 
 def make_plan(
@@ -159,27 +166,29 @@ def commit_staged(
 def open_name(
     store: Store, journal_id: str, message_types: Iterable[str], name: str, *, durable: bool, clock: Clock | None = None
 ) -> OpenedName:
-    """Open a publisher name: from now on older openings are refused at their next batch (R98)."""
+    """Open a publisher name: from now on older openings are refused at their next batch (R98).
+
+    What is wrong with one type's table keeps nobody from publishing messages of others.
+    """
     _check_publisher(name)
     at_ms = (clock or SystemClock()).wall_ms()
-    numbers: dict[str, int] = {}
-    persisted: list[int] = []
+    numbers, troubles, persisted = dict[str, int](), dict[str, JournalError](), list[int]()
     for message_type in message_types:
-        table = open_messages(store, journal_id, message_type)
-        numbers[message_type] = commit_transaction(
-            store,
-            messages_key(message_type),
-            table,
-            name=f"n:{name}",
-            version=lambda found: found + 1,
-            writer="publisher",
-            at_ms=at_ms,
-            durable=durable,
-        )
+        try:
+            table = open_messages(store, journal_id, message_type)
+            numbers[message_type] = commit_transaction(
+                store, messages_key(message_type), table, name=f"n:{name}", version=lambda found: found + 1, writer="publisher",
+                at_ms=at_ms, durable=durable,
+            )  # fmt: skip
+        except JournalError as trouble:
+            if trouble.code == "STORE_FAILED":
+                raise
+            troubles[message_type] = trouble
+            continue
         # Read after the number is drawn: an older opening that was still publishing is refused from here on.
         last = table.transaction_version(f"{PUBLISHER_TXN}{name}")
         persisted += [] if last is None else [last]
-    return OpenedName(name=name, numbers=numbers, last_sequence=max(persisted, default=None))
+    return OpenedName(name=name, numbers=numbers, troubles=troubles, last_sequence=max(persisted, default=None))
 
 
 def _own_topics(plan: StagingPlan, rows: pa.Table) -> set[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -276,6 +276,9 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
     if issubclass(kind, Decimal):
         texts = [_text(value, whole=types.is_integer(wanted)) for value in values]
         return _of_texts(texts, pa.decimal128(38), wanted, kind)
+    if issubclass(kind, np.timedelta64):
+        # For NumPy they are whole numbers.
+        values, kind = [None if value is None or np.isnat(value) else timedelta() for value in values], timedelta
     own = next((own for known, own in _OWN if issubclass(kind, known)), None)
     try:
         column = pa.array(values, own)

@@ -208,7 +208,9 @@ def _home(definitions: Definitions, topic: str | None, first: Any, row_count: in
 
 
 def _is_pandas(data: Any) -> bool:
-    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    # Also of a class of somebody's own: as a table of Arrow its objects would be guessed at.
+    bases = (base.__module__.partition(".")[0] for base in type(data).__mro__)
+    return "pandas" in bases and hasattr(data, "columns")
 
 
 def _listed(data: Any) -> list[Any]:

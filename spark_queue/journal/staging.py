@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import IO, Any, cast
 
@@ -67,9 +67,9 @@ class StagedFile:
         low: dict[str, object] = {"topic": min(self.topics)}
         high: dict[str, object] = {"topic": max(self.topics)}
         if self.expires_min_us is not None and self.expires_max_us is not None:
-            # Delta keeps milliseconds: the range is widened to them, never narrowed.
+            # Delta keeps milliseconds: the range is widened to them, never narrowed, but for the last one that a text can tell.
             low["expires_at"] = _instant_text(self.expires_min_us // 1_000)
-            high["expires_at"] = _instant_text(-(-self.expires_max_us // 1_000))
+            high["expires_at"] = _instant_text(min(-(-self.expires_max_us // 1_000), _LAST_MS))
         nulls = {"topic": 0, "expires_at": self.expires_null_count}
         return {"numRecords": self.row_count, "minValues": low, "maxValues": high, "nullCount": nulls}
 
@@ -183,5 +183,9 @@ def _row_group_rows(table: pa.Table) -> int:
     return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes))
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+
+
 def _instant_text(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -189,8 +189,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what an older holder of a publisher name commits last is not known to the newer one",
-        "            messages_key(message_type),\n            table,\n",
-        "            messages_key(message_type),\n            open_messages(store, journal_id, message_type),\n",
+        "store, messages_key(message_type), table, name=",
+        "store, messages_key(message_type), open_messages(store, journal_id, message_type), name=",
         ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
     ),
     Mutant(

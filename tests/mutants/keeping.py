@@ -241,4 +241,24 @@ KEEPING = (
         'options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))', 'options.get("spark.remote", "")',
         ("tests/unit/test_java.py",),
     ),
+    Mutant(
+        "merging drops a column that somebody took out of the table",
+        "            if other:\n                raise ValueError", "            if not there:\n                raise ValueError",
+        ("tests/unit/journal/test_message_compaction.py",),
+    ),
+    Mutant(
+        "one type's table keeps a publisher from all others",
+        "            if trouble.code == \"STORE_FAILED\":\n", "            if trouble.code:\n",
+        ("tests/unit/journal/test_publisher.py",),
+    ),
+    Mutant(
+        "what delta-rs raises that is no error of Delta's is a traceback",
+        "REFUSALS = (DeltaError, ValueError)", "REFUSALS = (DeltaError,)",
+        ("tests/unit/cli/test_snapshots.py",),
+    ),
+    Mutant(
+        "definitions of one type need the table of another",
+        "                if message_type != before.message_types.get(name):\n", "                if name:\n",
+        ("tests/unit/coordinator/test_commands.py",),
+    ),
 )  # fmt: skip

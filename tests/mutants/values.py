@@ -123,4 +123,19 @@ VALUES = (
         "whole numbers lose digits in pandas",
         "if column.null_count]\n    columns", "if not column.null_count]\n    columns", _FAR,
     ),
+    Mutant(
+        "a frame of a class of one's own is guessed at by Arrow",
+        "for base in type(data).__mro__)", "for base in type(data).__mro__[:1])",
+        ("tests/unit/journal/test_frames.py",),
+    ),
+    Mutant(
+        "a duration of NumPy's is stored as a number",
+        "    if issubclass(kind, np.timedelta64):\n", "    if False:\n",
+        ("tests/unit/journal/test_rows.py",),
+    ),
+    Mutant(
+        "a message that expires with the last moment there is cannot be published",
+        "min(-(-self.expires_max_us // 1_000), _LAST_MS)", "-(-self.expires_max_us // 1_000)",
+        ("tests/unit/journal/test_staging.py",),
+    ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core import commands, engine, replies
 from spark_queue.core.deciding import handlers, timers
-from spark_queue.core.deciding.instances import replicating
+from spark_queue.core.deciding.instances import replicating, transfers
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.engine import Retention
@@ -221,7 +221,7 @@ def test_news_of_a_peer_that_raise_set_their_queue_aside_and_keep_no_other_from_
     if fold:
         monkeypatch.setitem(cast(Any, folds._FOLDS), Kind.REPLICATED, raising_of("WORK", folds._FOLDS[Kind.REPLICATED]))
     else:
-        monkeypatch.setattr(replicating, "note_ends", raising_of("WORK", replicating.note_ends))
+        monkeypatch.setattr(replicating, "note_ends", raising_of("WORK", transfers.note_ends))
     gone = MessageValue(stage=Stage.GONE)
     rows = {world.journal_id: BitMap64([0])}
     news = [News(queue=name, message_type="json", rows=rows, value=gone, reason="acknowledged") for name in QUEUES]
@@ -231,7 +231,7 @@ def test_news_of_a_peer_that_raise_set_their_queue_aside_and_keep_no_other_from_
         world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions), lambda: False)])
     state = world.loop._engine.state
     assert (set_aside(world), list(state.queues["OTHER"].rows[State.REMOVED])) == ({"WORK": "QUEUE_SET_ASIDE"}, [0])
-    assert (state.pulled["virginia"].record, state.pulled["virginia"].missed) == (8, {"WORK"})
+    assert (state.pulled["virginia"].record, state.pulled["virginia"].missed) == (8, frozenset({"WORK"}))
 
 
 def test_a_queue_that_is_back_and_raises_at_what_it_missed_is_set_aside_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_a_queue_that_is_back_and_raises_at_what_it_missed_is_set_aside_again(mo
     pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="of 7")
     world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions), lambda: False)])
     assert world.loop._engine.state.pulled["virginia"].missed == {"WORK"}
-    monkeypatch.setattr(replicating, "take_known_names", raising_of("WORK", replicating.take_known_names))
+    monkeypatch.setattr(replicating, "take_known_names", raising_of("WORK", transfers.take_known_names))
     other = Planner(world, queue="OTHER")
     assert code_of(world.ask(commands.Revive, queue="WORK")) == "QUEUE_SET_ASIDE"
     world.publish(1)
@@ -250,7 +250,8 @@ def test_a_queue_that_is_back_and_raises_at_what_it_missed_is_set_aside_again(mo
 
 def test_a_queue_that_is_new_and_raises_is_refused_with_its_definitions(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are dropped with all else that was not committed, so that the queue cannot be set aside."""
-    more = {**TWO, "queues": {**QUEUES, "NEW": {"underlying_topic": "ORDERS", "recovery_point": "now"}}}
+    types = {**TWO["message_types"], "order": {"columns": "id BIGINT", "topics": ["THERE"]}}
+    more = {**TWO, "message_types": types, "queues": {**QUEUES, "NEW": {"underlying_topic": "ORDERS", "recovery_point": "now"}}}
     other = Planner(two, queue="OTHER")
     create = type(two.journal).create_message_table
 

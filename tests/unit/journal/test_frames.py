@@ -37,6 +37,18 @@ def test_names_of_the_index_are_columns() -> None:
     assert published(by_category) == [{"shop": "a", "amount": 3}, {"shop": "b", "amount": 3}]
 
 
+def test_a_frame_of_a_class_of_ones_own_is_one_of_pandas() -> None:
+    """As a table of Arrow its objects would be guessed at: times would lose what no microsecond tells."""
+
+    class Orders(pd.DataFrame):
+        pass
+
+    index = pd.RangeIndex(5, 7, name="amount")
+    assert published(Orders({"shop": ["a", "b"]}, index=index)) == [{"shop": "a", "amount": 5}, {"shop": "b", "amount": 6}]
+    nanoseconds = pd.Series([pd.Timestamp("2024-01-01T00:00:00.000000001Z")], dtype=object)
+    assert "has nanoseconds" in str(refusal(Orders({"expires_at": nanoseconds})))
+
+
 def test_topic_may_be_the_index() -> None:
     frame = SALES.assign(topic="SALES").set_index("topic")
     assert published(frame, topic=None)[0] == {"topic": "SALES", "shop": "a", "item": "x", "amount": 1}

@@ -15,9 +15,10 @@ from deltalake import DeltaTable
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.journal import delta, message_upkeep
 from spark_queue.journal.log_entry import read_entry
+from spark_queue.journal.message_table import lacks
 from spark_queue.journal.message_upkeep import MessageTableWork
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
@@ -285,3 +286,28 @@ def test_nothing_is_looked_at_before_enough_has_entered(disk: Disk, monkeypatch:
     reign.enter()
     reign.upkeep()
     assert looks == [1]
+
+
+@pytest.mark.parametrize("change", ["dropped", "of another type"])
+def test_columns_that_somebody_changes_in_the_table_keep_their_values(disk: Disk, change: str) -> None:
+    """R92: merged, what stands in such a column would be gone, or be another value; no file was touched, so nothing else tells."""
+    publish_some(disk, 8)
+    reign = Reign(disk, epoch=1)
+    reign.enter()
+    before, paths = bodies(reign, disk), [segment.path for segment in reign.segments]
+    head = disk.log_path(ORDER, 0).read_text().splitlines()
+    (made,) = [json.loads(line)["metaData"] for line in head if "metaData" in line]
+    schema = json.loads(made["schemaString"])
+    fields = [each for each in schema["fields"] if each["name"] != "item"]
+    fields += [] if change == "dropped" else [{"name": "item", "type": "binary", "nullable": True, "metadata": {}}]
+    altered = {"metaData": {**made, "schemaString": json.dumps({**schema, "fields": fields})}}
+    version = DeltaTable(disk.store.messages_uri("order")).version() + 1
+    disk.log_path(ORDER, version).write_text(f'{{"commitInfo": {{"operation": "DROP COLUMNS"}}}}\n{json.dumps(altered)}\n')
+    reign.upkeep()
+    reign.enter()
+    assert ([segment.path for segment in reign.segments], bodies(reign, disk)) == (paths, before)
+    if change == "dropped":
+        assert lacks(disk.store, disk.journal_id, "order", "id BIGINT, item STRING") == ["item"]
+    else:
+        with pytest.raises(ConfigError, match="MESSAGE_TYPE_CHANGED.*'item' is stored as binary"):
+            lacks(disk.store, disk.journal_id, "order", "id BIGINT, item STRING")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import delta
@@ -197,6 +198,15 @@ def test_newer_opening_of_a_name_refuses_the_older_one(disk: Disk) -> None:
     with pytest.raises(CallerError, match=r"PUBLISHER_NAME_IN_USE.*number 2, this one is 1"):
         named(disk, range(4, 6), exclusive=True, number=first.numbers["order"])
     assert named(disk, range(4, 6), exclusive=True, number=second.numbers["order"]).rows == 2
+
+
+def test_a_name_is_open_where_one_type_cannot_be_published_to(disk: Disk) -> None:
+    """PROTOCOL 2: a fault of one type's table keeps nobody from the others."""
+    DeltaTable(disk.store.messages_uri("json")).alter.set_table_description("somebody else's")
+    opened = open_name(disk.store, disk.journal_id, ["json", "order"], "p", durable=False)
+    assert named(disk, range(1, 4), exclusive=True, number=opened.number("order")).rows == 3
+    with pytest.raises(JournalError, match="JOURNAL_MISMATCH"):
+        opened.number("json")
 
 
 def test_what_an_older_opening_commits_last_counts_for_the_newer_one(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,9 @@ def test_a_value_is_told_by_its_own_type_whatever_stands_beside_it() -> None:
         ({pd.NA: 1}, "tags", "one of its keys is NULL"),
         (["ab", "cd"], "tags", "a map is a dict, or pairs of a key and a value"),
         (Decimal("sNaN"), "price", "is Decimal in row 2"),
+        # NumPy takes them for whole numbers.
+        (np.timedelta64(5, "ns"), "qty", "is duration[us] in row 2"),
+        (np.timedelta64(5, "M"), "item", "is duration[us] in row 2"),
         (Decimal(1), "at", "is Decimal in row 2, but the message type declares timestamp[us, tz=UTC]"),
     ],
 )

@@ -7,6 +7,7 @@ import pickle
 import resource
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,15 @@ def test_staged_file_tells_what_is_in_it(disk: Disk) -> None:
     }
     assert file.topics == ("ORDERS", "RETURNS")
     assert pickle.loads(pickle.dumps(file)) == file
+
+
+def test_the_last_moment_that_there_is_may_be_when_a_message_expires(disk: Disk) -> None:
+    """Many write so what never expires; as a text there is no later one to widen it to."""
+    rows = pa.table({"id": [1], "topic": ["ORDERS"], "expires_at": pa.array([datetime.max.replace(tzinfo=UTC)], INSTANT)})
+    file = stage_file(disk.plan(None), rows.to_batches(), now_ms=7)
+    assert file is not None
+    last = {"topic": "ORDERS", "expires_at": "9999-12-31T23:59:59.999Z"}
+    assert [file.stats()[bound] for bound in ("minValues", "maxValues")] == [last, last]
 
 
 def test_staging_no_rows_writes_no_file(disk: Disk) -> None:
