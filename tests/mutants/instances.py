@@ -376,7 +376,7 @@ INSTANCES = (
     Mutant(
         "what came by two ways at once enters twice",
         "            if any(known.origins.holds(file.origins) for file in files.files):\n                return False\n", "",
-        ("tests/simulation/test_whole_instances.py",),
+        ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
         "what another instance delivered counts as never delivered",
@@ -396,6 +396,6 @@ INSTANCES = (
     Mutant(
         "who was restored says nothing of its messages that came back",
         "bool(state.peer_changes.restorations)", "False",
-        ("tests/simulation/test_whole_instances.py",),
+        ("tests/unit/core/test_membership.py",),
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -412,3 +413,17 @@ def test_a_message_that_was_published_to_two_belongs_to_the_greater_first_owner(
         assert rows == to_bitmap([(0, 2)])
         assert {each.value("WORK", row).owner for row in rows} == {T}, (first, second)
     consume(*of_all.values())
+
+
+def test_a_restored_journal_says_what_its_messages_are_that_came_back_without_its_word(clock: FakeClock) -> None:
+    """R129: a peer had copied them and not heard yet whether they are in the queue, and nobody else will say it."""
+    frankfurt = Instance(F, [V], clock)
+    own = frankfurt.world.journal_id
+    frankfurt.decide(commands.Restored(origin="uuid-again", after=0))
+    frankfurt.world.publish("json", [PublishedMessage(topic="T")], origins=[(0, 1, own, 0)], instances={own: F})
+    frankfurt.world.commit()
+    assert frankfurt.rows("available") == []
+    frankfurt.world.engine.pull(Pulled(peer=V, journal=f"uuid-of-{V}", record=9, digest=""), now_ms=clock.wall_ms())
+    frankfurt.world.commit()
+    assert frankfurt.rows("available") == [0]
+    assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)

@@ -19,11 +19,12 @@ from spark_queue.journal import upkeep
 from spark_queue.journal.message_upkeep import worth_merging
 from spark_queue.journal.store import log_key
 from spark_queue.replication import peer_log, puller
+from spark_queue.replication.exchange import ApplyPulled
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.puller import Puller
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import LIMITS, Site, exchange, two_sites
-from tests.unit.replication.sites import NAMES, definitions
+from tests.unit.replication.sites import NAMES, definitions, three_sites
 from tests.unit.replication.sites import Site as SiteWithLoop
 
 HOUR_MS = 3600 * 1000
@@ -356,3 +357,19 @@ def test_what_was_gone_before_an_instance_joined_is_no_gap(tmp_path: Path, clock
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
     here.pull("virginia")
     assert here.values() == {0: "c"}
+
+
+def test_what_comes_by_two_ways_at_once_stands_once(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 17.3: what was copied is compared once more with what is here by then."""
+    sites = three_sites(tmp_path, clock)
+    here, tokyo, virginia = (sites[name] for name in ("frankfurt", "tokyo", "virginia"))
+    hand_over = here.hand_over
+
+    def overtaken(pulled: ApplyPulled) -> bool:
+        monkeypatch.setattr(here, "hand_over", hand_over)
+        assert here.pull("tokyo", tokyo.path) is None
+        return hand_over(pulled)
+
+    monkeypatch.setattr(here, "hand_over", overtaken)
+    assert here.pull("virginia", virginia.path) is None
+    here.check()
