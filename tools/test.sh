@@ -2,7 +2,8 @@
 # Run the tests: those with a JVM, which wait much of the time, beside those without. What they print comes last.
 # Arguments go to pytest. LONG_FORMS=1 runs what is marked as slow, too. SIMULATION_SEEDS says in how many simulated worlds the
 # coordinator is tried (700, about 2,000 with those of its parts), MODEL_PROGRAMS how many random programs meet the model (200), and
-# SEED_WINDOW which ones (the commit says); TEST_WORKERS and SPARK_WORKERS how many processes share each part (2 and 2).
+# SEED_WINDOW which ones (the commit says); TEST_WORKERS and SPARK_WORKERS how many processes share each part (3 and 2: many tests
+# wait for others' clocks).
 set -Eeuo pipefail
 export SIMULATION_SEEDS=${SIMULATION_SEEDS:-700} MODEL_PROGRAMS=${MODEL_PROGRAMS:-200}
 # Each commit looks at worlds and programs that no other has met. Without git they are the first ones.
@@ -21,13 +22,21 @@ if ! has_chromium && ! { tools/apt.sh chromium >&2 && has_chromium; }; then
   python -c 'from tests.unit.dashboard.finding import told; print(told())' >&2
 fi
 
+# Half of a JVM's first seconds are classes that are loaded: the first one stores them for all others.
+tests_with_spark() {
+  local archive=.venv/spark-classes.jsa
+  [[ -e $archive ]] || python -m tests.spark_classes "$archive" || true
+  SPARK_SUBMIT_OPTS+=" -XX:SharedArchiveFile=$PWD/$archive -Xlog:cds*=off"
+  exec python -m pytest --durations=10 -m "spark$short" --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@"
+}
+
 log=$(mktemp)
 spark='' shown=''
 trap 'kill $spark $shown 2>/dev/null || true; rm -f "$log"' EXIT
-python -m pytest --durations=10 -m "spark$short" --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@" >"$log" 2>&1 &
+tests_with_spark "$@" >"$log" 2>&1 &
 spark=$!
 status=0
-python -m pytest --durations=10 -m "not spark$short" --numprocesses "${TEST_WORKERS:-2}" --dist worksteal "$@" || status=$?
+python -m pytest --durations=10 -m "not spark$short" --numprocesses "${TEST_WORKERS:-3}" --dist worksteal "$@" || status=$?
 tail -n +1 -f "$log" &
 shown=$!
 wait "$spark" || status=$?

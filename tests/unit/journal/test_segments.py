@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import given
+from hypothesis import example, given
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import Counts
@@ -75,6 +75,7 @@ def test_pieces_are_what_counting_row_by_row_gives(
     assert [tuple(row.values()) for row in table.to_pylist()] == by_row(segments, rows, deliveries, cancels)
 
 
+@example(rows={0, 1, 2, 3}, pulled=[(1, 2, "v")])
 @given(rows=BOOKMARKS, pulled=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 9), st.sampled_from(["v", "t"])), max_size=6))
 def test_pieces_of_an_instance_are_of_one_origin_each(rows: set[int], pulled: list[tuple[int, int, str]]) -> None:
     origins, plain, until = Origins(), {bookmark: ("frankfurt", bookmark) for bookmark in range(61)}, 0
