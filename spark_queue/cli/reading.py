@@ -199,7 +199,12 @@ def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:
     # As nanoseconds, which Arrow makes of them, times of INT96 would reach from 1677 to 2262.
     rows = pq.ParquetFile(whole, page_checksum_verification=True, coerce_int96_timestamp_unit="us")
     yield rows.schema_arrow.empty_table()
-    has_old_times = any(rows.schema.column(index).physical_type == "INT96" for index in range(len(rows.schema)))
+    columns = [rows.schema.column(index) for index in range(len(rows.schema))]
+    intervals = [each.path for each in columns if each.converted_type == "INTERVAL"]
+    if intervals:
+        # Arrow takes them for bytes.
+        raise ValueError(f"column {intervals[0]} has intervals, which no column stores")
+    has_old_times = any(each.physical_type == "INT96" for each in columns)
     exact = pq.ParquetFile(whole).iter_batches(batch_rows) if has_old_times else None
     for batch in rows.iter_batches(batch_rows):
         for given, kept in zip(next(exact).columns, batch.columns, strict=True) if exact is not None else ():

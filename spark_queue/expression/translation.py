@@ -57,6 +57,10 @@ _BARE: tuple[type[exp.Expression], ...] = (
 )
 
 
+#: Numbers that are whole numbers of 8, 16, 32 or 64 bits with a sign only.
+_BEYOND = frozenset(str(2 ** (bits - 1)) for bits in (8, 16, 32, 64))
+
+
 class Translator:
     """Translates expressions over one message type into steps that they share.
 
@@ -139,6 +143,10 @@ class Translator:
     def _negative(self, node: exp.Neg) -> Value:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
             return operators.number(node, f"-{node.this.this}")
+        if isinstance(node.this, exp.Cast) and isinstance(node.this.this, exp.Literal) and node.this.this.this in _BEYOND:
+            # For Spark the sign of such a number belongs to it, for sqlglot not: without it the number is none of its type.
+            next_step = f"Use CAST(-{node.this.this.this} AS {node.this.to.sql()})."
+            raise unsupported(node, "the number before its sign is none of its type.", next_step)
         return operators.negate(self._steps, node, self.translate(node.this))
 
     @translate.register

@@ -117,6 +117,8 @@ class _OfRows:
         null = first_row(elements.is_null())
         if null is not None:
             raise LossError(self._row_of(null), "a map", "one of its keys is NULL.")
+        # 0.0 and -0.0 are one key.
+        elements = pc.add(elements, pa.scalar(0.0, elements.type)) if types.is_floating(elements.type) else elements
         texts: Any = pa.array([repr(each) for each in elements.to_pylist()]) if types.is_nested(elements.type) else elements
         rows = np.searchsorted(self._ends, np.arange(len(elements)), side="right")
         keys = rows * len(elements) + texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -399,6 +401,9 @@ def _check_years(column: Any, *, told: Callable[[int], str]) -> None:
 def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
     """Make a column of another type, by casts that are not trusted with values too large for it."""
     have, want = kind_of(column.type), kind_of(wanted)
+    if have is TypeKind.DECIMAL and column.type.bit_width < 128:
+        # Of small ones Arrow makes no whole numbers.
+        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     made: Column
     if want is TypeKind.DECIMAL:
         return _decimals(texts, wanted, found=str(column.type))

@@ -153,6 +153,7 @@ AGREED = [
 
 #: Refused at creation: a part of the reason.
 REFUSED = {
+    "n > -2147483648::INT": "the number before its sign is none of its type",
     "rand() > 0.5": "not deterministic",
     "uuid() = word": "not deterministic",
     "now() > at": "depends on when",

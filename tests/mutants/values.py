@@ -138,4 +138,24 @@ VALUES = (
         "min(-(-self.expires_max_us // 1_000), _LAST_MS)", "-(-self.expires_max_us // 1_000)",
         ("tests/unit/journal/test_staging.py",),
     ),
+    Mutant(
+        "a small decimal of Arrow's is no whole number",
+        "have is TypeKind.DECIMAL and column.type.bit_width < 128:", "False:",
+        ("tests/unit/journal/test_casting.py",),
+    ),
+    Mutant(
+        "two zeros are two keys of a map",
+        "pc.add(elements, pa.scalar(0.0, elements.type)) if", "elements if",
+        ("tests/unit/journal/test_casting.py",),
+    ),
+    Mutant(
+        "intervals of a Parquet file are stored as bytes",
+        "    if intervals:\n", "    if False:\n",
+        ("tests/unit/cli/test_publish.py",),
+    ),
+    Mutant(
+        "the lowest number of a type is taken and fails on every message",
+        "_BEYOND = frozenset(", "_BEYOND = frozenset() & set(",
+        ("tests/unit/expression/test_expressions.py",),
+    ),
 )  # fmt: skip

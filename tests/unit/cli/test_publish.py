@@ -9,6 +9,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -252,6 +253,13 @@ def test_a_file_that_cannot_be_meant_is_refused_by_name(
     assert f"[{code}]" in refused.err
     assert text in refused.err
     assert amounts(journal) == []
+
+
+def test_intervals_are_refused(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    """For Arrow they are bytes."""
+    file = tmp_path / "intervals.parquet"
+    duckdb.sql(f"COPY (SELECT INTERVAL 1 DAY AS amount) TO '{file}' (FORMAT parquet)")
+    assert "column amount has intervals" in publish(sparkq, journal, file).err
 
 
 def test_a_page_that_is_not_as_its_checksum_says_is_refused(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:

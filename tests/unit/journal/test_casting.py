@@ -83,6 +83,7 @@ def struct(**kinds: pa.DataType) -> pa.DataType:
             pa.map_(pa.string(), pa.int32()),
             "row 2",
         ),
+        (pa.array([[(0.0, 1), (-0.0, 2)]], pa.map_(pa.float64(), pa.int64())), pa.map_(pa.float64(), pa.int64()), "is there twice"),
         (pa.array([1]), struct(x=pa.int64()), "declares fields here"),
         (pa.array([1]), pa.list_(pa.int64()), "declares an array here"),
         (pa.array([1]), pa.map_(pa.string(), pa.int64()), "declares a map here"),
@@ -108,6 +109,7 @@ def test_cast_that_would_change_values_is_refused(column: pa.Array[Any], wanted:
 @pytest.mark.parametrize(
     ("column", "wanted", "stored"),
     [
+        (pa.array([Decimal("7.00")], pa.decimal32(5, 2)), pa.int64(), [7]),
         (pa.array([1.25, None]), MONEY, [Decimal("1.25"), None]),
         (pa.array([1, 0, None]), pa.bool_(), [True, False, None]),
         (pa.array([1, None]), MONEY, [Decimal("1.00"), None]),
