@@ -24,9 +24,12 @@ fi
 
 # Half of a JVM's first seconds are classes that are loaded: the first one stores them for all others.
 tests_with_spark() {
-  local archive=.venv/spark-classes.jsa
-  [[ -e $archive ]] || python -m tests.spark_classes "$archive" || true
-  SPARK_SUBMIT_OPTS+=" -XX:SharedArchiveFile=$PWD/$archive -Xlog:cds*=off"
+  local archive=$PWD/.venv/spark-classes.jsa
+  # Spark's scripts would take a path with a space apart.
+  if [[ $archive != *' '* ]]; then
+    [[ -e $archive ]] || python -m tests.spark_classes "$archive" || true
+    SPARK_SUBMIT_OPTS+=" -XX:SharedArchiveFile=$archive -Xlog:cds*=off"
+  fi
   exec python -m pytest --durations=10 -m "spark$short" --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@"
 }
 
