@@ -97,6 +97,9 @@ class DeltaControlLog:
         """Commit at the head, in the order that outlives a power loss, and check that it holds."""
         base = self.version
         self._refuse_in_doubt(epoch)
+        if self._store.is_local:
+            # Somebody may have deleted the journal and made another one there, whose log must not get what belongs to this one.
+            self._check_standing(base, epoch=epoch)
         if self.durable:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
         self._is_in_doubt = True
@@ -143,12 +146,15 @@ class DeltaControlLog:
             raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
         if self._store.read(log_key(CONTROL, head + 1)) is not None:
             raise self._deposed(epoch, f"the log goes on after version {head}, so another has written")
+        self._check_standing(known, epoch=epoch)
+
+    def _check_standing(self, known: int, *, epoch: int) -> None:
         standing = self._store.read(log_key(CONTROL, known))
         if standing is None:
             # Nobody else's doing where all of it is away, such as a volume that is not mounted.
             self._store.require_log("looking whether its reign holds")
         if standing is None or self._token.encode() not in standing:
-            raise self._deposed(epoch, f"version {known} was cleaned away, so another has written")
+            raise self._deposed(epoch, f"version {known} was cleaned away, or is another's, so another has written")
 
     def _refuse_in_doubt(self, epoch: int) -> None:
         if self._is_in_doubt:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -138,16 +140,40 @@ def test_a_journal_that_is_away_is_no_other_coordinators_doing(disk: Disk, tmp_p
     control.check(epoch=1)
 
 
-def test_two_paused_reigns_do_not_make_each_other_believe(disk: Disk) -> None:
+@pytest.mark.parametrize("commits", [0, 1, 2, 5])
+def test_a_journal_that_was_made_anew_gets_nothing_of_the_one_before(tmp_path: Path, commits: int) -> None:
+    """Whoever tries things out deletes a journal while its coordinator still lives, and makes it again at the same place."""
+    old, number = DeltaControlLog(Disk(tmp_path / "journal").store), 0
+    for number in range(claim(old), 6):
+        old.append([left(number)], epoch=1)
+    shutil.rmtree(tmp_path / "journal")
+    disk = Disk(tmp_path / "journal")
+    new, record = DeltaControlLog(disk.store), 0
+    for record in range(claim(new), 3 + commits):
+        new.append([left(record)], epoch=1)
+    before = sorted(disk.log_path(CONTROL, 0).parent.iterdir())
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        old.append([left(number + 1)], epoch=1)
+    assert sorted(disk.log_path(CONTROL, 0).parent.iterdir()) == before
+    new.append([left(max(record + 1, 3))], epoch=1)
+
+
+def test_two_paused_reigns_do_not_make_each_other_believe(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The older one's commit lands at the cleaned version of the other's last one, which is then looked for (DESIGN 3.4)."""
+    create = log_entry.create_entry
     oldest, old, new = (DeltaControlLog(disk.store) for _ in range(3))
     number = claim(oldest)
     record = claim(old, 2)
     assert claim(new, 3) == record + 1
     new.append([left(record + 1, 3)], epoch=3)
     delta.checkpoint(disk.store, CONTROL, new.open_own(epoch=3), durable=False)
-    for version in range(new.version):
-        disk.log_path(CONTROL, version).unlink()
+
+    def asleep(*given: Any, **named: Any) -> bool:
+        for version in range(new.version):
+            disk.log_path(CONTROL, version).unlink()
+        return create(*given, **named)
+
+    monkeypatch.setattr(log_entry, "create_entry", asleep)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         oldest.append([left(number)], epoch=1)
     assert disk.log_path(CONTROL, old.version).exists()
