@@ -165,7 +165,6 @@ class Peers:
         if begun:
             self.look(now_ms=now_ms)
             self._engine.begin_return(joins=True, queues=begun, now_ms=now_ms)
-        self._engine.decide_past(now_ms=now_ms)
 
     def note_heard(self, *, now_ms: int) -> None:
         """Note whether what is owned here may be granted: an owner who was away must first hear what was claimed (DESIGN 17.6)."""

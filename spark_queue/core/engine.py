@@ -286,11 +286,6 @@ class Engine:
     def end_return(self, *, now_ms: int) -> None:
         """Grant again what is owned here: peers were heard."""
         self._emit(now_ms)(Kind.RETURNING, detail={"on": False})
-        self.decide_past(now_ms=now_ms)
-
-    def decide_past(self, *, now_ms: int) -> None:
-        """Say what messages of before new definitions are for the replicated queues that begin by them (R129)."""
-        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
 
     def end_claims(self, *, now_ms: int) -> None:
         """Let what was claimed before be granted, or go back to its owner, by what was seen of that one since (R110)."""
@@ -420,6 +415,7 @@ class Engine:
         signed = {"by": caller.signature()} if caller is not None else {}
         detail = handlers.apply(self.state, command) | signed
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
+        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
         self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.

@@ -18,11 +18,6 @@ MEMBERSHIP = (
         _SAID,
     ),
     Mutant(
-        "a queue that is put back says what messages are before it has heard what others said of them",
-        "and state.returning.holds(queue)]", "and not state.returning]",
-        ("tests/unit/coordinator/test_returning.py",),
-    ),
-    Mutant(
         "a queue that is put back hears nothing of what was said meanwhile",
         "    fresh = [*goes_on.values()]\n", "    fresh = []\n",
         _SAID,

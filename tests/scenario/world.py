@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from spark_queue.core.commands import AnyCommand, Apply
+from spark_queue.core.commands import AnyCommand
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, joined
 from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, moved_record, stretches
@@ -74,10 +74,7 @@ class World:
 
     def decide(self, command: AnyCommand) -> Any:
         """Let the engine decide about a command now; returns the reply."""
-        reply = self.engine.decide(command, now_ms=self.now_ms)
-        if isinstance(command, Apply):
-            self.engine.decide_past(now_ms=self.now_ms)
-        return reply
+        return self.engine.decide(command, now_ms=self.now_ms)
 
     def folded(self) -> JournalState:
         """Fold the committed records from the beginning."""

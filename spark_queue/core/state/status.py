@@ -221,18 +221,16 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
         found["messages that fail alone"] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
     if ledger.clash is not None and not ledger.clashing.issubset(ledger.rows[State.REMOVED]):
         found["numbers that a publisher used twice"] = ledger.clash
-    name, returning = ledger.definition.name, state.returning
-    waits = returning is not None and returning.holds(name) and state.definitions.is_replicated(name)
     undecided = state.undecided(ledger)
-    # What waits for peers may be said by them, or is said then.
-    if undecided and not waits:
+    if undecided:
         since_ms = state.message_types[ledger.definition.message_type].segment_of(undecided.min()).entered_at_ms
         text = (
             f"{len(undecided):,} message(s) of other instances are in nobody's queue, first bookmark {undecided.min()}: where they "
             "were published the queue is not, or is set aside. Define it there, or name an `initial_owner` that pulls from there"
         )
         found["messages of which nobody says what they are"] = Alarm(error=text, since_ms=since_ms)
-    if returning is not None and waits:
+    name, returning = ledger.definition.name, state.returning
+    if returning is not None and returning.holds(name) and state.definitions.is_replicated(name):
         text = str(JournalError("RETURNING")).removesuffix(".")
         found["the return of this instance"] = Alarm(error=text, since_ms=returning.since_ms)
     return found | _of_sinks(ledger) | _of_peers(state, ledger.definition.name)

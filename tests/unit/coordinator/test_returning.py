@@ -173,28 +173,6 @@ def test_a_queue_that_is_put_back_waits_for_what_others_know_and_no_other_does(s
     assert returning(world)[1:] == [{"on": False}]
 
 
-def test_what_others_have_said_of_messages_while_their_queue_was_not_here_is_not_said_again(seen: type[Seen]) -> None:
-    """R129: a message that one calls a barrier, and its origin not, would end in two ways."""
-    world = World(PULLS)
-    without = {"virginia": PULLS["peers"]["virginia"] | {"queues": []}}
-    world.ask(commands.Apply, definitions=PULLS | {"queues": {}, "peers": without})
-    world.publish(2)
-    assert entered(world) == 2
-    seen.peers = {"virginia": HeardPeer(level_age_ms=None)}
-    assert world.ask(commands.Apply, definitions=PULLS) == replies.Done()
-    state = world.loop._engine.state
-    assert alarms(state, state.queues["WORK"]).keys() == {"the return of this instance"}
-    rows = {state.journal_id: BitMap64([1])}
-    word = News(queue="WORK", message_type="json", rows=rows, value=None, is_decision=True, detail={"barrier": True})
-    pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="of 7", news=[word])
-    world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=state.definitions), lambda: False)])
-    seen.peers = {"virginia": HeardPeer(level_age_ms=0)}
-    world.clock.advance(1_000)
-    world.loop.step([])
-    said = [(list(record.ranges), dict(record.detail)) for record in world.records() if record.kind == Kind.DECIDED]
-    assert said == [([(1, 2)], {"barrier": True}), ([(0, 1)], {"owner": "frankfurt"})]
-
-
 def test_two_queues_that_begin_one_after_the_other_wait_both(seen: type[Seen]) -> None:
     """R130; an instance that was away lets all of them wait."""
     seen.peers = {"virginia": HeardPeer(level_age_ms=None)}

@@ -45,20 +45,19 @@ def tells(definitions: Definitions) -> bool:
 def decide_all_published(state: JournalState, emit: Emit, *, begins: bool) -> None:
     """Record what nobody has said yet of what was published here: all of it where queues may begin, else what came meanwhile.
 
-    One of them may have been set aside. Where a queue that begins waits for its peers, these may have said it before (R130).
+    Meanwhile one of them may have been set aside.
     """
     for name, known in state.message_types.items() if tells(state.definitions) else ():
         first = 0 if begins else known.entered_until if known.told_from is None else known.told_from
         if first < known.entered_until:
-            waits = [queue for queue in state.queues if begins and state.returning is not None and state.returning.holds(queue)]
-            decide_published(state, name, to_bitmap([(first, known.entered_until)]), emit, but=waits)
+            decide_published(state, name, to_bitmap([(first, known.entered_until)]), emit)
 
 
-def decide_published(state: JournalState, message_type: str, rows: BitMap64, emit: Emit, *, but: Collection[str] = ()) -> None:
-    """Record what those of `rows` are that were published here, for every replicated queue `but` some, unless it was said."""
+def decide_published(state: JournalState, message_type: str, rows: BitMap64, emit: Emit) -> None:
+    """Record what those of `rows` are that were published here, for every replicated queue, unless it was said."""
     known = state.message_types[message_type]
     for ledger in state.queues_of(message_type):
-        if ledger.ownership is None or ledger.definition.name in but:
+        if ledger.ownership is None:
             continue
         undecided = known.origins.not_pulled(rows - known.membership(ledger.definition.name).known)
         if undecided:
