@@ -215,7 +215,8 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
             # What publishers need is not what is left to enter.
-            lacking = lacks(journal.store, journal.journal_id, name, folded.definitions.message_types[name].columns)
+            declared = folded.definitions.message_types.get(name)
+            lacking = [] if declared is None else lacks(journal.store, journal.journal_id, name, declared.columns)
             entries = list(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:
             yield str(damage)

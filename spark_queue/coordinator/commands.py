@@ -198,8 +198,13 @@ class Commands:
         if state.definitions is not before:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
             for name, message_type in state.definitions.message_types.items():
-                if message_type != before.message_types.get(name):
+                try:
                     self._journal.create_message_table(name, message_type.columns)
+                except SparkQueueError as trouble:
+                    if message_type != before.message_types.get(name):
+                        raise
+                    # Whose table that is, or what somebody did to it, is nothing of these definitions.
+                    _LOG.warning("The table of message type '%s' stays as it is: %s", name, trouble)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
             return Answer(reply=reply.reply, pieces=self._pieces(command, reply))
         if isinstance(reply, Granted) and isinstance(command, commands.Next):

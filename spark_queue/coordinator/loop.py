@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from spark_queue.coordinator.commands import Answer, Commands, refusal
 from spark_queue.coordinator.election import ReignClock
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
-from spark_queue.coordinator.pulling import PeerPullers, Peers, fixes_place
+from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
 from spark_queue.core import commands, replies
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.alarm import Alarm, FaultError, describe
@@ -214,7 +214,7 @@ class Loop:
             call is None or isinstance(call.request, commands.QueueCommand | ApplyPulled)
         )
         if call is None and fault.queue is not None and not is_of_queue:
-            call = next((each for each in calls if isinstance(each.request, commands.Apply) and not each.is_answered), None)
+            call = next((each for each in calls if defines(each.request, fault.queue) and not each.is_answered), None)
         if fault.queue is not None and is_of_queue:
             if fault.queue in state.queues:
                 self._engine.set_aside(fault.queue, describe(fault.cause), now_ms=self._clock.now_ms())

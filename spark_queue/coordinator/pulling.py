@@ -79,6 +79,12 @@ def fixes_place(command: object) -> bool:
     return isinstance(command, commands.Apply) or (isinstance(command, commands.Attach) and command.available_now)
 
 
+def defines(command: object, queue: str) -> bool:
+    """Return whether a command brings definitions that have a queue."""
+    found = command.definitions.get("queues") if isinstance(command, commands.Apply) else None
+    return isinstance(found, Mapping) and queue in found
+
+
 class Peers:
     """The peers of a journal, as its loop meets them."""
 

@@ -182,10 +182,9 @@ def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> l
 
 
 def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimits) -> bool:
-    """Merge what is worth it, one commit for each merged file; returns whether there was something."""
-    sizes = work.sizes()
-    runs = worth_merging(segments, sizes, limits)
-    for run in runs:
+    """Merge what is worth it, one commit for each merged file; returns whether the table has changed."""
+    sizes, has_merged = work.sizes(), False
+    for run in worth_merging(segments, sizes, limits):
         try:
             added, merged = _write(work, run)
         except JournalError as damage:
@@ -199,7 +198,8 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
             # Something that was to be merged has gone meanwhile; the next round plans anew.
             return True
         _LOG.info("Merged %d files of message type '%s' into %s.", len(run), work.message_type, added.path)
-    return bool(runs)
+        has_merged = True
+    return has_merged
 
 
 def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFile, MergedFile]:

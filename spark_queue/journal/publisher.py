@@ -181,7 +181,8 @@ def open_name(
                 at_ms=at_ms, durable=durable,
             )  # fmt: skip
         except JournalError as trouble:
-            if trouble.code == "STORE_FAILED":
+            if trouble.code in ("STORE_FAILED", "PUBLISH_CONTENDED"):
+                # What may be over at the next try is no trouble of the type.
                 raise
             troubles[message_type] = trouble
             continue

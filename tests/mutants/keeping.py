@@ -258,7 +258,7 @@ KEEPING = (
     ),
     Mutant(
         "definitions of one type need the table of another",
-        "                if message_type != before.message_types.get(name):\n", "                if name:\n",
+        "                    if message_type != before.message_types.get(name):\n", "                    if name:\n",
         ("tests/unit/coordinator/test_commands.py",),
     ),
     Mutant(

@@ -58,7 +58,7 @@ def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lie
 
 def test_a_table_that_somebody_altered_is_told_and_stops_no_other(sparkq: Terminal, tmp_path: Path) -> None:
     """PROTOCOL 2: whose table it is, and which columns it has."""
-    types = {name: {"columns": "id BIGINT, item STRING", "topics": [name.upper()]} for name in ("order", "sale")}
+    types = {name: {"columns": "id BIGINT, item STRING", "topics": [name.upper()]} for name in ("order", "sale", "empty")}
     journal = Journal.create(str(tmp_path / "journal"), {"message_types": types, "queues": {}})
     journal.publish([{"id": 1, "item": "x"}], topic="ORDER")
     table = DeltaTable(journal.store.messages_uri("order"))
@@ -80,6 +80,10 @@ def test_a_table_that_somebody_altered_is_told_and_stops_no_other(sparkq: Termin
     found = doctor._queues(journal)
     assert (found.result, found.found) == ("failed", "nothing enters of message type: order")
     journal.publish([{"id": 1}], topic="SALE")
+    del types["empty"]
+    journal.apply({"message_types": types, "queues": {}})
+    sparkq("stop", journal.path)
+    assert len(sparkq("verify", journal.path, "--json").json["problems"]) == 2, "of the one that somebody altered"
     with journal.publisher("p") as publisher:
         assert publisher.publish([{"id": 2}], topic="SALE").rows == 1
         with pytest.raises(JournalError):

@@ -10,7 +10,7 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
-from spark_queue.errors import ConfigError
+from spark_queue.errors import ConfigError, JournalError
 from spark_queue.protocol import wire
 from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
@@ -101,17 +101,20 @@ def test_a_repeat_with_an_absurd_range_does_not_end_the_reign(world: World) -> N
     assert again(world, settle) == replies.Settled(repeated=2**63)
 
 
-def test_new_definitions_make_the_tables_of_what_is_new_and_where_the_reply_was_lost_none_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is wrong with the table of another type keeps nobody from them."""
+def test_new_definitions_whose_reply_was_lost_make_no_table_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a table of which something is wrong, and which they leave as it is."""
     made: list[str] = []
-    monkeypatch.setattr(world.journal, "create_message_table", lambda name, _: made.append(name))
-    types = {**LETTERS["message_types"], "order": {"columns": "id BIGINT", "topics": ["NEW"]}}
-    apply = world.call(commands.Apply, definitions={**LETTERS, "message_types": types})
+
+    def create(name: str, _columns: str) -> None:
+        made.append(name)
+        if name == "json":
+            raise JournalError("JOURNAL_MISMATCH", expected="one", path="/journal", found="another")
+
+    monkeypatch.setattr(world.journal, "create_message_table", create)
+    apply = world.call(commands.Apply, definitions=LETTERS)
     world.loop.step([apply])
     assert again(world, apply) == replies.Done()
-    assert made == ["order"]
+    assert sorted(made) == ["binary", "json"]
 
 
 def test_settlement_whose_reply_was_lost_counts_its_messages_as_repeated(world: World) -> None:

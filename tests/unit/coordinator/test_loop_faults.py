@@ -261,11 +261,12 @@ def test_a_queue_that_is_new_and_raises_is_refused_with_its_definitions(two: Wor
 
     monkeypatch.setattr(type(two.journal), "create_message_table", published_meanwhile)
     monkeypatch.setattr(QueueLedger, "enter", raising_of("NEW", QueueLedger.enter))
-    calls = [two.call(commands.Apply, definitions=more), two.call(wire.Nudge, message_type="json"), other.next_call()]
+    first = two.call(commands.Apply, definitions=TWO)
+    calls = [first, two.call(commands.Apply, definitions=more), two.call(wire.Nudge, message_type="json"), other.next_call()]
     two.loop.step(calls)
-    assert (code_of(calls[0].reply), set_aside(two)) == ("INTERNAL", {})
-    assert isinstance(calls[2].reply, replies.Granted)
-    assert calls[2].reply.messages > 0
+    assert (first.reply, code_of(calls[1].reply), set_aside(two)) == (replies.Done(), "INTERNAL", {})
+    assert isinstance(calls[3].reply, replies.Granted)
+    assert calls[3].reply.messages > 0
 
 
 def test_definitions_that_raise_are_refused_and_change_nothing(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
