@@ -5,7 +5,9 @@ A verb is declared where its body is, but for those two whose work needs most of
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -120,6 +122,10 @@ def run() -> None:
     from spark_queue.cli.output import show_error
     from spark_queue.errors import SparkQueueError
 
+    # Where a service or a shell has closed one of them there is none.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - it stays open as long as the process.
     try:
         app()
     except SparkQueueError as refusal:

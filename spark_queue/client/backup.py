@@ -65,11 +65,12 @@ def back_up(store: Store, destination: Store) -> BackedUp:
     # Listed once all that the logs name is there, so nothing of it is left out.
     data = [entry.key for folder in (CONTROL, MESSAGES) for entry in store.list(folder) if "/_delta_log/" not in entry.key]
     keys = [*logs, *snapshots, *data]
-    if destination.is_local:
-        # As a new journal: nobody else may look into it.
-        Path(destination.path).mkdir(mode=0o700, parents=True, exist_ok=True)
-    for folder in {key.rpartition("/")[0] for key in (*keys, *control)} if destination.is_local else ():
-        Path(destination.uri(folder)).mkdir(parents=True, exist_ok=True)
+    with destination.failures("making the copy's directory"):
+        if destination.is_local:
+            # As a new journal: nobody else may look into it.
+            Path(destination.path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in {key.rpartition("/")[0] for key in (*keys, *control)} if destination.is_local else ():
+            Path(destination.uri(folder)).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_COPIERS) as copiers:
         copied = list(copiers.map(partial(store.copy, there=destination), keys))
     for key, content in control.items():

@@ -187,6 +187,9 @@ class Commands:
 
     def run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None = None) -> Answer | None:
         """Return the answer to a command, or None for a `Next` that finds nothing yet."""
+        if who is not None and who.principal is not None and isinstance(command, commands.ChangeCommand) and command.request:
+            # Who repeats the request of somebody else asks anew: the answer to a repeat counts what was done.
+            command = msgspec.structs.replace(command, request=f"{who.principal}/{command.request}")
         with self._engine.attempt(command):
             return self._run(command, now_ms=now_ms, who=who)
 

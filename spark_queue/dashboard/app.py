@@ -23,7 +23,7 @@ import uvicorn
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
@@ -184,6 +184,8 @@ def make_app(
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: site.failed,
+        # A stranger may do so as often as it likes: no log fills with that.
+        ClientDisconnect: site.left,
         SparkQueueError: site.refused,
         Exception: site.broken,
     }
@@ -262,6 +264,9 @@ class _Site:
 
     async def refused(self, request: Request, refusal: SparkQueueError) -> Response:
         return self._pages.render(request, "error.html", text=str(refusal), status_code=400)
+
+    async def left(self, _: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=400)
 
     async def broken(self, request: Request, _: Exception) -> Response:
         text = "This page failed. The dashboard's own log says why; other pages work."

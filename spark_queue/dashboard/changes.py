@@ -74,6 +74,9 @@ class ChangeRequest:
     def dry_run(self, journal: Journal) -> tuple[int, str]:
         """Return how many messages, or queues, it would change now, and that in a sentence; changes nothing."""
         queue = journal.queue(self.queue)
+        if self.verb in ("pause", "unpause"):
+            # It changes nothing, and needs the same right.
+            queue.attempts_in_doubt()
         if self.verb == "pause":
             return 1, f"Queue '{self.queue}' would grant nothing until somebody unpauses it. What is leased goes on."
         if self.verb == "unpause":

@@ -395,7 +395,12 @@ def _normal_path(path: str) -> str:
         raise ConfigError("BAD_VALUE", key="path", where="the call", value=path, expected=expected)
     if _SCHEME.match(path) is None:
         # Links stay unresolved: messages show the path that the user knows.
-        return os.path.abspath(path)  # noqa: PTH100 - as said above
+        found = os.path.abspath(path)  # noqa: PTH100 - as said above
+        if urllib.parse.unquote(found) != found or re.search(r"[\\\x00-\x1f\x7f]", found):
+            # delta-rs takes it for a URL, and `a%20b` for another directory (tried).
+            expected = "a directory in whose path stand no backslash, no control character, and no '%' before two digits"
+            raise ConfigError("BAD_VALUE", key="path", where="the call", value=found, expected=expected)
+        return found
     return path.rstrip("/")
 
 

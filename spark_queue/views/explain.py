@@ -256,8 +256,8 @@ def explain(
     stored = applied[-1].detail["definitions"] if applied else {}
     definitions = parsing.parse_recorded(stored, path=journal.path)
     message_type = definitions.queue(queue).message_type
-    if bookmark < 0:
-        raise _unknown(queue, bookmark, "Bookmarks start at 0.")
+    if not 0 <= bookmark < 2**63:
+        raise _unknown(queue, bookmark, "Bookmarks start at 0, and are numbers of 64 bits.")
     found = MessageRows(rows, message_type=message_type, bookmark=bookmark)
     queues = found.queues(queue)
     records = found.chosen(queues)

@@ -28,7 +28,7 @@ FAILING_OVER = (
     Mutant(
         "a queue that begins later gives a message of two to the first",
         "if known < owner)", "if False)",
-        _FAIL_OVER,
+        ("tests/unit/core/test_naming.py",),
     ),
     Mutant(
         "an owner denies a message of which it knows another name",

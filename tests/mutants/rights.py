@@ -94,7 +94,7 @@ RIGHTS = (
     Mutant(
         "new definitions hide nothing from subscriptions that are there",
         " and entitlement != each.entitlement:", " and False:",
-        _WORLDS,
+        _HIDDEN,
     ),
     Mutant(
         "a released barrier is given to who may not see it any more",
@@ -104,7 +104,7 @@ RIGHTS = (
     Mutant(
         "what a filter hides is settled by hand",
         "_seen_of(work, given) if work.row_filters() else", "work.ledger.entered if True else",
-        _WORLDS,
+        _HIDDEN,
     ),
     Mutant(
         "a right that was taken away goes on for settling",

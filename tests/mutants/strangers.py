@@ -84,4 +84,19 @@ STRANGERS = (
         "except BaseException as ended:", "except GeneratorExit as ended:",
         ("tests/unit/source/test_foreach_batch.py",),
     ),
+    Mutant(
+        "a login that is left in the middle fills the page's log",
+        "        ClientDisconnect: site.left,\n", "",
+        ("tests/unit/dashboard/test_guard.py",),
+    ),
+    Mutant(
+        "a request of another principal is a repeat",
+        "isinstance(command, commands.ChangeCommand) and command.request:", "False:",
+        ("tests/unit/coordinator/test_hidden.py",),
+    ),
+    Mutant(
+        "a path that delta-rs decodes is another directory",
+        "if urllib.parse.unquote(found) != found or", "if",
+        ("tests/unit/journal/test_open.py",),
+    ),
 )  # fmt: skip

@@ -148,6 +148,7 @@ def test_a_backup_needs_an_empty_place_of_its_own(shop: tuple[Disk, Reign], spar
     (tmp_path / "file").touch()
     for destination, code in (
         (tmp_path / "taken", "BACKUP_TARGET_TAKEN"), (tmp_path / "file", "BACKUP_TARGET_TAKEN"), (Path(path) / "in", "BAD_VALUE"),
+        (Path(path) / "version" / "in", "BAD_VALUE"), (tmp_path / "file" / "in", "STORE_FAILED"),
     ):  # fmt: skip
         assert code in sparkq("backup", path, str(destination)).err
     assert [each.name for each in (tmp_path / "taken").iterdir()] == ["mine"]

@@ -295,3 +295,11 @@ def test_a_place_without_a_journal_is_refused(sparkq: Terminal, tmp_path: Path) 
         answer = sparkq(verb, tmp_path)
         assert answer.code == 1
         assert "[NOT_A_JOURNAL]" in answer.err
+
+
+def test_a_verb_runs_where_nobody_listens(tmp_path: Path) -> None:
+    """A service manager may start it with its streams closed."""
+    sparkq = f"exec {sys.executable} -m spark_queue.cli"
+    for words, closed, code in (("doctor --help", "<&- >&-", 0), (f"publish {tmp_path} - --topic T", "<&-", 1)):
+        ended = subprocess.run(["bash", "-c", f"{sparkq} {words} {closed}"], stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr

@@ -308,3 +308,15 @@ def test_a_subscription_of_another_goes_on_where_a_new_owner_cannot_be_told_what
     reply = world.ask(commands.Attach, ack_mode="auto", max_backlog=100, **planner)
     assert code_of(reply) == "MESSAGE_FILE_MISSING"
     assert world.records() == before
+
+
+def test_a_request_of_another_principal_is_no_repeat() -> None:
+    """R12: the answer to a repeat counts what was done, whoever did it."""
+    world = make()
+    purge = commands.Purge(journal=world.journal_id, request="the same", queue="WORK", where="id < 6")
+    for name, purged in (("all", 6), ("all", 6), ("few", 0)):
+        world.act_as(name)
+        call = Call(purge, lambda: False, world.who)
+        world.loop.step([call])
+        assert isinstance(call.reply, replies.Purged)
+        assert call.reply.purged == purged, name

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from itertools import permutations
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
+from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.records import Kind
-from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.core.state.folds.journal import give_to_first_owners
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 from spark_queue.core.state.status import alarms
 from spark_queue.journal import snapshot
 from spark_queue.verification.instances import digest
@@ -41,6 +45,21 @@ def test_a_message_of_two_instances_is_one_row_with_two_names_and_belongs_to_the
     assert two.rows("remote") == [3], "what only frankfurt has"
     assert digest(one.world.folded()) == digest(one.world.state)
     assert digest(snapshot.decode(snapshot.encode(one.world.state))) == digest(one.world.state)
+
+
+def test_a_queue_that_begins_over_an_old_log_gives_a_message_of_two_instances_to_the_greater_owner() -> None:
+    """R129: of what nobody has said anything, whoever published it owns it first."""
+    one, two = instances(F, V)
+    one.publish_as("app", [1, 2])
+    two.publish_as("app", [2])
+    exchange(one, two)
+    state = one.world.state
+    state.message_types["json"].told.clear()
+    ledger = QueueLedger(state.queues["WORK"].definition, start=0)
+    ledger.ownership = Ownership(F)
+    ledger.enter(EntryTraits(rows=BitMap64([0, 1])))
+    give_to_first_owners(state, ledger, BitMap64([0, 1]))
+    assert {owner: list(rows) for _, owner, rows in ledger.ownership.by_owner(BitMap64([0, 1]))} == {F: [0], V: [1]}
 
 
 def test_a_publisher_that_resumes_with_old_numbers_repeats_nothing() -> None:

@@ -76,7 +76,9 @@ class Asker:
             if scope.pop("read", False):
                 await anyio.sleep_forever()
             scope["read"] = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            # Whoever sends a header of this name leaves instead.
+            leaves = any(name == b"leaves" for name, _ in scope["headers"])
+            return {"type": "http.disconnect"} if leaves else {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message: Message) -> None:
             messages.append(message)

@@ -33,6 +33,12 @@ def test_no_page_is_shown_before_the_login(world: DashboardWorld, path: str) -> 
     assert stranger.get(path).status == 303
 
 
+def test_whoever_leaves_in_the_middle_of_a_login_fills_no_log(world: DashboardWorld) -> None:
+    """As often as it likes: strangers choose what would be told."""
+    stranger = asker(world.journal, logs_in=False)
+    assert stranger.post("/login", {"token": "half"}, leaves="yes").status == 400
+
+
 @pytest.mark.parametrize("path", [*PATHS, "/login", "/static/page.css", "/nowhere"])
 def test_every_answer_carries_the_policy(world: DashboardWorld, path: str) -> None:
     headers = asker(world.journal).get(path).headers

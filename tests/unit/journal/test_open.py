@@ -57,6 +57,24 @@ def test_a_directory_that_is_made_for_a_journal_is_its_users_alone(tmp_path: Pat
     assert stat.S_IMODE(path.parent.stat().st_mode) == stat.S_IMODE((shared / "control").stat().st_mode) & ~0o2000
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a%2Fb", "a\\b", "a\nb"])
+def test_a_path_that_delta_would_read_otherwise_is_refused(tmp_path: Path, name: str) -> None:
+    """delta-rs takes a path for a URL, and finds another directory."""
+    with pytest.raises(ConfigError, match="BAD_VALUE.*path"):
+        Disk(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["50%", "grün & süß", "#1?", "%zz"])
+def test_a_journal_may_have_any_other_name(tmp_path: Path, name: str) -> None:
+    beside = Disk(tmp_path / "a b")
+    disk = Disk(tmp_path / name)
+    disk.publish([1, 2])
+    assert (disk.ids(), beside.ids()) == ([1, 2], [])
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["a b", name])
+    assert claim(open_journal(disk.store).control) == 3
+
+
 def test_second_creation_is_refused(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "journal")
     with pytest.raises(JournalError, match="JOURNAL_EXISTS"):

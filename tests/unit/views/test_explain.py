@@ -178,7 +178,7 @@ def test_a_dead_letter_queue_takes_nothing_but_dead_letters(world: ViewsWorld) -
 
 def test_an_unknown_bookmark_is_refused_by_name(world: ViewsWorld) -> None:
     world.publish(1, 2)
-    for bookmark, next_step in ((2, "It has 2"), (10**12, "It has 2"), (-1, "start at 0")):
+    for bookmark, next_step in ((2, "It has 2"), (10**12, "It has 2"), (-1, "start at 0"), (2**64, "of 64 bits")):
         with pytest.raises(CallerError, match=rf"\[UNKNOWN_BOOKMARK\].*{next_step}"):
             life(world, bookmark)
     with pytest.raises(ConfigError, match=r"\[UNKNOWN_QUEUE\]"):
