@@ -248,7 +248,7 @@ KEEPING = (
     ),
     Mutant(
         "one type's table keeps a publisher from all others",
-        "            if trouble.code == \"STORE_FAILED\":\n", "            if trouble.code:\n",
+        "            if trouble.code in (\"STORE_FAILED\", \"PUBLISH_CONTENDED\"):\n", "            if trouble.code:\n",
         ("tests/unit/journal/test_publisher.py",),
     ),
     Mutant(
