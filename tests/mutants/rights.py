@@ -122,4 +122,9 @@ RIGHTS = (
         "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or",
         _WORLDS, within="refusal",
     ),
+    Mutant(
+        "the page lets somebody confirm a pause who may not pause",
+        "            queue.attempts_in_doubt()\n", "            pass\n",
+        ("tests/unit/dashboard/test_change_rights.py",),
+    ),
 )  # fmt: skip

@@ -92,7 +92,12 @@ def granted_past_age(world: World, expiration_ms: int) -> list[tuple[int, int]]:
 
 def is_by_hand(world: World, record: Record) -> bool:
     """Return whether an operator asked for what a record says."""
-    return record.detail.get("request") in world.by_hand
+    return asked_by(record) in world.by_hand
+
+
+def asked_by(record: Record) -> str:
+    """Return the request of which a record is the answer; those of principals stand behind their names."""
+    return str(record.detail.get("request")).rpartition("/")[2]
 
 
 def committed_after_disconnect(world: World) -> list[tuple[int, int]]:

@@ -143,7 +143,7 @@ def _run(seed: int, place: str | None) -> FaultyWorld:
     return world
 
 
-@over_seeds(every=6, kept=KEPT_SEEDS)
+@over_seeds(every=8, kept=KEPT_SEEDS)
 def test_a_fault_stays_with_its_queue(seed: int) -> None:
     """R122: nothing of it is lost or granted while it is set aside, and the log folds to what the reign believes."""
     world = run(seed)
@@ -173,6 +173,7 @@ def granted_while_set_aside(world: FaultyWorld) -> list[int]:
     return wrong
 
 
+@pytest.mark.slow
 def test_the_saboteur_raises_in_every_room() -> None:
     """Otherwise the worlds above would prove nothing."""
     raised: set[str] = set()

@@ -158,7 +158,7 @@ def done_twice(world: LoopWorld) -> list[str]:
     """Return the requests by hand that took effect in two commits, because they were asked twice."""
     commits: Counter[str] = Counter()
     for commit in world.storage.commits:
-        commits.update({str(record.detail.get("request")) for record in commit.records} & world.by_hand)
+        commits.update(set(map(promises.asked_by, commit.records)) & world.by_hand)
     return [request for request, times in commits.items() if times > 1]
 
 

@@ -34,7 +34,8 @@ class Held(DashboardWorld):
         self.visitor = asker(self.journal, allows_changes=True)
 
     def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
-        self.asked.append(type(command).__name__)
+        # Whoever may not pause is to be refused before a form is confirmed: this asks for the right, and changes nothing.
+        self.asked += [] if isinstance(command, commands.FindAttempts) else [type(command).__name__]
         reply = self.engine.decide(command, now_ms=self.at(60), caller=self.caller)
         self.commit()
         return reply
