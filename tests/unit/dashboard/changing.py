@@ -11,6 +11,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.commands import Caller
+from spark_queue.errors import AccessError
 from spark_queue.protocol.connection import Endpoint
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -24,6 +25,8 @@ class Held(DashboardWorld):
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(place)
         self.asked: list[str] = []
+        #: Whether a coordinator would let the page's principal change queues.
+        self.may_change = True
         #: Whose token the page has.
         self.caller: Caller | None = None
         self.publish(20, 1)
@@ -35,7 +38,10 @@ class Held(DashboardWorld):
 
     def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         # Whoever may not pause is to be refused before a form is confirmed: this asks for the right, and changes nothing.
-        self.asked += [] if isinstance(command, commands.FindAttempts) else [type(command).__name__]
+        if not isinstance(command, commands.FindAttempts):
+            self.asked.append(type(command).__name__)
+        elif not self.may_change:
+            raise AccessError("ACCESS_DENIED", principal="ann", right="change", what=f"queue '{command.queue}'")
         reply = self.engine.decide(command, now_ms=self.at(60), caller=self.caller)
         self.commit()
         return reply
