@@ -16,6 +16,7 @@ import pyarrow as pa
 from spark_queue.coordinator.logins import Login
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
+from spark_queue.core.bitmaps.ranges import BOOKMARK_LIMIT
 from spark_queue.core.commands import Caller
 from spark_queue.core.deciding import barrier
 from spark_queue.core.definitions import parsing
@@ -34,9 +35,6 @@ from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
 from spark_queue.ports import JournalPort
 from spark_queue.protocol.wire import AnyReply, PeerTold
 from spark_queue.views.journal_view import needed_files
-
-#: Above every bookmark, and within what a bitmap can be asked for.
-BOOKMARK_LIMIT = 2**63
 
 #: How errors name the user who runs the coordinator.
 HOST = "(the user who runs the coordinator)"

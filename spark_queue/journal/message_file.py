@@ -47,25 +47,20 @@ class MessageFiles:
         #: The merged file that was read last, and its columns.
         self._last: tuple[str, pa.Table] = ("", pa.table({}))
 
-    def read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the segment's rows; one that the file does not have is left out."""
+    def read(self, segment: Segment, columns: Sequence[str] | None) -> pa.Table:
+        """Return columns of the segment's rows, None for all; one that the file does not have is left out."""
         key = _key(self._store, segment)
         known, rows = self._last
-        if known != key or not set(columns) <= set(rows.column_names):
+        if known != key or columns is None or not set(columns) <= set(rows.column_names):
             with decoding(self._store, segment) as file:
-                rows = file.read(columns=_standing(file, columns))
+                rows = file.read(columns=None if columns is None else _standing(file, columns))
         found = rows.slice(segment.first_row, segment.row_count)
         until = segment.first_row + segment.row_count
         if len(rows) < until or (len(rows) != until and not segment.merged):
             raise corrupt(self._store, segment, f"it has {len(rows)} rows instead of {until}.")
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
         there = set(found.column_names)
-        return found.select([name for name in columns if name in there])
-
-    def schema(self, segment: Segment) -> pa.Schema:
-        """Return the columns of the file in which a segment stands."""
-        with decoding(self._store, segment) as file:
-            return file.schema_arrow
+        return found if columns is None else found.select([name for name in columns if name in there])
 
     def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of the segment's rows part by part, so that a large file is never in memory as a whole.

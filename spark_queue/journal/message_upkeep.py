@@ -219,12 +219,13 @@ def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> 
     files = MessageFiles(work.store)
     for file in run:
         with fitting(work.store, file):
-            there = files.schema(file)
+            rows = files.read(file, None)
             # A table that somebody altered: merged, what stands in such a column would be gone, or be stored as another value.
-            other = [each.name for each in there if each.name not in schema.names or schema.field(each.name).type != each.type]
+            kinds = {field.name: field.type for field in schema}
+            other = [field.name for field in rows.schema if kinds.get(field.name) != field.type]
             if other:
                 raise ValueError(f"the table has no column {other[0]}, or it is of another type there")
-            rows = fitted(files.read(file, schema.names), schema)
+            rows = fitted(rows, schema)
         yield rows
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError
-from spark_queue.journal.message_file import MessageFiles, is_in_place
+from spark_queue.journal.message_file import MessageFiles, decoding, is_in_place
 from spark_queue.journal.store import CONTROL_LOG, Store
 
 #: Most columns of a table that gets those of peers which are not declared here.
@@ -71,8 +71,8 @@ class PeerMessages(MessageFiles):
         super().__init__(store)
         self._peer = peer
 
-    def read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the segment's rows, checked against their types; one that the file does not have is left out."""
+    def read(self, segment: Segment, columns: Sequence[str] | None) -> pa.Table:
+        """Return columns of the segment's rows, None for all, checked against their types; see `MessageFiles`."""
         with self.refusing(segment):
             rows = super().read(segment, columns)
             # Texts that are no UTF-8 would be found by whoever reads them next.
@@ -88,11 +88,10 @@ class PeerMessages(MessageFiles):
 
     def schema(self, segment: Segment) -> pa.Schema:
         """Return the columns of the file in which a segment stands."""
-        with self.refusing(segment):
-            found = super().schema(segment)
-            if len(set(found.names)) != len(found):
+        with self.refusing(segment), decoding(self._store, segment) as file:
+            if len(set(file.schema_arrow.names)) != len(file.schema_arrow):
                 raise ValueError("two of its columns have one name")
-            return found
+            return file.schema_arrow
 
     @contextmanager
     def refusing(self, segment: Segment) -> Iterator[None]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.bitmaps.ranges import count_rows, holds
+from spark_queue.core.bitmaps.ranges import BOOKMARK_LIMIT, count_rows, holds
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment
@@ -256,7 +256,7 @@ def explain(
     stored = applied[-1].detail["definitions"] if applied else {}
     definitions = parsing.parse_recorded(stored, path=journal.path)
     message_type = definitions.queue(queue).message_type
-    if not 0 <= bookmark < 2**63:
+    if not 0 <= bookmark < BOOKMARK_LIMIT:
         raise _unknown(queue, bookmark, "Bookmarks start at 0, and are numbers of 64 bits.")
     found = MessageRows(rows, message_type=message_type, bookmark=bookmark)
     queues = found.queues(queue)

@@ -243,7 +243,7 @@ KEEPING = (
     ),
     Mutant(
         "merging drops a column that somebody took out of the table",
-        "            if other:\n                raise ValueError", "            if not there:\n                raise ValueError",
+        "            if other:\n                raise ValueError", "            if not rows:\n                raise ValueError",
         ("tests/unit/journal/test_message_compaction.py",),
     ),
     Mutant(

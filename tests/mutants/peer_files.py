@@ -64,7 +64,7 @@ PEER_FILES = (
     ),
     Mutant(
         "two columns of a peer's file may have one name",
-        "if len(set(found.names)) != len(found):", "if False:",
+        "if len(set(file.schema_arrow.names)) != len(file.schema_arrow):", "if False:",
         (f"{_TESTS}/test_hostile_journals.py::test_a_file_that_no_peer_may_write_is_refused[two columns of one name]",),
     ),
     Mutant(

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+#: Above every bookmark, and within what a bitmap can be asked for.
+BOOKMARK_LIMIT = 2**63
+
 #: Ranges of fewer messages than this on average become a bitmap by way of their messages, in one step.
 _LONG = 16
 #: Up to so many ranges become a bitmap one by one: arrays cost more for them than they bring.
