@@ -29,7 +29,11 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S3Server]
 
 
 def test_consumers_that_race_for_versions_append_each_batch_once_or_are_fenced(server: S3Server) -> None:
-    """Each consumer appends while another one decides about the same attempts, as an operator might."""
+    """Each consumer appends while another one decides about the same attempt, as an operator might.
+
+    Neither asks about an attempt before the one before it is decided, as the coordinator sees to it: a table tells the newest alone.
+    """
+    both = threading.Barrier(2)
     fates: dict[int, set[Fate]] = {number: set() for number in range(CONSUMERS * BATCHES)}
 
     def append(consumer: int) -> None:
@@ -38,11 +42,15 @@ def test_consumers_that_race_for_versions_append_each_batch_once_or_are_fenced(s
         for attempt in range(BATCHES):
             number = consumer * BATCHES + attempt
             transaction = transaction_id("j", "Q", f"s{consumer}")
-            fates[number].add(sink.append(plan, staged(plan, number), transaction=transaction, attempt=attempt).fate)
+            files = staged(plan, number)
+            if consumer == 0:
+                both.wait(60)
+            fates[number].add(sink.append(plan, files, transaction=transaction, attempt=attempt).fate)
 
     def decide() -> None:
         sink = SinkTable(TABLE, server.options)
         for attempt in range(BATCHES):
+            both.wait(60)
             # Of the first consumer alone: the others' batches have to land.
             fates[attempt].add(sink.fence(transaction=transaction_id("j", "Q", "s0"), attempt=attempt).fate)
 
