@@ -159,6 +159,10 @@ CALLER: dict[str, str] = {
         "Timestamp '{value}' of {where} has no offset: it could be {utc} or {local}. Write the offset, as in either reading."
     ),
     "FILE_UNREADABLE": ("'{file}' cannot be read as {format}: {reason} Correct the file, or give --format."),
+    "OUTPUT_FAILED": (
+        "What this command prints could not be written: {reason}. It may have taken effect. "
+        "Make room or send its output elsewhere, then look with `sparkq status`."
+    ),
 }
 
 #: The caller does not hold what it names.

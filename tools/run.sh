@@ -13,6 +13,8 @@ export PYSPARK_PYTHON=python PYSPARK_DRIVER_PYTHON=python
 export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 # Another Spark on this machine is not ours to use.
 unset SPARK_HOME SPARK_CONF_DIR PYSPARK_SUBMIT_ARGS
+# Spark and tests start hundreds of processes: without bytecode on disk each of them compiles the project again.
+unset PYTHONDONTWRITEBYTECODE
 # Jobs find each other by name, as they do under spark-submit; benchmarks use what they share.
 export PYTHONPATH="$root/jobs"
 

@@ -5,6 +5,7 @@ A verb is declared where its body is, but for those two whose work needs most of
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -120,7 +121,7 @@ app.add_typer(tokens)
 def run() -> None:
     """Run the command line; a refusal prints its code and text and exits with 1, wrong usage with 2."""
     from spark_queue.cli.output import show_error
-    from spark_queue.errors import SparkQueueError
+    from spark_queue.errors import CallerError, SparkQueueError
 
     # Where a service or a shell has closed one of them there is none.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -136,4 +137,10 @@ def run() -> None:
     except BrokenPipeError:
         # The reader of a pipe, such as head, has seen enough; nothing more can be said to it.
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as reason:
+        # Failures of a store have names: this is the file, or the disk, that the output goes to.
+        if reason.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        show_error(CallerError("OUTPUT_FAILED", reason=reason.strerror), as_json="--json" in sys.argv)
         sys.exit(1)

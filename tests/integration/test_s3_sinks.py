@@ -31,7 +31,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S3Server]
 def test_consumers_that_race_for_versions_append_each_batch_once_or_are_fenced(server: S3Server) -> None:
     """Each consumer appends while another one decides about the same attempt, as an operator might.
 
-    Neither asks about an attempt before the one before it is decided, as the coordinator sees to it: a table tells the newest alone.
+    Neither asks about an attempt before the one before it is decided, as the coordinator sees to it: a table tells of the newest.
     """
     both = threading.Barrier(2)
     fates: dict[int, set[Fate]] = {number: set() for number in range(CONSUMERS * BATCHES)}

@@ -303,3 +303,12 @@ def test_a_verb_runs_where_nobody_listens(tmp_path: Path) -> None:
     for words, closed, code in (("doctor --help", "<&- >&-", 0), (f"publish {tmp_path} - --topic T", "<&-", 1)):
         ended = subprocess.run(["bash", "-c", f"{sparkq} {words} {closed}"], stderr=subprocess.PIPE, text=True, check=False)
         assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no file that is always full")
+def test_who_prints_to_a_full_disk_is_told_so() -> None:
+    for words in (["--version"], ["options"], ["doctor", "--help"]):
+        command = [sys.executable, "-m", "spark_queue.cli", *words]
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, ended.stderr.count("[OUTPUT_FAILED]"), "Traceback" in ended.stderr) == (1, 1, False), ended.stderr
