@@ -122,7 +122,7 @@ def options(
     json: Json = False,
 ) -> None:
     """List every key of a definition file and every Spark option."""
-    from spark_queue.expression import accepted
+    from spark_queue.expression.functions import accepted
     from spark_queue.settings.registry import key_rows, option_rows
 
     tables = {"keys": key_rows(), "options": option_rows()}

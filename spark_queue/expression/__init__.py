@@ -13,13 +13,41 @@ Three rules hold it together.
 3. **Spark's order of evaluation.** What Spark does not evaluate (after a false condition, after a NULL, in a branch not taken)
    cannot fail here either.
 
-`kinds` are the types; `syntax` reads and refuses; `steps` is the computation; `casts`, `operators`, `functions`, `patterns` are the
-tables; `translation` walks the tree; `purposes` says what a filter or priority makes of the value; `program` evaluates.
+`steps` is the computation, with the types and what reads and refuses the text; `operators` and `functions` are the tables;
+`translation` walks the tree; `program` says what a filter or priority makes of the value, and evaluates. What is here loads neither
+sqlglot nor DuckDB: most queues have no expression.
 """
 
 from __future__ import annotations
 
-from spark_queue.expression.functions import accepted
-from spark_queue.expression.program import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
+from typing import Any, NamedTuple
 
-__all__ = ["BARRIER", "FILTER", "ORDER_KEY", "PRIORITY", "Found", "Program", "Wanted", "accepted", "translate"]
+import numpy as np
+from numpy.typing import NDArray
+
+#: Expressions of a condition: rows where it fails or is NULL do not match.
+FILTER = "filter"
+BARRIER = "barrier"
+#: Any number, or a text that reads as one, as unsigned 64-bit: fractions are cut off, and what is larger is the largest. NULL,
+#: NaN, negative numbers and other texts have none, and rank lowest (R66).
+PRIORITY = "priority"
+#: Any plain value; equal values give equal 64-bit hashes. NULL is no key.
+ORDER_KEY = "order_key"
+
+
+class Wanted(NamedTuple):
+    """An expression and what it is for, a key of `program.PURPOSES`."""
+
+    text: str
+    purpose: str
+
+
+class Found(NamedTuple):
+    """The values of an expression, row by row."""
+
+    #: Booleans for conditions, unsigned 64-bit numbers for the others.
+    values: NDArray[Any]
+    #: Where there is a value: everywhere for conditions.
+    valid: NDArray[np.bool_]
+    #: Where Spark would raise; there is no value, or false.
+    failed: NDArray[np.bool_]

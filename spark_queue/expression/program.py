@@ -10,26 +10,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from spark_queue.errors import ConfigError
+from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted
 from spark_queue.expression.operators import cast
 from spark_queue.expression.steps import BOOLEAN, DOUBLE, STRING, VOID, Steps, Value, invalid, read, refusals, unsupported
 from spark_queue.expression.translation import Translator
-
-#: Expressions of a condition: rows where it fails or is NULL do not match.
-FILTER = "filter"
-BARRIER = "barrier"
-#: Any number, or a text that reads as one, as unsigned 64-bit: fractions are cut off, and what is larger is the largest. NULL,
-#: NaN, negative numbers and other texts have none, and rank lowest (R66).
-PRIORITY = "priority"
-#: Any plain value; equal values give equal 64-bit hashes. NULL is no key.
-ORDER_KEY = "order_key"
 
 
 def _condition(steps: Steps, value: Value) -> str:
@@ -79,24 +70,6 @@ MEMORY_MOST_BYTES = 1 << 30
 
 #: Fewer rows than this are evaluated sooner than shared out.
 SHARE_ROWS_MIN = 16_384
-
-
-class Wanted(NamedTuple):
-    """An expression and what it is for, a key of `PURPOSES`."""
-
-    text: str
-    purpose: str
-
-
-class Found(NamedTuple):
-    """The values of an expression, row by row."""
-
-    #: Booleans for conditions, unsigned 64-bit numbers for the others.
-    values: NDArray[Any]
-    #: Where there is a value: everywhere for conditions.
-    valid: NDArray[np.bool_]
-    #: Where Spark would raise; there is no value, or false.
-    failed: NDArray[np.bool_]
 
 
 class Program:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,13 @@ from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
-from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
+from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted
 from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
 from spark_queue.journal.schema import check_columns, check_kept, stored_schema
 from spark_queue.journal.store import Store
+
+if TYPE_CHECKING:
+    from spark_queue.expression.program import Program
 
 
 class FileTraits:
@@ -321,6 +324,9 @@ def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False)
 
 def program(wanted: Iterable[Wanted], columns: str, *, of_letters: bool = False) -> Program:
     """Translate expressions over a message type's columns, given in Spark DDL; each set of them once."""
+    # A quarter of what the start of a coordinator takes, where no queue has an expression.
+    from spark_queue.expression.program import translate  # noqa: PLC0415 - as said above.
+
     schema = stored_schema(columns)
     return translate(tuple(sorted(set(wanted))), pa.schema([*schema, *LETTER_COLUMNS]) if of_letters else schema)
 

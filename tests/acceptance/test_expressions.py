@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_queue.expression import Program, Wanted
-from spark_queue.expression.program import PURPOSES
+from spark_queue.expression import Wanted
+from spark_queue.expression.program import PURPOSES, Program
 from tests.acceptance.expression_table import AGREED, COLUMNS, SCHEMA
 
 if TYPE_CHECKING:

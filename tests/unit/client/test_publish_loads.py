@@ -1,4 +1,4 @@
-"""What a publish costs a program that does nothing else."""
+"""What a publish costs a program that does nothing else, and a start without expressions."""
 
 from __future__ import annotations
 
@@ -38,3 +38,10 @@ def test_a_publish_loads_nothing_that_decides_or_looks(tmp_path: Path) -> None:
     loaded = done.stdout.split()
     assert [name for name in loaded for heavy in HEAVY if f"{name}.".startswith(f"spark_queue.{heavy}.")] == []
     assert len(loaded) <= MODULES_MAX, sorted(loaded)
+
+
+def test_who_meets_no_expression_loads_no_engine() -> None:
+    """Coordinators, and verbs that look, begin with every journal; few of them have expressions."""
+    begin = "import sys, spark_queue.coordinator.process, spark_queue.views; print({'sqlglot', 'duckdb'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "set()"

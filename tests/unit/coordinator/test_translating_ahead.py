@@ -15,7 +15,8 @@ from spark_queue.coordinator.server import Admission
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError
-from spark_queue.expression import Program, program
+from spark_queue.expression import Wanted, program
+from spark_queue.expression.program import Program
 from spark_queue.journal import traits
 from spark_queue.protocol import wire
 
@@ -41,7 +42,7 @@ def translated(call: commands.AnyCommand, principal: str, monkeypatch: pytest.Mo
     texts: list[str] = []
     real = Program.__init__
 
-    def made(self: Program, wanted: tuple[program.Wanted, ...], columns: pa.Schema) -> None:
+    def made(self: Program, wanted: tuple[Wanted, ...], columns: pa.Schema) -> None:
         texts.extend(each.text for each in wanted)
         real(self, wanted, columns)
 

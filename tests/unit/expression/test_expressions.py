@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_queue.errors import ConfigError
-from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, program, translate
+from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted, program
 from spark_queue.expression.functions import FUNCTIONS
+from spark_queue.expression.program import Program, translate
 from tests.acceptance.expression_table import AGREED, COLUMNS, REFUSED, SCHEMA
 
 TABLE = pa.table(COLUMNS, schema=SCHEMA)

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_queue.errors import ConfigError
-from spark_queue.expression import FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, program, translate
+from spark_queue.expression import FILTER, ORDER_KEY, PRIORITY, Found, Wanted, program
 from spark_queue.expression.functions import FUNCTIONS
+from spark_queue.expression.program import Program, translate
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("n", pa.int64()), pa.field("body", pa.string()), pa.field("r", pa.list_(pa.string())),

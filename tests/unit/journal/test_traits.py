@@ -14,7 +14,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.errors import JournalError
-from spark_queue.expression import Program
+from spark_queue.expression.program import Program
 from spark_queue.journal import message_file
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT

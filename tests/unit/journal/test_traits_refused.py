@@ -12,7 +12,8 @@ import pytest
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import Segment, TraitRequest
 from spark_queue.errors import JournalError
-from spark_queue.expression import Program, Wanted
+from spark_queue.expression import Wanted
+from spark_queue.expression.program import Program
 from spark_queue.journal.traits import FileTraits
 from spark_queue.ports import entered
 from tests.unit.journal.journal_on_disk import Disk
