@@ -16,5 +16,5 @@ Reading order, each package with its own:
 - `message_files`: which row of which file is which message;
 - `state`: what the log says of the journal and of one queue, and what each kind of record changes;
 - `deciding`: every command, and what falls due by itself;
-- `creation` and `retention`: how a journal begins, and what it lets go.
+- `commands`, `replies`: what is asked and answered; `engine`: where both meet the state.
 """

@@ -1,4 +1,4 @@
-"""How pages write counts, sizes, times and values; `figure_texts` has what the command line writes, too.
+"""How pages write counts, sizes, times and values.
 
 Charts as SVG that the server draws: shapes and texts alone, so that they need neither script nor inline style.
 Pages from templates: every value is escaped, whatever it is.

@@ -3,23 +3,20 @@
 `PROTOCOL.md` says what is stored. How the code is laid out, from the bottom:
 
 - `store`, `store_files`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
-- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. With `transaction`, `upkeep`, `commit` and
-  `message_table` the only callers of delta-rs.
-- `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves; `recovery`: what a power loss
-  tore.
-- `schema`, `record_table`: columns and records as Arrow.
-- `control_files`, `control_compaction`: the control log's data files, and merging small ones.
-- `state_codec`, `snapshot`: the state at one record as a file, so that a start reads only what came after it.
+- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint.
+- `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves.
+- `schema`: columns as Arrow and Delta have them; `message_table`: the table of a message type.
+- `control_files`: the control log's data files, records in them, and merging small ones.
+- `snapshot`: the state at one record as a file, so that a start reads only what came after it.
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
 - `message_log`: versions forward, in the only order there is; what strangers did is named. `log_looks`: when to look for more.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
-  is told from its repeat. Staging runs on executors too and loads pyarrow and obstore only.
-- `expressions`, `traits`, `segments`: what queues ask of entering messages, what they must know of them, and which rows of which
+  is told from its repeat; `conversion` and `python_values` for values. Staging runs on executors too and loads pyarrow and obstore only.
+- `entering`: how messages join; `traits`: what queues must know of them; `message_file`: their columns, and which rows of which
   files a lease means.
 - `reader`: what a journal says of itself, which is all that publishers load; `open`: making one, and opening it with what a
   coordinator has.
-- `upkeep`: keeping the logs short; `message_upkeep`, and below it `message_compaction` and `message_work`: the same for the files
-  of messages.
+- `upkeep`: keeping the logs short; `message_upkeep`: the same for the files of messages.
 
 What can go wrong, and what happens then:
 

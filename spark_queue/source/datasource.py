@@ -1,7 +1,7 @@
 """The data source ``sparkqueue``, as Spark sees it.
 
 Spark pickles this object to every process that reads, executors included, so it is nothing but its options and what was
-found at load; whatever needs more than pyarrow stands in `loading` and `writing`, imported where Spark plans.
+found at load; whatever needs more than pyarrow stands in `loading` and `stream_writer`, imported where Spark plans.
 """
 
 from __future__ import annotations

@@ -128,3 +128,29 @@ def test_no_two_classes_have_one_name() -> None:
 def test_two_classes_of_one_name_are_found() -> None:
     texts = {"a": "class Pause: ...\nclass _Own: ...", "b": "class Pause: ...\nclass _Own: ..."}
     assert twins(SourceFile.parse(f"spark_queue/{name}.py", text) for name, text in texts.items()) == ["Pause"]
+
+
+def astray(files: Sequence[SourceFile]) -> list[str]:
+    """Return what packages say of their modules that is none: of their own by its name, of others by its place below the root."""
+    known = modules_of(files)
+    return [
+        f"{file.module} names {name}"
+        for file in files
+        if file.path.endswith("__init__.py")
+        for name in re.findall(r"(?<!`)`([a-z_.]+)`(?!`)", ast.get_docstring(file.tree) or "")
+        if known.isdisjoint((f"{file.module}.{name}", f"spark_queue.{name}", name)) and name not in OTHERS
+    ]
+
+
+#: Names there that are no module's: of a key, a file, a verb, a function and a folder.
+OTHERS = frozenset(("coordinator_idle", "coordinator.json", "verify", "configure_spark", "templates"))
+
+
+def test_packages_tell_of_modules_that_they_have() -> None:
+    assert astray(product_files()) == []
+
+
+def test_a_module_that_is_gone_is_named() -> None:
+    text = '"""Reading order: `lease`, `core.lease`, `metrics` (extra), `lost`; then ``now_ms``."""'
+    files = [*SMALL, SourceFile.parse("spark_queue/core/__init__.py", text), SourceFile.parse("spark_queue/metrics.py", "")]
+    assert astray(files) == ["spark_queue.core names lost"]
