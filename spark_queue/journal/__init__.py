@@ -11,7 +11,8 @@
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
 - `message_log`: versions forward, in the only order there is; what strangers did is named. `log_looks`: when to look for more.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
-  is told from its repeat; `conversion` and `python_values` for values. Staging runs on executors too and loads pyarrow and obstore only.
+  is told from its repeat; values go through `conversion` and `python_values`. Staging runs on executors too and loads pyarrow and
+  obstore only.
 - `entering`: how messages join; `traits`: what queues must know of them; `message_file`: their columns, and which rows of which
   files a lease means.
 - `reader`: what a journal says of itself, which is all that publishers load; `open`: making one, and opening it with what a

@@ -1,7 +1,7 @@
 """Metrics: what machines are told of journals. One table, one collector, and a form for each who asks (DESIGN 18).
 
-`table` names every metric. `figures` takes from a state what it tells, also of what no state keeps; a coordinator asks its own state
-(`coordinator.metrics`), and who looks from outside a followed log (`following`). `samples` makes samples of what was seen,
+`table` names every metric. `figures` takes from a state what it tells, also of what no state keeps; a coordinator asks its own
+state (`coordinator.metrics`), and who looks from outside a followed log (`following`). `samples` makes samples of what was seen,
 `prometheus` and `otlp` write them down. Only these two need packages of the extras, and load them when asked. A coordinator
 without metrics loads `figures` alone.
 """
