@@ -9,7 +9,7 @@ _STORES = f"{_TESTS}/test_hostile_stores.py"
 _NO_FILE = f"{_STORES}::test_what_is_no_file_of_a_peer_is_refused"
 _LATER = f"{_STORES}::test_what_comes_later_and_is_no_file_is_refused"
 _KEEPS = f"{_STORES}::test_a_log_that_would_keep_whoever_opens_it_is_refused"
-_DEFINITIONS = f"{_TESTS}/test_comparing.py::test_definitions_that_no_peer_may_have_are_refused"
+_DEFINITIONS = f"{_STORES}::test_definitions_that_no_peer_may_have_are_refused"
 
 _VERIFY = "tests/unit/cli/test_verify_peers.py"
 _ATTACK = f"{_VERIFY}::test_a_peer_that_somebody_spoilt_is_not_compared"

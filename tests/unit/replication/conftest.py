@@ -17,7 +17,8 @@ from spark_queue.replication import pullers
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState, Step
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
-from tests.unit.replication.attack import Attack, Home, made_home
+from tests.sites_on_disk import Site, two_sites
+from tests.unit.replication.sites import Attack, Home, made_home
 
 Meet = Callable[[], None]
 HandOver = Callable[[ApplyPulled], bool]
@@ -49,6 +50,21 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.fixture
+def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
+    return two_sites(tmp_path, clock)
+
+
+@pytest.fixture
+def here(pair: tuple[Site, Site]) -> Site:
+    return pair[0]
+
+
+@pytest.fixture
+def there(pair: tuple[Site, Site]) -> Site:
+    return pair[1]
+
+
 def definitions(path: Path, *names: str) -> Definitions:
     peers = {name: {"journal": str(path / name), "topics": ["T"], "pull_interval": "1ms"} for name in names or ("virginia",)}
     return parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
@@ -66,7 +82,13 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def goes_on() -> threading.Event:
+    """What a step may wait for; at the latest the end of the test sets it."""
+    return threading.Event()
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: threading.Event) -> Iterator[Start]:
     """Start pullers that do something else than pull; they end with the test."""
     started: list[Pullers] = []
 
@@ -89,5 +111,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         return started[-1]
 
     yield begin
+    goes_on.set()
     for each in started:
         each.keep(parsing.parse({}), frozenset())

@@ -1,4 +1,4 @@
-"""Definitions that change while two journals on disk pull from each other: nothing is missed or suspected (DESIGN 17.7)."""
+"""Definitions that change while journals on disk pull from each other, and who passes on what (DESIGN 17.3, 17.7)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,8 @@ from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.traits import check_command
 from spark_queue.replication import copying, peer_log, validation
 from tests.fake_clock import FakeClock
-from tests.sites_on_disk import Site, exchange, two_sites
+from tests.sites_on_disk import Site, exchange
 from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
-
-
-@pytest.fixture
-def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
-    return two_sites(tmp_path, clock)
 
 
 def define(site: Site, *, is_other: bool) -> None:
@@ -92,11 +87,10 @@ def test_a_column_is_added_at_one_site_after_the_other(tmp_path: Path, clock: Fa
 
 
 @pytest.mark.parametrize("columns", ["item STRING, size STRING", "item STRING, Size INT"])
-def test_a_column_that_others_have_is_declared_as_they_have_it(pair: tuple[Site, Site], columns: str) -> None:
-    here, there = pair
+def test_a_column_that_others_have_is_declared_as_they_have_it(here: Site, there: Site, columns: str) -> None:
     declare(there, "item STRING, size INT")
     there.publish_rows(pa.table({"item": ["b"], "size": pa.array([1], pa.int32())}))
-    exchange(*pair)
+    exchange(here, there)
     with pytest.raises(ConfigError, match=r"MESSAGE_TYPE_CHANGED.*size"):
         declare(here, columns)
 
@@ -116,8 +110,7 @@ def test_another_column_of_one_name_that_nobody_declares_here_stops_its_message_
     assert list(here.values().values()) == ["virginia"]
 
 
-def test_a_peer_cannot_make_a_table_ever_wider(pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = pair
+def test_a_peer_cannot_make_a_table_ever_wider(here: Site, there: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "COLUMNS_MOST", 7)
     columns = "item STRING"
     for name in ("first", "second"):
@@ -129,9 +122,8 @@ def test_a_peer_cannot_make_a_table_ever_wider(pair: tuple[Site, Site], monkeypa
     assert list(here.values().values()) == ["first"]
 
 
-def test_what_was_said_of_a_queue_before_it_was_left_is_heard(pair: tuple[Site, Site]) -> None:
+def test_what_was_said_of_a_queue_before_it_was_left_is_heard(here: Site, there: Site) -> None:
     """R129: else the first owner here would say once more what is in it, and what had ended would wait for its return."""
-    here, there = pair
     stored: dict[str, Any] = dict(here.definitions.stored)
     owned = {"ownership": "group_local", "initial_owner": "frankfurt", "group_local_domain": "sites"}
     here.decide(commands.Apply(definitions={**stored, "queues": {name: queue | owned for name, queue in stored["queues"].items()}}))
@@ -170,11 +162,10 @@ def test_a_peer_that_has_the_topic_alone_is_decided_for_by_the_first_owner(
         assert "name an `initial_owner`" in alarm.error
 
 
-def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -> None:
+def test_what_waits_is_told_only_once_the_log_says_so(here: Site, there: Site) -> None:
     """A file that cannot be read keeps the disagreement from being told; the news that waited by it are read all the same."""
-    here, there = pair
     there.publish("a")
-    exchange(*pair)
+    exchange(here, there)
     define(there, is_other=True)
     assert there.consume(1) == ["a"]
     there.publish("z")
@@ -186,17 +177,16 @@ def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -
     assert here.in_state(State.REMOTE) == ["a"], "the acknowledgement of another queue waits"
     define(there, is_other=False)
     file.write_bytes(data)
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.REMOTE) == ["z"]
 
 
 def test_a_queue_that_fits_for_a_moment_is_read_again_all_the_same(
-    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+    here: Site, there: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What entered meanwhile was passed over, whatever is defined when the step ends."""
-    here, there = pair
     define(there, is_other=True)
-    exchange(*pair)
+    exchange(here, there)
     define(there, is_other=False)
     there.publish("a")
     define(there, is_other=True)
@@ -207,12 +197,11 @@ def test_a_queue_that_fits_for_a_moment_is_read_again_all_the_same(
     assert here.values() == {0: "a"}
 
 
-def test_who_is_read_again_was_not_restored(pair: tuple[Site, Site]) -> None:
+def test_who_is_read_again_was_not_restored(here: Site, there: Site) -> None:
     """A watermark before the first record says nothing of what the log has."""
-    here, there = pair
     here.publish("a")
     define(here, is_other=True)
-    exchange(*pair)
+    exchange(here, there)
     define(here, is_other=False)
     there.pull("frankfurt")
     assert there.state.pulled["frankfurt"].record == -1
@@ -269,3 +258,39 @@ def test_what_was_gone_before_its_topic_was_pulled_is_no_gap(tmp_path: Path, clo
     define_pulled(here, "virginia", topics=["LINES"], queues=["WORK", "FAILED"])
     here.pull("virginia")
     assert here.in_state(State.REMOTE) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("passthrough", "comes"), [("asia", True), ("tokyo", True), ("^as.*", True), ("eu", False), ("osaka", False)]
+)
+def test_messages_come_through_a_peer_by_the_name_of_their_instance_or_of_its_group(
+    tmp_path: Path, clock: FakeClock, passthrough: str, *, comes: bool
+) -> None:
+    """R114: also where nobody between reads the definitions of that instance (DESIGN 17.2)."""
+    tokyo = Site(tmp_path, "tokyo", [], clock, journal={"group": "asia"})
+    chain = [Site(tmp_path, name, [peer], clock) for name, peer in (("osaka", "tokyo"), ("virginia", "osaka"))]
+    frankfurt = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    define_pulled(frankfurt, "virginia", passthrough=[passthrough])
+    tokyo.publish("a")
+    chain[1].publish("b")
+    for each in chain:
+        # What is told of a group is read from the log by whoever comes next.
+        exchange(*chain)
+        each.begin()
+    exchange(frankfurt)
+    assert sorted(frankfurt.values().values()) == (["a", "b"] if comes else ["b"])
+
+
+def test_who_stands_between_passes_on_what_messages_are_for_a_queue_that_it_does_not_share(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    """R129: the ends of the chain know of each other by it alone."""
+    peers_of = {"tokyo": ["osaka"], "osaka": ["tokyo", "virginia"], "virginia": ["osaka"]}
+    tokyo, osaka, virginia = chain = [Site(tmp_path, name, peers, clock) for name, peers in peers_of.items()]
+    for peer in ("tokyo", "virginia"):
+        define_pulled(osaka, peer, queues=[])
+    for each in (tokyo, virginia):
+        define_pulled(each, "osaka", passthrough=["^.*"])
+    tokyo.publish("a")
+    exchange(*chain)
+    assert virginia.in_state(State.REMOTE) == ["a"]

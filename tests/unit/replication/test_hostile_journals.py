@@ -19,8 +19,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.store import Store
 from spark_queue.replication.peer_log import LISTING_LOOKS
-from tests.unit.replication.attack import Attack
-from tests.unit.replication.sites import definitions
+from tests.unit.replication.sites import Attack, definitions
 
 
 def rewritten(change: Callable[[pa.Table], pa.Table], **options: Any) -> Callable[[Path], None]:

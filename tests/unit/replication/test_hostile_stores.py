@@ -1,4 +1,4 @@
-"""What stands in a peer's store in the place of a file, and would keep whoever opens it: refused before that (DESIGN 17.3)."""
+"""What stands in a peer's store in place of a file, and would keep whoever opens it: refused before that (DESIGN 17.3, 17.7)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store
 from spark_queue.replication.beacon import BEACON_KEY, read_beacon
-from tests.unit.replication.attack import Attack
+from spark_queue.replication.restored import read_definitions
+from tests.unit.replication.sites import Attack
 
 
 def _pipe(place: Path) -> None:
@@ -164,3 +167,47 @@ def test_a_log_that_would_keep_whoever_opens_it_is_refused(attack: Attack, case:
 def test_a_beacon_in_a_pipe_is_none(tmp_path: Path) -> None:
     _pipe(tmp_path / BEACON_KEY)
     assert read_beacon(Store(str(tmp_path))) is None
+
+
+def _definitions(attack: Attack) -> Path:
+    """Return the file of the definitions that hold."""
+    number = attack.peer.number("definitions_applied")
+    [file] = (attack.peer.path / "control").glob(f"{number:020d}-*.parquet")
+    return file
+
+
+def _many_definitions(attack: Attack) -> None:
+    file = _definitions(attack)
+    pq.write_table(pq.read_table(file).take(pa.array([0] * 100_000)), file)
+
+
+def _said(change: dict[str, Any], kind: str = "definitions_applied") -> Callable[[Attack], None]:
+    return lambda attack: attack.peer.rewrite(attack.peer.number(kind), lambda row: row.update(change))
+
+
+#: What a journal may not say to who only compares its definitions.
+DEFINITIONS: dict[str, tuple[Callable[[Attack], None], str, str]] = {
+    "a pipe": (lambda attack: _pipe(_definitions(attack)), "PEER_REFUSED", "it is no file, or a link"),
+    "more records than its log says": (_many_definitions, "PEER_REFUSED", "it has no 1 records"),
+    "definitions that are none": (_said({"detail": {"v": 1, "definitions": {"queues": 7}}}), "PEER_REFUSED", "its definitions"),
+    "a record of another kind": (_said({"kind": "subscribed"}), "PEER_REFUSED", "it is not of kind definitions_applied"),
+    "a journal that is none": (_said({"detail": {"v": 1, "journal": 7}}, "journal_created"), "PEER_REFUSED", "journal"),
+    "newer software": (
+        _said({"detail": {"v": 1, "journal": "0" * 32, "format": 2}}, "journal_created"), "PROTOCOL_NEWER", "format 2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DEFINITIONS)
+def test_definitions_that_no_peer_may_have_are_refused(attack: Attack, case: str) -> None:
+    change, code, says = DEFINITIONS[case]
+    change(attack)
+    with pytest.raises(JournalError) as refusal:
+        read_definitions(Store(str(attack.peer.path)), "virginia")
+    assert (refusal.value.code, says in str(refusal.value)) == (code, True), refusal.value
+
+
+def test_the_newest_definitions_of_an_honest_peer_are_read(attack: Attack) -> None:
+    journal, found = read_definitions(Store(str(attack.peer.path)), "virginia")
+    assert journal == attack.peer.rows()[0]["detail"]["journal"]
+    assert (found.journal.instance, sorted(found.queues)) == ("virginia", ["FAILED", "WORK"])

@@ -1,4 +1,4 @@
-"""A peer's log is read in parts of bounded size, and looking for more costs one request (DESIGN 17.3)."""
+"""A peer's log is read in parts of bounded size, and looking for more costs one request (R104; DESIGN 17.3)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.journal.reader import open_reader
@@ -21,7 +22,7 @@ from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some
-from tests.unit.replication.attack import Attack, Home
+from tests.unit.replication.sites import Attack, Home, Site, three_sites
 
 
 def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -39,6 +40,18 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     for name in counts:
         monkeypatch.setattr(Store, name, counting(name))
     return counts
+
+
+def taken_by(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[ApplyPulled]:
+    """Return where everything will be that a site takes over."""
+    taken, hand_over = list[ApplyPulled](), site.hand_over
+
+    def spy(pull: ApplyPulled) -> bool:
+        taken.append(pull)
+        return hand_over(pull)
+
+    monkeypatch.setattr(site, "hand_over", spy)
+    return taken
 
 
 def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,18 +86,9 @@ def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: 
     assert [record.kind for record in found] == [Kind.EPOCH_CLAIMED]
 
 
-def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_messages_come_as_several_commands_each_commit_as_a_whole(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART_ROWS", 1)
-    attack, taken = Attack(home, tmp_path), list[ApplyPulled]()
-    hand_over = attack.here.hand_over
-
-    def spy(pull: ApplyPulled) -> bool:
-        taken.append(pull)
-        return hand_over(pull)
-
-    monkeypatch.setattr(attack.here, "hand_over", spy)
+    taken = taken_by(attack.here, monkeypatch)
     attack.pull(None)
     pulls = [pull for pull in taken if pull.files]
     assert [sum(len(files.files) for files in pull.files) for pull in pulls] == [1] * len(pulls)
@@ -93,6 +97,28 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     assert numbers == sorted(numbers)
     attack.go_on()
     assert attack.here.told() == attack.unharmed
+
+
+@pytest.mark.parametrize(
+    ("records", "rows"), [(10_000, 500_000), (5, 500_000), (10_000, 1)], ids=["all at once", "in chunks", "in parts"]
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_request_is_over_in_whichever_chunk_it_stands(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, is_late: bool, records: int, rows: int
+) -> None:
+    """R104: it may be read long after it was written, and who asked waits no more."""
+    frankfurt, virginia, tokyo = three_sites(tmp_path, clock).values()
+    clock.advance(100)
+    virginia.loop.step([])  # Who waited waits no more.
+    if is_late:
+        clock.advance(OPEN_MS)
+    tokyo.publish(104)
+    virginia.pull("tokyo", tokyo.path)
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", records)
+    monkeypatch.setattr(parts, "PART_ROWS", rows)
+    taken = taken_by(frankfurt, monkeypatch)
+    assert frankfurt.pull("virginia", virginia.path) is None
+    assert sum(news.is_request for pull in taken for news in pull.pulled.news) == (0 if is_late else 1)
 
 
 @pytest.mark.parametrize("limit", [(peer_log, "CHUNK_RECORDS", 4), (parts, "PART_ROWS", 4)])
@@ -111,7 +137,7 @@ def test_files_that_were_merged_since_are_found_further_on(
         if str(file) not in kept:
             file.unlink()
     monkeypatch.setattr(*limit)
-    taken: list[ApplyPulled] = []
+    taken = list[ApplyPulled]()
 
     def take(pull: ApplyPulled) -> bool:
         taken.append(pull)

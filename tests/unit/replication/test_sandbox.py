@@ -22,8 +22,7 @@ from spark_queue.journal.control_files import CONTROL_SCHEMA
 from spark_queue.journal.store import Store
 from spark_queue.replication import sandbox
 from spark_queue.replication.sandbox import Reader, SandboxedPuller
-from tests.unit.replication.attack import Attack, Home
-from tests.unit.replication.sites import Site
+from tests.unit.replication.sites import Attack, Home, Site
 from tests.unit.replication.test_hostile_journals import bomb_of_values, rows
 from tests.unit.replication.test_hostile_stores import COSTLY
 

@@ -56,10 +56,9 @@ def retired(site: Site) -> int:
 
 
 def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
-    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+    here: Site, there: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = pair
-    exchange(*pair)
+    exchange(here, there)
     monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 3)
     monkeypatch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 1)
     monkeypatch.setattr(upkeep, "CONTROL_KEPT_MS", -DAY_MS * 10_000)
@@ -76,20 +75,19 @@ def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
     assert here.in_state(State.REMOTE) == list(here.values().values())
 
 
-def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tuple[Site, Site], clock: FakeClock) -> None:
+def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(here: Site, there: Site, clock: FakeClock) -> None:
     """R128: also of messages that stand in a merged file."""
-    here, there = pair
-    exchange(*pair)
+    exchange(here, there)
     for delay_ms in (HOUR_MS, 2 * HOUR_MS, None):
         there.publish_rows(pa.table({"item": [f"{delay_ms}"]}), delay_ms=delay_ms)
     there.upkeep()
     there.admit()
     assert there.known.segments[0].merged
-    exchange(*pair)
+    exchange(here, there)
     due = [segment.due_at_ms for segment in there.known.segments]
     assert due == [segment.due_at_ms for segment in here.known.segments] == [clock.wall_ms() + HOUR_MS, due[1], None]
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.DELAYED) == [f"{HOUR_MS}", f"{2 * HOUR_MS}"]
     assert here.consume(9) == ["None"]
     clock.advance(HOUR_MS)
@@ -97,42 +95,39 @@ def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tup
 
 
 def test_what_was_cancelled_with_a_delay_is_free_for_a_new_owner_and_for_the_old_one(
-    pair: tuple[Site, Site], clock: FakeClock
+    here: Site, there: Site, clock: FakeClock
 ) -> None:
     """Only a publisher's delay is kept: of another the new owner knows nothing, and it would be asked for in vain."""
-    here, there = pair
     there.publish("a")
-    exchange(*pair)
+    exchange(here, there)
     there.engine.state.queues["WORK"].delivered.increment(BitMap64([0]))
     there.engine.state.queues["WORK"].postpone(BitMap64([0]), clock.wall_ms() + HOUR_MS)
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.AVAILABLE) == ["a"]
     here.decide(commands.DrainTo(peer="virginia"))
-    exchange(*pair)
+    exchange(here, there)
     assert there.in_state(State.AVAILABLE) == ["a"]
     assert there.state.queues["WORK"].not_before == {}
 
 
-def test_a_delay_ends_with_the_life_of_its_message(pair: tuple[Site, Site]) -> None:
-    here, there = pair
+def test_a_delay_ends_with_the_life_of_its_message(here: Site, there: Site) -> None:
     there.publish_rows(pa.table({"item": ["late"]}), delay_ms=HOUR_MS)
-    exchange(*pair)
+    exchange(here, there)
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
+    exchange(here, there)
     here.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
-    exchange(*pair)
+    exchange(here, there)
     assert here.state.queues["WORK"].not_before == there.state.queues["WORK"].not_before == {}
     here.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
-    exchange(*pair)
+    exchange(here, there)
     here.decide(commands.DrainTo(peer="virginia"))
-    exchange(*pair)
+    exchange(here, there)
     assert there.in_state(State.AVAILABLE) == ["late"]
 
 
-def test_messages_of_several_delays_are_merged_whole(pair: tuple[Site, Site]) -> None:
+def test_messages_of_several_delays_are_merged_whole(there: Site) -> None:
     """What is merged again is whole files: of a part of one the other rows left the table, and a vacuum would take the file."""
-    there = pair[1]
     for number in range(6):
         there.publish_rows(pa.table({"item": [str(number)]}), delay_ms=(number + 1) * HOUR_MS)
         there.upkeep()
@@ -150,25 +145,24 @@ def test_messages_of_several_delays_are_merged_whole(pair: tuple[Site, Site]) ->
 
 
 @pytest.mark.parametrize("keys", [{}, {"target_queue_depth": 1_000}], ids=["", "target depth"])
-def test_a_delay_goes_back_with_a_message(pair: tuple[Site, Site], clock: FakeClock, keys: dict[str, Any]) -> None:
+def test_a_delay_goes_back_with_a_message(here: Site, there: Site, clock: FakeClock, keys: dict[str, Any]) -> None:
     """R128: who has held it as delayed, and gave it away, holds it so again; its turn comes first."""
-    here, there = pair
     if keys:
         here.publish(*(["x"] * 1_000))
-    for site in pair:
+    for site in (here, there):
         stored = site.state.definitions.stored
         queues = {**stored["queues"], "WORK": {**stored["queues"]["WORK"], **keys}}
         site.decide(commands.Apply(definitions={**stored, "queues": queues}))
-    exchange(*pair)
+    exchange(here, there)
     there.publish_rows(pa.table({"item": ["late"]}), delay_ms=HOUR_MS)
-    exchange(*pair)
+    exchange(here, there)
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.INACTIVE if keys else State.DELAYED) == ["late"]
     assert here.consume(1_000) == ["x"] * (1_000 if keys else 0)
     assert here.in_state(State.DELAYED) == ["late"]
     here.decide(commands.DrainTo(peer="virginia"))
-    exchange(*pair)
+    exchange(here, there)
     assert there.in_state(State.DELAYED) == ["late"]
     assert there.consume(9) == []
     clock.advance(HOUR_MS)
@@ -208,9 +202,8 @@ def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: 
         assert here.told()[queue] == {state: [(there.state.journal_id, row) for row in rows] for state, rows in rows_in.items()}
 
 
-def test_files_wait_for_a_peer_until_it_has_pulled_them(pair: tuple[Site, Site], clock: FakeClock) -> None:
-    here, there = pair
-    exchange(*pair)
+def test_files_wait_for_a_peer_until_it_has_pulled_them(here: Site, there: Site, clock: FakeClock) -> None:
+    exchange(here, there)
     consumed(there, "a", "b")
     clock.advance(2 * HOUR_MS)
     there.tick()
@@ -225,10 +218,9 @@ def test_files_wait_for_a_peer_until_it_has_pulled_them(pair: tuple[Site, Site],
     assert retired(there) == 2
 
 
-def test_files_wait_for_a_peer_that_this_reign_has_not_read_yet(pair: tuple[Site, Site], clock: FakeClock) -> None:
-    _, there = pair
+def test_files_wait_for_a_peer_that_this_reign_has_not_read_yet(here: Site, there: Site, clock: FakeClock) -> None:
     consumed(there, "a")
-    exchange(*pair)
+    exchange(here, there)
     there.begin()
     clock.advance(2 * HOUR_MS)
     there.tick()
@@ -249,9 +241,8 @@ def test_files_do_not_wait_for_who_pulls_nothing(tmp_path: Path, clock: FakeCloc
     assert retired(there) == 1
 
 
-def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(pair: tuple[Site, Site], clock: FakeClock) -> None:
-    here, there = pair
-    exchange(*pair)
+def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(here: Site, there: Site, clock: FakeClock) -> None:
+    exchange(here, there)
     consumed(there, "a", "b")
     clock.advance(7 * DAY_MS + MINUTE_MS)
     there.tick()
@@ -304,11 +295,10 @@ def pull_and_die(site: Site, peer: str, monkeypatch: pytest.MonkeyPatch, *, afte
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_who_skips_what_is_lost_skips_all_of_it(
-    pair: tuple[Site, Site], clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+    here: Site, there: Site, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
     """Over chunks and crashes, up to where the peer was then; what it lets go later is told again."""
-    here, there = pair
-    exchange(*pair)
+    exchange(here, there)
     consumed(there, "a", "b")
     consumed(there, "c", "d")
     clock.advance(7 * DAY_MS + MINUTE_MS)
