@@ -211,7 +211,7 @@ def test_a_peer_whose_records_make_no_journal_is_not_compared(sites: tuple[Site,
         verify.compare(Store(str(sites[1].path)), Store(str(sites[0].path)), "virginia")
 
 
-def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site]) -> None:
     frankfurt, _ = sites
     state = frankfurt.engine.state
     forged = {"peer": "virginia", "journal": state.pulled["virginia"].journal, "number": 10_000, "digest": "x"}

@@ -85,10 +85,10 @@ class Site(DiskInstance):
         wire.raise_failed(call.reply) if call.reply is not None else None
         return call.reply
 
-    def settle(self, outcome: str, *rows: int) -> None:
+    def settle(self, outcome: str, *rows: int, queue: str = "WORK") -> None:
         """Say what became of messages, by hand."""
         said = commands.OutcomeRows(outcome=outcome, ranges=tuple((row, row + 1) for row in rows))
-        self.ask(commands.Settle, queue="WORK", outcomes=(said,))
+        self.ask(commands.Settle, queue=queue, outcomes=(said,))
 
     def wait_for_messages(self) -> None:
         """Let a planner take all that is here, and wait for more, so that owners are asked."""
@@ -169,6 +169,10 @@ class Peer:
         """Return the file that an `entered` record names."""
         row = self.rows()[number]
         return self.path / "messages" / str(row["message_type"]) / str(row["detail"]["path"])
+
+    def orders(self) -> Path:
+        """Return the file of two orders."""
+        return self.message_file(self.number("entered", rows=2, message_type="order"))
 
     def _files(self) -> list[Path]:
         return sorted((self.path / "control").glob("*.parquet"))

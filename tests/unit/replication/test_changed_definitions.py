@@ -16,28 +16,30 @@ from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.traits import check_command
 from spark_queue.replication import copying, peer_log, validation
 from tests.fake_clock import FakeClock
-from tests.sites_on_disk import Site, exchange
-from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
+from tests.sites_on_disk import Site, exchange, two_sites
+from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired_after
 
 
 def define(site: Site, *, is_other: bool) -> None:
     """Define the queue of a site anew: as another one than the other site has, by a pattern of topics, or as the same."""
-    stored = site.definitions.stored
-    queues: dict[str, dict[str, Any]] = {name: dict(queue) for name, queue in stored["queues"].items()}
-    queues["WORK"] |= {"underlying_topic": "^LINES$" if is_other else "LINES", "default_publish_target": "LINES"}
-    peers = {name: {**peer, "topics": ["LINES", "^LINES$"]} for name, peer in stored["peers"].items()}
-    site.decide(commands.Apply(definitions={**stored, "queues": queues, "peers": peers}))
-    # A coordinator begins to pull anew, too.
-    site._pullers.clear()
+    queues, peers = site.definitions.stored["queues"], site.definitions.stored["peers"]
+    work = {"underlying_topic": "^LINES$" if is_other else "LINES", "default_publish_target": "LINES"}
+    site.define(
+        queues={**queues, "WORK": {**queues["WORK"], **work}},
+        peers={name: {**peer, "topics": ["LINES", "^LINES$"]} for name, peer in peers.items()},
+    )
 
 
 def define_pulled(site: Site, peer: str, **pulled: list[str]) -> None:
     """Define what a site pulls of a peer."""
-    stored = site.definitions.stored
-    peers = {**stored["peers"], peer: {**stored["peers"][peer], **pulled}}
-    site.decide(commands.Apply(definitions={**stored, "peers": peers}))
-    site.definitions = site.state.definitions
-    site._pullers.clear()
+    peers = site.definitions.stored["peers"]
+    site.define(peers={**peers, peer: {**peers[peer], **pulled}})
+
+
+def own(site: Site, owner: str) -> None:
+    """Let both queues have a first owner."""
+    owned = {"ownership": "group_local", "initial_owner": owner, "group_local_domain": "sites"}
+    site.define(queues={name: {**queue, **owned} for name, queue in site.definitions.stored["queues"].items()})
 
 
 def declare(site: Site, columns: str) -> None:
@@ -65,9 +67,7 @@ def stored_rows(site: Site, *columns: str) -> list[dict[str, Any]]:
 
 def test_a_column_is_added_at_one_site_after_the_other(tmp_path: Path, clock: FakeClock) -> None:
     """R113.6: a message keeps all columns of its origin, along a chain and in files that are merged, and shows what is declared."""
-    frankfurt, virginia = Site(tmp_path, "frankfurt", ["virginia"], clock), Site(tmp_path, "virginia", ["frankfurt"], clock)
-    tokyo = Site(tmp_path, "tokyo", ["virginia"], clock)
-    sites = frankfurt, virginia, tokyo
+    sites = frankfurt, virginia, tokyo = *two_sites(tmp_path, clock), Site(tmp_path, "tokyo", ["virginia"], clock)
     frankfurt.publish("a")
     declare(frankfurt, "item STRING, size INT")
     for size in (1, 2):
@@ -124,14 +124,10 @@ def test_a_peer_cannot_make_a_table_ever_wider(here: Site, there: Site, monkeypa
 
 def test_what_was_said_of_a_queue_before_it_was_left_is_heard(here: Site, there: Site) -> None:
     """R129: else the first owner here would say once more what is in it, and what had ended would wait for its return."""
-    stored: dict[str, Any] = dict(here.definitions.stored)
-    owned = {"ownership": "group_local", "initial_owner": "frankfurt", "group_local_domain": "sites"}
-    here.decide(commands.Apply(definitions={**stored, "queues": {name: queue | owned for name, queue in stored["queues"].items()}}))
-    here.definitions = here.state.definitions
+    own(here, "frankfurt")
     there.publish("a", "b")
     assert there.consume(1) == ["a"]
-    peers = {"frankfurt": {**there.definitions.stored["peers"]["frankfurt"], "queues": []}}
-    there.decide(commands.Apply(definitions={**there.definitions.stored, "queues": {}, "peers": peers}))
+    there.define(queues={}, peers={"frankfurt": {**there.definitions.stored["peers"]["frankfurt"], "queues": []}})
     here.pull()
     assert (here.in_state(State.REMOVED), here.in_state(State.REMOTE)) == (["a"], ["b"])
 
@@ -143,13 +139,10 @@ def test_a_peer_that_has_the_topic_alone_is_decided_for_by_the_first_owner(
     """R129: also where no queue is pulled from there; without a first owner nobody says it, which everybody tells."""
     peers_of = {"frankfurt": ["virginia", "tokyo"], "virginia": ["frankfurt"], "tokyo": ["frankfurt"]}
     here, there, _ = (Site(tmp_path, name, peers, clock) for name, peers in peers_of.items())
-    owned = {"ownership": "group_local", "initial_owner": "frankfurt", "group_local_domain": "sites"} if has_owner else {}
-    for site, peer in ((here, "virginia"), (there, "frankfurt")):
-        stored: dict[str, Any] = dict(site.definitions.stored)
-        queues = {name: queue | owned for name, queue in stored["queues"].items()} if site is here else {}
-        peers = {**stored["peers"], peer: {**stored["peers"][peer], "queues": []}}
-        site.decide(commands.Apply(definitions={**stored, "queues": queues, "peers": peers}))
-        site.definitions = site.state.definitions
+    define_pulled(here, "virginia", queues=[])
+    if has_owner:
+        own(here, "frankfurt")
+    there.define(queues={}, peers={"frankfurt": {**there.definitions.stored["peers"]["frankfurt"], "queues": []}})
     there.publish_rows(pa.table({"item": ["a"]}), "line")
     here.pull("virginia")
     found = validation.find({"frankfurt": here.definitions, "virginia": there.definitions})
@@ -213,9 +206,7 @@ def test_who_is_read_again_was_not_restored(here: Site, there: Site) -> None:
 def test_what_was_gone_before_an_instance_joined_is_no_gap_when_it_reads_again(tmp_path: Path, clock: FakeClock) -> None:
     there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
     consumed(there, "a", "b")
-    clock.advance(2 * HOUR_MS)
-    there.tick()
-    assert retired(there) == 2
+    assert retired_after(there, 2 * HOUR_MS) == 2
     there.publish("c")
     define(there, is_other=True)
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
@@ -229,16 +220,13 @@ def test_what_was_gone_before_an_instance_joined_is_no_gap_when_it_reads_again(t
 
 def test_what_is_let_go_while_a_peer_is_to_be_read_again_is_told(tmp_path: Path, clock: FakeClock) -> None:
     """Only what it had let go when it was pulled before is no gap."""
-    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
-    there = Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
+    here, there = two_sites(tmp_path, clock, journal={"retention": "1h"})
     define(there, is_other=True)
     exchange(here, there)
     define(there, is_other=False)
     here.pull("virginia")
     consumed(there, "a")
-    clock.advance(8 * DAY_MS)
-    there.tick()
-    assert retired(there) == 1
+    assert retired_after(there, 8 * DAY_MS) == 1
     with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 0 to 0"):
         here.pull("virginia")
 
@@ -251,9 +239,7 @@ def test_what_was_gone_before_its_topic_was_pulled_is_no_gap(tmp_path: Path, clo
     here.pull("virginia")
     consumed(there, "a")
     here.pull("virginia")
-    clock.advance(2 * HOUR_MS)
-    there.tick()
-    assert retired(there) == 1
+    assert retired_after(there, 2 * HOUR_MS) == 1
     there.publish("b")
     define_pulled(here, "virginia", topics=["LINES"], queues=["WORK", "FAILED"])
     here.pull("virginia")

@@ -38,10 +38,6 @@ def _loop(place: Path) -> None:
     place.symlink_to(place)
 
 
-def _messages(attack: Attack) -> Path:
-    return attack.peer.message_file(attack.peer.number("entered", rows=2, message_type="order"))
-
-
 def _records(attack: Attack) -> Path:
     return max((attack.peer.path / "control").glob("*.parquet"))
 
@@ -56,9 +52,9 @@ def _entry(attack: Attack, later: int = 0) -> Path:
 
 
 PLACES: dict[str, tuple[Callable[[Path], None], Callable[[Attack], Path]]] = {
-    "messages in a pipe": (_pipe, _messages),
-    "messages elsewhere": (_link, _messages),
-    "messages in a loop": (_loop, _messages),
+    "messages in a pipe": (_pipe, lambda attack: attack.peer.orders()),
+    "messages elsewhere": (_link, lambda attack: attack.peer.orders()),
+    "messages in a loop": (_loop, lambda attack: attack.peer.orders()),
     "records in a pipe": (_pipe, _records),
     "records elsewhere": (_link, _records),
     "an entry in a pipe": (_pipe, _entry),

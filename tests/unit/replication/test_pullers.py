@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions import parsing
 from spark_queue.errors import JournalError
 from spark_queue.journal.store import CONTROL_LOG, Store
 from spark_queue.replication import pullers
@@ -340,3 +341,13 @@ def test_a_peer_may_show_no_more_while_it_is_asked(start: Start, monkeypatch: py
     monkeypatch.setattr(pullers._PullThread, "restored", property(lambda _: shown.pop(0) if shown else None), raising=False)
     found = running.restored()
     assert found is None or found.facts["peer"] == "tokyo"
+
+
+def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(start: Start) -> None:
+    def step(*_: object) -> None:
+        raise lost("virginia")
+
+    running = start(step)
+    wait_until(lambda: running.restored() is not None)
+    running.keep(parsing.parse({}), frozenset())
+    assert running.restored() is None

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -23,7 +22,6 @@ from spark_queue.verification.instances import digest
 from tests.deciding import started
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange, two_sites
-from tests.unit.replication.conftest import Start, wait_until
 from tests.unit.replication.test_changed_definitions import declare
 
 
@@ -103,7 +101,7 @@ def test_who_is_to_read_all_of_a_peer_again_finds_out_that_it_was_restored(here:
 def test_who_died_before_it_said_what_it_had_copied_tells_all_the_same(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, has_told_before: bool
 ) -> None:
-    here, there = pair = two_sites(tmp_path, clock)
+    here, there = two_sites(tmp_path, clock)
     there.publish("a", "b")
     if has_told_before:
         here.pull("virginia")
@@ -120,8 +118,8 @@ def test_who_died_before_it_said_what_it_had_copied_tells_all_the_same(
     say_restored(there, "frankfurt")
     there.enter()
     here.begin()
-    exchange(*pair)
-    exchange(*pair)
+    exchange(here, there)
+    exchange(here, there)
     for site, state in ((here, State.REMOTE), (there, State.AVAILABLE)):
         # Of what had never been told to be pulled nobody knows what the copy had.
         found = site.in_state(state)
@@ -166,18 +164,15 @@ def test_a_third_instance_learns_of_the_new_origin_by_a_peer(here: Site, there: 
     assert third.in_state(State.REMOTE) == here.in_state(State.REMOTE) == []
 
 
-def test_however_often_a_log_says_how_far_it_has_pulled_little_of_it_is_kept(
-    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_often_a_log_says_how_far_it_has_pulled_little_of_it_is_kept(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may write there could fill the memory; and what only says that a log is read again is nobody's watermark."""
-    one = pair[0]
-    said = {"v": 1, "peer": one.path.name, "journal": one.state.journal_id, "digest": "f" * 64}
+    said = {"v": 1, "peer": "frankfurt", "journal": here.state.journal_id, "digest": "f" * 64}
     records = [
         Record(kind=Kind.PULLED, record=number, epoch=1, at_ms=number, detail={**said, "number": number if number < 9_999 else -1})
         for number in range(10_000)
     ]
     monkeypatch.setattr(restored, "scan", lambda *_, **__: iter(records))
-    told, _ = restored.told_ahead(one.store, "tokyo", one._look("virginia"))
+    told, _ = restored.told_ahead(here.store, "tokyo", here._look("virginia"))
     assert [record.record for record in told] == [9_998]
 
 
@@ -278,13 +273,3 @@ def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
     exchange(here, there)
     assert here.in_state(State.REMOTE) == ["a", "b", "new"]
     assert there.in_state(State.AVAILABLE) == ["new", "a", "b"], "what its instance owned is its own again"
-
-
-def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(start: Start) -> None:
-    def step(*_: object) -> None:
-        raise JournalError("JOURNAL_RESTORED", peer="virginia", record="record 10000", path="here", since=2)
-
-    running = start(step)
-    wait_until(lambda: running.restored() is not None)
-    running.keep(parsing.parse({}), frozenset())
-    assert running.restored() is None

@@ -23,7 +23,7 @@ from spark_queue.journal.store import Store
 from spark_queue.replication import sandbox
 from spark_queue.replication.sandbox import Reader, SandboxedPuller
 from tests.unit.replication.sites import Attack, Home, Site
-from tests.unit.replication.test_hostile_journals import bomb_of_values, rows
+from tests.unit.replication.test_hostile_journals import bomb, rows
 from tests.unit.replication.test_hostile_stores import COSTLY
 
 MIB = 1024**2
@@ -111,12 +111,12 @@ def test_definitions_of_other_peers_are_told_once(sandboxed: Sandboxed, monkeypa
 
 def _bomb(attack: Attack) -> None:
     number = attack.peer.number("entered", message_type="json")
-    bomb_of_values(attack.peer.message_file(number))
+    bomb(attack.peer.message_file(number), "value")
     attack.peer.rewrite(number, rows(30_000))
 
 
 def _footer(attack: Attack) -> None:
-    file = attack.peer.message_file(attack.peer.number("entered", rows=2, message_type="order"))
+    file = attack.peer.orders()
     table = pq.read_table(file)
     pq.write_table(table.replace_schema_metadata({"x": "y" * (200 * MIB)}), file)
 
@@ -193,7 +193,7 @@ def test_a_log_of_many_files_needs_few_of_them_at_once(sandboxed: Sandboxed, mon
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused_or_read(sandboxed: Sandboxed) -> None:
-    file = sandboxed.attack.peer.message_file(sandboxed.attack.peer.number("entered", rows=2, message_type="order"))
+    file = sandboxed.attack.peer.orders()
     grown = threading.Event()
 
     def grow() -> None:
