@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any
-
-import pytest
+from collections.abc import Callable, Sequence
 
 from tests.integration.coordinator_world import Planner, World
-from tests.integration.sites import owners, peer, site, states
+from tests.integration.sites import MakeSite, owners, ping, received, states
 from tests.integration.source_journal import wait_until
-
-#: Makes a journal of a name that pulls from others by name.
-MakeSite = Callable[..., World]
-
-
-@pytest.fixture
-def make_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeSite]:
-    """Make journals of instances, whose coordinators end with the test."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    made: list[World] = []
-
-    def make(name: str, *peers: str, **keys: Any) -> World:
-        made.append(site(str(tmp_path / name), name, {each: peer(str(tmp_path / each), **keys) for each in peers}))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.end()
-
-
-def ping(worlds: Sequence[World]) -> None:
-    """Have a coordinator of each: only these pull."""
-    for world in worlds:
-        world.ping()
-
-
-def received(planner: Planner, count: int) -> list[int]:
-    """Take leases until so many messages have come."""
-    bookmarks: list[int] = []
-    while len(bookmarks) < count:
-        bookmarks += planner.bookmarks() if planner.next(wait_ms=1_000).messages else []
-    planner.next()
-    return bookmarks
 
 
 def all_say(worlds: Sequence[World], what: Callable[[World], dict[str, int]], expected: dict[str, int]) -> None:
     """Wait until each journal says the same of its messages."""
-    for world in worlds:
-        wait_until(partial(_says, world, what, expected))
-
-
-def _says(world: World, what: Callable[[World], dict[str, int]], expected: dict[str, int]) -> bool:
-    return what(world) == expected
+    wait_until(lambda: all(what(world) == expected for world in worlds))
 
 
 def test_along_a_chain_messages_outcomes_and_ownership_reach_the_other_end(make_site: MakeSite) -> None:
