@@ -22,7 +22,7 @@ from spark_queue.replication.restored import read_definitions
 from tests.unit.replication.sites import Attack
 
 
-def _pipe(place: Path) -> None:
+def pipe(place: Path) -> None:
     place.unlink(missing_ok=True)
     os.mkfifo(place)
 
@@ -52,15 +52,15 @@ def _entry(attack: Attack, later: int = 0) -> Path:
 
 
 PLACES: dict[str, tuple[Callable[[Path], None], Callable[[Attack], Path]]] = {
-    "messages in a pipe": (_pipe, lambda attack: attack.peer.orders()),
+    "messages in a pipe": (pipe, lambda attack: attack.peer.orders()),
     "messages elsewhere": (_link, lambda attack: attack.peer.orders()),
     "messages in a loop": (_loop, lambda attack: attack.peer.orders()),
-    "records in a pipe": (_pipe, _records),
+    "records in a pipe": (pipe, _records),
     "records elsewhere": (_link, _records),
-    "an entry in a pipe": (_pipe, _entry),
-    "a next entry in a pipe": (_pipe, lambda attack: _entry(attack, 1)),
+    "an entry in a pipe": (pipe, _entry),
+    "a next entry in a pipe": (pipe, lambda attack: _entry(attack, 1)),
     "an entry elsewhere": (_link, _entry),
-    "the hint of a checkpoint in a pipe": (_pipe, lambda attack: _log(attack) / "_last_checkpoint"),
+    "the hint of a checkpoint in a pipe": (pipe, lambda attack: _log(attack) / "_last_checkpoint"),
 }
 
 
@@ -78,7 +78,7 @@ def _link_to_nothing_of_ours(place: Path) -> None:
     place.symlink_to(elsewhere)
 
 
-@pytest.mark.parametrize("change", [_pipe, _link_to_nothing_of_ours])
+@pytest.mark.parametrize("change", [pipe, _link_to_nothing_of_ours])
 def test_what_comes_later_and_is_no_file_is_refused(attack: Attack, change: Callable[[Path], None]) -> None:
     attack.pull(None)
     change(_entry(attack, 1))
@@ -161,7 +161,7 @@ def test_a_log_that_would_keep_whoever_opens_it_is_refused(attack: Attack, case:
 
 
 def test_a_beacon_in_a_pipe_is_none(tmp_path: Path) -> None:
-    _pipe(tmp_path / BEACON_KEY)
+    pipe(tmp_path / BEACON_KEY)
     assert read_beacon(Store(str(tmp_path))) is None
 
 
@@ -183,7 +183,7 @@ def _said(change: dict[str, Any], kind: str = "definitions_applied") -> Callable
 
 #: What a journal may not say to who only compares its definitions.
 DEFINITIONS: dict[str, tuple[Callable[[Attack], None], str, str]] = {
-    "a pipe": (lambda attack: _pipe(_definitions(attack)), "PEER_REFUSED", "it is no file, or a link"),
+    "a pipe": (lambda attack: pipe(_definitions(attack)), "PEER_REFUSED", "it is no file, or a link"),
     "more records than its log says": (_many_definitions, "PEER_REFUSED", "it has no 1 records"),
     "definitions that are none": (_said({"detail": {"v": 1, "definitions": {"queues": 7}}}), "PEER_REFUSED", "its definitions"),
     "a record of another kind": (_said({"kind": "subscribed"}), "PEER_REFUSED", "it is not of kind definitions_applied"),

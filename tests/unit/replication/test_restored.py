@@ -41,6 +41,13 @@ def pull_often(site: Site, peer: str) -> None:
         site.pull(peer)
 
 
+def lose(here: Site, there: Site, item: str = "lost") -> None:
+    """Let a site publish what the other one pulls, and be put back from its backup."""
+    there.publish(item)
+    exchange(here, there)
+    there.restore()
+
+
 def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> None:
     """Let a site find out that it was restored, and say so."""
     with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq mark-restored") as told:
@@ -147,9 +154,7 @@ def test_what_is_published_and_copied_while_a_peer_is_read_ahead_is_not_lost(
 
 
 def test_a_third_instance_learns_of_the_new_origin_by_a_peer(here: Site, there: Site, tmp_path: Path, clock: FakeClock) -> None:
-    there.publish("lost")
-    exchange(here, there)
-    there.restore()
+    lose(here, there)
     there.publish("new")
     say_restored(there, "frankfurt")
     exchange(here, there)
@@ -177,9 +182,7 @@ def test_however_often_a_log_says_how_far_it_has_pulled_little_of_it_is_kept(her
 
 
 def test_it_is_said_once_also_before_the_peers_have_pulled_again(here: Site, there: Site) -> None:
-    there.publish("lost")
-    exchange(here, there)
-    there.restore()
+    lose(here, there)
     say_restored(there, "frankfurt")
     there.begin()
     there.pull("frankfurt")
@@ -190,9 +193,7 @@ def test_what_was_published_after_a_restore_is_given_to_who_asks_and_not_called_
     here: Site, there: Site, clock: FakeClock
 ) -> None:
     """Its origin is another one by now, and what has it is here all the same."""
-    there.publish("lost")
-    exchange(here, there)
-    there.restore()
+    lose(here, there)
     say_restored(there, "frankfurt")
     there.publish("new")
     exchange(here, there)
@@ -207,13 +208,9 @@ def test_what_was_published_after_a_restore_is_given_to_who_asks_and_not_called_
 
 
 def test_a_journal_that_is_restored_twice_is_found_out_twice(here: Site, there: Site) -> None:
-    there.publish("lost")
-    exchange(here, there)
-    there.restore()
+    lose(here, there)
     say_restored(there, "frankfurt")
-    there.publish("lost again")
-    exchange(here, there)
-    there.restore()
+    lose(here, there, "lost again")
     there.publish("new")
     say_restored(there, "frankfurt", origin="a-third-origin")
     pull_often(here, "virginia")
