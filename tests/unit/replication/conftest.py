@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -23,16 +22,6 @@ from tests.unit.replication.sites import Attack, Home, made_home
 Meet = Callable[[], None]
 HandOver = Callable[[ApplyPulled], bool]
 Ask = Callable[[PullProgressQuery | ApplyPulled], PullState | bool]
-
-
-class Start(Protocol):
-    """Starts the pullers of some peers, by default of virginia."""
-
-    def __call__(
-        self, step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = ..., known: Collection[str] = ()
-    ) -> Pullers:
-        """Let `step` be what each does: by its peer, what it meets the others by and hands over by; whether that is the end."""
-        ...
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +63,34 @@ def nothing_is_asked(request: PullProgressQuery | ApplyPulled) -> PullState | bo
     raise AssertionError(f"nothing is asked: {request}")
 
 
+class Start:
+    """Starts pullers of some peers, by default of virginia, that do something else than pull."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.monkeypatch = path, monkeypatch
+        self.started: list[Pullers] = []
+
+    def __call__(
+        self, step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = nothing_is_asked, known: Collection[str] = ()
+    ) -> Pullers:
+        """Let `step` be what each does: by its peer, what it meets the others by and hands over by; whether that is the end."""
+
+        class Stepping:
+            def __init__(
+                self, _reader: object, own: Store, peer: Store, *_: object, meet: Meet, hand_over: HandOver, **__: object
+            ) -> None:
+                self._given = (Path(peer.path).name, meet, hand_over)
+
+            def step(self, *, tells_held: bool) -> Step:
+                return Step(found=False, is_at_end=step(*self._given) is not False)
+
+        self.monkeypatch.setattr(pullers, "SandboxedPuller", Stepping)
+        self.started.append(Pullers(Store(str(self.path / "frankfurt")), ask, FakeClock()))
+        assert not self.started[-1].are_compared(), "nobody is known yet"
+        self.started[-1].keep(definitions(self.path, *peers), frozenset(known))
+        return self.started[-1]
+
+
 def wait_until(is_so: Callable[[], bool]) -> None:
     until_s = time.monotonic() + 60
     while not is_so():
@@ -89,28 +106,9 @@ def goes_on() -> threading.Event:
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: threading.Event) -> Iterator[Start]:
-    """Start pullers that do something else than pull; they end with the test."""
-    started: list[Pullers] = []
-
-    def begin(
-        step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = nothing_is_asked, known: Collection[str] = ()
-    ) -> Pullers:
-        class Stepping:
-            def __init__(
-                self, _reader: object, own: Store, peer: Store, *_: object, meet: Meet, hand_over: HandOver, **__: object
-            ) -> None:
-                self._given = (Path(peer.path).name, meet, hand_over)
-
-            def step(self, *, tells_held: bool) -> Step:
-                return Step(found=False, is_at_end=step(*self._given) is not False)
-
-        monkeypatch.setattr(pullers, "SandboxedPuller", Stepping)
-        started.append(Pullers(Store(str(tmp_path / "frankfurt")), ask, FakeClock()))
-        assert not started[-1].are_compared(), "nobody is known yet"
-        started[-1].keep(definitions(tmp_path, *peers), frozenset(known))
-        return started[-1]
-
-    yield begin
+    """Start pullers that end with the test."""
+    start = Start(tmp_path, monkeypatch)
+    yield start
     goes_on.set()
-    for each in started:
+    for each in start.started:
         each.keep(parsing.parse({}), frozenset())

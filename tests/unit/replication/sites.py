@@ -96,10 +96,7 @@ class Site(DiskInstance):
         who["incarnation"] = self.ask(commands.DrawIncarnation, **who).incarnation
         self.ask(commands.Attach, **who, call=1, ack_mode="auto", max_backlog=100, filter=None, available_now=False)
         taken = self.ask(commands.Next, **who, call=2, finished=0, limit=100, wait_ms=0).lease
-        waits = commands.Next(
-            **who, call=3, finished=taken, limit=100, wait_ms=50, journal=self.state.journal_id, request=f"{self.path.name}-waits"
-        )
-        self.loop.step([Call(waits, lambda: False)])
+        self.ask(commands.Next, **who, call=3, finished=taken, limit=100, wait_ms=50)
 
     def pull(self, peer: str | None = None, path: Path | None = None, **other: Any) -> SparkQueueError | None:
         """Pull what is new from a peer's journal; returns what it was refused for, after which another puller is made."""
@@ -220,11 +217,7 @@ class Attack:
     def pull(self, code: str | None, says: str = "", **options: Any) -> None:
         """Pull from the changed peer, which is refused with a code, or taken where there is none."""
         refusal = self.here.pull("virginia", self.peer.path, **options)
-        if code is None:
-            assert refusal is None, refusal
-        else:
-            assert refusal is not None, "it was believed"
-            assert (refusal.code, says in str(refusal)) == (code, True), refusal
+        assert (refusal and refusal.code, says in str(refusal)) == (code, True), refusal or "it was believed"
 
     def go_on(self) -> None:
         """See that this instance pulls from another, and is sound."""

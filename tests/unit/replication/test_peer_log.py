@@ -15,14 +15,13 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from spark_queue.replication import peer_log
 from spark_queue.replication import puller as parts
-from spark_queue.replication.exchange import ApplyPulled, PullState, Standing
+from spark_queue.replication.exchange import ApplyPulled
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
-from spark_queue.replication.puller import Puller
-from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some
 from tests.unit.replication.sites import Attack, Home, Site, three_sites
+from tests.unit.replication.test_puller import Loop
 
 
 def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -137,20 +136,11 @@ def test_files_that_were_merged_since_are_found_further_on(
         if str(file) not in kept:
             file.unlink()
     monkeypatch.setattr(*limit)
-    taken = list[ApplyPulled]()
-
-    def take(pull: ApplyPulled) -> bool:
-        taken.append(pull)
-        return True
-
     here = Disk(tmp_path / "frankfurt")
     peers = {"virginia": {"journal": str(tmp_path / "virginia"), "topics": ["^.*"]}}
-    own = parsing.parse({**here.definitions.stored, "journal": {"instance": "frankfurt"}, "peers": peers})
-    Puller(
-        here.store, disk.store, own, own.peers["virginia"], hand_over=take, clock=FakeClock(),
-        look=lambda: PullState(here.journal_id, None, {"order": {}}, {"order": Standing()}),
-        fit=Fit(own, own.peers["virginia"], {}),
-    ).step()  # fmt: skip
-    rows = sum(rows for pull in taken for files in pull.files for file in files.files for _, rows, _, _ in file.origins)
+    here.definitions = parsing.parse({**here.definitions.stored, "journal": {"instance": "frankfurt"}, "peers": peers})
+    loop = Loop(here)
+    loop.puller().step()
+    rows = sum(rows for pull in loop.taken for files in pull.files for file in files.files for _, rows, _, _ in file.origins)
     assert rows == 18
-    assert len(taken) > 1
+    assert len(loop.taken) > 1

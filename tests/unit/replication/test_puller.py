@@ -23,6 +23,7 @@ from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
+from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.replication.test_validation import defined
 
 
@@ -44,7 +45,7 @@ class Site:
 class Loop:
     """Takes what a puller hands over, and remembers how far."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site | Disk) -> None:
         self.site = site
         self.taken: list[ApplyPulled] = []
         #: How often it refuses first, since rows have come by another way meanwhile.
@@ -60,7 +61,11 @@ class Loop:
         )  # fmt: skip
 
     def look(self) -> PullState:
-        return PullState(self.site.journal_id, self.watermark, {"json": {}}, {"json": Standing()}, disagreements=self.disagreements)
+        types = self.site.definitions.message_types
+        return PullState(
+            self.site.journal_id, self.watermark, {name: {} for name in types}, dict.fromkeys(types, Standing()),
+            disagreements=self.disagreements,
+        )  # fmt: skip
 
     def take(self, pull: ApplyPulled) -> bool:
         self.taken.append(pull)
