@@ -14,9 +14,8 @@ _TESTS = (
     "tests/unit/core/test_transfer_delay.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
-_TOPOLOGIES = "tests/integration/test_replication_topologies.py"
 _FITTING_TESTS = (
-    "tests/unit/replication/test_puller.py", "tests/unit/replication/test_validation.py",
+    "tests/unit/replication/test_puller.py", "tests/unit/replication/test_changed_definitions.py",
     "tests/unit/coordinator/test_loop_pulls.py",
 )  # fmt: skip
 
@@ -387,7 +386,7 @@ PEERS = (
     Mutant(
         "what an instance has heard of others goes no further",
         "            case Kind.TRANSFERRED | Kind.REPLICATED:\n", "            case Kind.TRANSFERRED:\n",
-        (_TOPOLOGIES,),
+        ("tests/integration/test_replication.py::test_along_a_chain_messages_outcomes_and_ownership_reach_the_other_end",),
     ),
     Mutant(
         "messages pass through where they may not",

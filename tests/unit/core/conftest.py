@@ -9,11 +9,6 @@ from tests.instances import Instance, two_instances
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def pair(clock: FakeClock) -> tuple[Instance, Instance]:
     """Make two instances that pull from each other."""
     return two_instances(clock)

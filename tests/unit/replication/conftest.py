@@ -35,11 +35,6 @@ def attack(home: Home, tmp_path: Path) -> Attack:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
     return two_sites(tmp_path, clock)
 

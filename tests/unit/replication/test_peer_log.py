@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable
@@ -24,33 +25,11 @@ from tests.unit.replication.sites import Attack, Home, Site, three_sites
 from tests.unit.replication.test_puller import Loop
 
 
-def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Count what a store is asked for from now on."""
-    counts = {"read": 0, "list": 0}
-    real = {name: getattr(Store, name) for name in counts}
-
-    def counting(name: str) -> Any:
-        def ask(*args: Any, **options: Any) -> Any:
-            counts[name] += 1
-            return real[name](*args, **options)
-
-        return ask
-
-    for name in counts:
-        monkeypatch.setattr(Store, name, counting(name))
-    return counts
-
-
-def taken_by(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[ApplyPulled]:
-    """Return where everything will be that a site takes over."""
-    taken, hand_over = list[ApplyPulled](), site.hand_over
-
-    def spy(pull: ApplyPulled) -> bool:
-        taken.append(pull)
-        return hand_over(pull)
-
-    monkeypatch.setattr(site, "hand_over", spy)
-    return taken
+def taken_by(site: Site, path: Path) -> list[ApplyPulled]:
+    """Let a site pull virginia; returns what it took over."""
+    with mock.patch.object(site, "hand_over", side_effect=site.hand_over) as hand_over:
+        assert site.pull("virginia", path) is None
+    return [call.args[0] for call in hand_over.call_args_list]
 
 
 def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,15 +43,18 @@ def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert len(chunks) > 3
 
 
-def test_a_look_that_finds_nothing_costs_one_request_and_seldom_a_listing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_finds_nothing_costs_one_request_and_seldom_a_listing(home: Home) -> None:
     log = PeerLog(Store(str(home[0] / "virginia")), "virginia")
     log.read()
-    counts = requests(monkeypatch)
-    for _ in range(LISTING_LOOKS - 1):
-        assert log.read() == []
-    assert counts == {"read": LISTING_LOOKS - 1, "list": 0}
-    log.read()
-    assert counts["list"] == 1
+    with (
+        mock.patch.object(Store, "read", autospec=True, side_effect=Store.read) as read,
+        mock.patch.object(Store, "list", autospec=True, side_effect=Store.list) as listed,
+    ):
+        for _ in range(LISTING_LOOKS - 1):
+            assert log.read() == []
+        assert (read.call_count, listed.call_count) == (LISTING_LOOKS - 1, 0)
+        log.read()
+        assert listed.call_count == 1
 
 
 def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +69,7 @@ def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: 
 
 def test_many_messages_come_as_several_commands_each_commit_as_a_whole(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART_ROWS", 1)
-    taken = taken_by(attack.here, monkeypatch)
-    attack.pull(None)
+    taken = taken_by(attack.here, attack.peer.path)
     pulls = [pull for pull in taken if pull.files]
     assert [sum(len(files.files) for files in pull.files) for pull in pulls] == [1] * len(pulls)
     assert len(pulls) == sum(row["kind"] == Kind.ENTERED for row in attack.peer.rows())
@@ -115,8 +96,7 @@ def test_a_request_is_over_in_whichever_chunk_it_stands(
     virginia.pull("tokyo", tokyo.path)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", records)
     monkeypatch.setattr(parts, "PART_ROWS", rows)
-    taken = taken_by(frankfurt, monkeypatch)
-    assert frankfurt.pull("virginia", virginia.path) is None
+    taken = taken_by(frankfurt, virginia.path)
     assert sum(news.is_request for pull in taken for news in pull.pulled.news) == (0 if is_late else 1)
 
 

@@ -24,7 +24,7 @@ from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
-from tests.unit.replication.test_validation import defined
+from tests.unit.replication.test_changed_definitions import defined
 
 
 class Site:
@@ -147,26 +147,23 @@ def test_a_peer_is_read_to_its_end_and_the_next_puller_goes_on_at_the_watermark(
     assert len(loop.taken) == 1, "nothing is new"
 
 
-def test_a_journal_of_another_name_is_refused(loop: Loop, tmp_path: Path) -> None:
-    shutil.rmtree(tmp_path / "virginia")
-    Site(tmp_path / "virginia", "tokyo", "frankfurt", tmp_path / "frankfurt")
-    with pytest.raises(JournalError, match=r"PEER_MISNAMED.*instance 'tokyo'"):
+@pytest.mark.parametrize(
+    ("name", "pulls", "says"), [("tokyo", 0, r"PEER_MISNAMED.*instance 'tokyo'"), ("virginia", 1, "PEER_REPLACED")]
+)
+def test_another_journal_in_the_place_of_a_peers_is_refused(loop: Loop, tmp_path: Path, name: str, pulls: int, says: str) -> None:
+    for _ in range(pulls):
         loop.puller().step()
-    assert loop.taken == []
+    shutil.rmtree(tmp_path / "virginia")
+    Site(tmp_path / "virginia", name, "frankfurt", tmp_path / "frankfurt")
+    with pytest.raises(JournalError, match=says):
+        loop.puller().step()
+    assert len(loop.taken) == pulls
 
 
 def test_the_own_journal_is_refused_as_a_peer(tmp_path: Path) -> None:
     here = Site(tmp_path / "frankfurt", "frankfurt", "virginia", tmp_path / "frankfurt")
     with pytest.raises(JournalError, match=r"PEER_MISNAMED.*this very journal"):
         Loop(here).puller().step()
-
-
-def test_a_journal_that_was_made_anew_is_refused(loop: Loop, tmp_path: Path) -> None:
-    loop.puller().step()
-    shutil.rmtree(tmp_path / "virginia")
-    Site(tmp_path / "virginia", "virginia", "frankfurt", tmp_path / "frankfurt")
-    with pytest.raises(JournalError, match="PEER_REPLACED"):
-        loop.puller().step()
 
 
 def test_a_log_that_does_not_have_the_watermark_waits_until_it_says_that_it_was_restored(loop: Loop, there: Site) -> None:
