@@ -82,6 +82,11 @@ class Instance:
         self.world.commit()
         return reply
 
+    def settle(self, outcome: str, *rows: int, queue: str = "WORK") -> None:
+        """Say what became of messages, by hand."""
+        said = commands.OutcomeRows(outcome=outcome, ranges=tuple((row, row + 1) for row in rows))
+        self.decide(commands.Settle(queue=queue, outcomes=(said,)))
+
     def publish(self, count: int) -> None:
         """Publish messages of the topic."""
         self.world.publish("json", [PublishedMessage(topic="T")] * count)
@@ -290,6 +295,17 @@ class Consumer:
             return []
         self._finished = granted.lease
         return list(self._instance.world.state.queues[self._who["queue"]].leases[granted.lease].rows)
+
+    def consume(self) -> list[int]:
+        """Take a batch, and finish it by asking for the next."""
+        taken = self.take()
+        self.take()
+        return taken
+
+
+def two_instances(clock: FakeClock, **of_both: Any) -> tuple[Instance, Instance]:
+    """Make frankfurt and virginia, which pull from each other."""
+    return Instance("frankfurt", ["virginia"], clock, **of_both), Instance("virginia", ["frankfurt"], clock, **of_both)
 
 
 def exchange(*instances: Instance) -> None:

@@ -112,6 +112,17 @@ class DiskInstance:
         self.commit()
         return reply
 
+    def define(self, **changed: Any) -> None:
+        """Define something anew; from whom it pulls, it begins to pull anew, as a coordinator does."""
+        self.decide(commands.Apply(definitions={**self.state.definitions.stored, **changed}))
+        self.definitions = self.state.definitions
+        self._pullers.clear()
+
+    def settle(self, outcome: str, *rows: int, queue: str = "WORK") -> None:
+        """Say what became of messages, by hand."""
+        said = commands.OutcomeRows(outcome=outcome, ranges=tuple((row, row + 1) for row in rows))
+        self.decide(commands.Settle(queue=queue, outcomes=(said,)))
+
     def records(self, kind: str | None = None) -> list[Record]:
         """Return its log, or the records of a kind."""
         return [record for record in open_journal(self.store).records() if kind in (None, record.kind)]

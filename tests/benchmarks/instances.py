@@ -17,6 +17,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.publisher import commit_staged, make_plan
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import messages_key
+from tests.benchmarks.figure import Bench
 from tests.benchmarks.journals import COMMIT_MESSAGES, QUEUE, TOPIC, counted
 from tests.sites_on_disk import DiskInstance
 
@@ -78,3 +79,16 @@ class BenchInstance(DiskInstance):
         began_s = time.perf_counter()
         self.pull(peer)
         return time.perf_counter() - began_s
+
+
+def pulls_s(bench: Bench, place: Path, peers: Sequence[str], messages: int, *, columns: str | None = None) -> list[float]:
+    """Return how long a new instance takes to pull all messages of its peers, for each run, in seconds.
+
+    The peers share their queue: only of a shared one a log says which messages are in it.
+    """
+    times_s = []
+    for run in range(bench.runs):
+        here = BenchInstance(place, f"here_{run}", peers, columns=columns)
+        times_s.append(sum(here.pull_s(peer) for peer in peers))
+        assert here.count(State.REMOTE) == messages
+    return times_s

@@ -18,10 +18,17 @@ from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.state.lifecycle import State
 from spark_queue.replication.exchange import ApplyPulled
 from tests.benchmarks.core import EverythingEnters, lease_s
+from tests.benchmarks.curves import draw, growth
 from tests.benchmarks.figure import Bench, Figure, median, shown, spread
-from tests.benchmarks.instances import BenchInstance
+from tests.benchmarks.instances import BenchInstance, pulls_s
 from tests.benchmarks.journals import COMMIT_MESSAGES, MANY_MESSAGES, QUEUE, kill, planner_of, serving
 from tests.benchmarks.throughput import FILE_LINES, REPEATS, STORED
+
+PICTURE = Path(__file__).with_name("replication_curves.svg")
+
+#: How many messages are pulled from one peer, and how many instances there are where each publishes 100,000.
+_SIZES = (100_000, 1_000_000, 10_000_000)
+_INSTANCES = (2, 3, 4, 6, 8)
 
 #: How often each of three peers publishes, and how many messages; half of them are acknowledged.
 _ROUNDS, _ROUND_MESSAGES = 100, 2_000
@@ -29,15 +36,11 @@ _ROUNDS, _ROUND_MESSAGES = 100, 2_000
 
 def pulling(bench: Bench) -> Iterator[Figure]:
     """Pull 2.1 million real order lines in files of 50,000; the budget is 300,000 lines/s."""
-    rates = []
     lines = pa.concat_tables([read_lines(ORDERS_CSV)] * REPEATS)
-    there = BenchInstance(bench.place, "there", columns=STORED)
+    there = BenchInstance(bench.place, "there", ["here"], columns=STORED)
     for first in range(0, lines.num_rows, FILE_LINES):
         there.publish_rows(lines.slice(first, FILE_LINES))
-    for run in range(bench.runs):
-        here = BenchInstance(bench.place, f"here_{run}", ["there"], columns=STORED)
-        rates.append(lines.num_rows / here.pull_s("there"))
-        assert here.count(State.REMOTE) == lines.num_rows
+    rates = [lines.num_rows / time_s for time_s in pulls_s(bench, bench.place, ["there"], lines.num_rows, columns=STORED)]
     yield Figure(
         row="replication-pull", what="pulling real order lines", value=median(rates), unit="lines/s", budget=300_000, at_least=True,
         note=f"{spread(rates)}; files of {FILE_LINES:,} lines; read, written anew, committed and entered",
@@ -46,16 +49,12 @@ def pulling(bench: Bench) -> Iterator[Figure]:
 
 def backlog(bench: Bench) -> Iterator[Figure]:
     """Pull 10 million messages of which half, drawn one by one, are acknowledged; the budget is 60 s."""
-    there = BenchInstance(bench.place, "there", [])
+    there = BenchInstance(bench.place, "there", ["here"])
     there.publish_numbers(MANY_MESSAGES)
     for drawn in _halves():
         outcome = commands.OutcomeRows(outcome="acknowledge", ranges=tuple(to_ranges(drawn)))
         there.decide(commands.Settle(queue=QUEUE, outcomes=(outcome,)))
-    times_s = []
-    for run in range(bench.runs):
-        here = BenchInstance(bench.place, f"here_{run}", ["there"])
-        times_s.append(here.pull_s("there"))
-        assert here.count(State.REMOTE) == MANY_MESSAGES // 2
+    times_s = pulls_s(bench, bench.place, ["there"], MANY_MESSAGES // 2)
     yield Figure(
         row="replication-backlog", what="pulling 10 M messages, half of them acknowledged at random", value=median(times_s),
         unit="s", budget=60, note=spread(times_s),
@@ -99,7 +98,7 @@ def memory(bench: Bench) -> Iterator[Figure]:
 def recovery(bench: Bench) -> Iterator[Figure]:
     """Fold a log with the news of three peers, against one of as many commits, messages and outcomes of its own (1.5 times)."""
     alone, others = BenchInstance(bench.place, "alone"), ["one", "two", "three"]
-    peers, here = [BenchInstance(bench.place, name) for name in others], BenchInstance(bench.place, "here", others)
+    peers, here = [BenchInstance(bench.place, name, ["here"]) for name in others], BenchInstance(bench.place, "here", others)
     for _ in range(_ROUNDS):
         for peer in peers:
             _live(peer)
@@ -118,6 +117,37 @@ def recovery(bench: Bench) -> Iterator[Figure]:
         note=f"{spread(ratios)}; {shown(median(times_s['here']))} s for {commits['here']:,} commits against "
         f"{shown(median(times_s['alone']))} s for {commits['alone']:,}, no snapshot",
     )  # fmt: skip
+
+
+def curves(bench: Bench) -> Iterator[Figure]:
+    """Draw how the time to pull grows: as messages do, and as what is told, since n logs tell of what all n have published."""
+    messages = [(size, median(_messages_s(bench, size))) for size in _SIZES]
+    yield growth("replication-curve-messages", "the time to pull with the number of messages", messages, unit="s")
+    instances = [(count, median(_instances_s(bench, count))) for count in _INSTANCES]
+    what = f"the time to pull all others, with the number of others, each of whom published {COMMIT_MESSAGES:,}"
+    others = [(count - 1, seconds) for count, seconds in instances]
+    yield growth("replication-curve-instances", what, others, unit="s", budget=2.0)
+    draw({"messages": messages, "instances": instances}, PICTURE, ylabel="s to pull all")
+
+
+def _messages_s(bench: Bench, size: int) -> list[float]:
+    """Return how long it takes to pull so many messages of one peer, for each run, in seconds."""
+    place = bench.place / f"messages-{size}"
+    BenchInstance(place, "there", ["here"]).publish_numbers(size)
+    return pulls_s(bench, place, ["there"], size)
+
+
+def _instances_s(bench: Bench, count: int) -> list[float]:
+    """Return how long one instance of several takes to pull all others, who have pulled each other, for each run, in seconds."""
+    place, names = bench.place / f"instances-{count}", [f"i{number}" for number in range(1, count)]
+    others = {name: [each for each in names if each != name] for name in names}
+    world = [BenchInstance(place, name, [*others[name], "here"]) for name in names]
+    for instance in world:
+        instance.publish_numbers(COMMIT_MESSAGES)
+    for instance in world:
+        for name in others[instance.name]:
+            instance.pull(name)
+    return pulls_s(bench, place, names, len(names) * COMMIT_MESSAGES)
 
 
 def _halves() -> Iterator[BitMap64]:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -45,8 +46,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _journals(place: Path) -> tuple[Journal, Journal]:
-    """Make two instances that pull each other."""
+@contextmanager
+def _journals(place: Path) -> Iterator[tuple[Journal, Journal]]:
+    """Make two instances that pull each other, each with a coordinator that is killed in the end."""
     made = []
     for name, other in (("there", "here"), ("here", "there")):
         definitions = {
@@ -59,13 +61,16 @@ def _journals(place: Path) -> tuple[Journal, Journal]:
     for journal in made:
         # It stays, since it has peers.
         serving(journal.store, journal.journal_id())
-    return made[0], made[1]
+    try:
+        yield made[0], made[1]
+    finally:
+        for journal in made:
+            kill_serving(journal)
 
 
 def _visible_ms(place: Path) -> list[float]:
     """Return how long after its publish each commit had entered at the other instance, in milliseconds."""
-    there, here = _journals(place)
-    try:
+    with _journals(place) as (there, here):
         subprocess.run(
             [sys.executable, "-m", "tests.benchmarks.small_commits", there.path, str(COMMITS), str(PAUSE_MS)], check=True
         )
@@ -78,16 +83,12 @@ def _visible_ms(place: Path) -> list[float]:
                         message = json.loads(str(value))
                         times_ms.setdefault(message["commit"], record.at_ms - message["sent_ms"])
         return [times_ms[commit] for commit in range(WARM_COMMITS, COMMITS)]
-    finally:
-        kill_serving(there)
-        kill_serving(here)
 
 
 def _delivered_ms(place: Path) -> list[float]:
     """Return how long after it asked an instance was granted what the other gave away, in milliseconds."""
-    there, here = _journals(place)
-    planner, lease = planner_of(here.store, here.journal_id()), 0
-    try:
+    with _journals(place) as (there, here):
+        planner, lease = planner_of(here.store, here.journal_id()), 0
         for _ in range(ASKED_COMMITS):
             there.publish([{"value": "{}"}] * 10, topic=TOPIC)
             while (found := planner.next(finished=lease, limit=10, wait_ms=5_000).lease) == lease:
@@ -97,6 +98,3 @@ def _delivered_ms(place: Path) -> list[float]:
         asked = [each.at_ms for each in records if each.kind == Kind.TRANSFER_REQUESTED and each.queue == QUEUE]
         granted = [each.at_ms for each in records if each.kind == Kind.GRANTED]
         return [grant - max(at for at in asked if at <= grant) for grant in granted]
-    finally:
-        kill_serving(there)
-        kill_serving(here)

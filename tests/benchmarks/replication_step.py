@@ -71,7 +71,7 @@ class _SlowStore(Store):
 
 def _behind_s(place: Path, pause_s: float) -> tuple[float, float]:
     """Return how long after its last commit a peer is pulled to its end, in seconds, and how often in a second it committed."""
-    there, here = BenchInstance(place, "there"), BenchInstance(place, "here", ["there"])
+    there, here = BenchInstance(place, "there", ["here"]), BenchInstance(place, "here", ["there"])
     store = _SlowStore(there.store.path) if pause_s else there.store
     # Another process, so that it commits while this one reads.
     committer = multiprocessing.get_context("spawn").Process(target=_commit, args=(there.path,))

@@ -10,6 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.integration.coordinator_world import MakeWorld, World
+from tests.integration.sites import MakeSite, peer, site
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions
 
 if TYPE_CHECKING:
@@ -32,14 +33,33 @@ def make_home(spark: SparkSession, tmp_path: Path) -> Iterator[MakeHome]:
 
 
 @pytest.fixture
-def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]:
-    """Make journals for a user of the test's own, whose coordinators end with the test."""
+def own_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let coordinators be those of a user of the test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, own_user: None) -> Iterator[MakeWorld]:
+    """Make journals, whose coordinators end with the test."""
     made: list[World] = []
 
     def make(**options: Any) -> World:
         made.append(World(tmp_path / f"journal{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.fixture
+def make_site(tmp_path: Path, own_user: None) -> Iterator[MakeSite]:
+    """Make journals of instances, whose coordinators end with the test."""
+    made: list[World] = []
+
+    def make(name: str, *peers: str, **keys: Any) -> World:
+        made.append(site(str(tmp_path / name), name, {each: peer(str(tmp_path / each), **keys) for each in peers}))
         return made[-1]
 
     yield make

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spark_queue import Journal
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
-from tests.integration.coordinator_world import QUEUE, TOPIC, World
+from tests.integration.coordinator_world import QUEUE, TOPIC, Planner, World
+
+#: Makes a journal of a name that pulls from others by name.
+MakeSite = Callable[..., World]
 
 #: Short, so that a test need not wait long for a lost site.
 UNREACHABLE_AFTER = "15s"
@@ -24,6 +27,21 @@ def site(path: str, name: str, peers: Mapping[str, Mapping[str, Any]], **options
     """Make the journal of an instance; a coordinator starts with the first caller."""
     replication = {"unreachable_after": UNREACHABLE_AFTER}
     return World(path, journal={"instance": name}, peers=dict(peers), replication=replication, **options)
+
+
+def ping(worlds: Sequence[World]) -> None:
+    """Have a coordinator of each: only these pull."""
+    for world in worlds:
+        world.ping()
+
+
+def received(planner: Planner, count: int) -> list[int]:
+    """Take leases until so many messages have come."""
+    bookmarks: list[int] = []
+    while len(bookmarks) < count:
+        bookmarks += planner.bookmarks() if planner.next(wait_ms=1_000).messages else []
+    planner.next()
+    return bookmarks
 
 
 def journal_of(world: World) -> Journal:

@@ -13,7 +13,7 @@ from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
 from tests.integration.coordinator_world import QUEUE, Planner, World
 from tests.integration.s3_gateway import KINDS, s3_server_of
 from tests.integration.s3_server import BUCKET, S3Server
-from tests.integration.sites import journal_of, owners, peer, site, states
+from tests.integration.sites import journal_of, owners, peer, ping, received, site, states
 from tests.integration.source_journal import wait_until
 
 NAMES = ("frankfurt", "virginia")
@@ -22,10 +22,8 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture
-def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
+def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_user: None) -> Iterator[ExitStack]:
     """End what was made, in reverse: coordinators before their servers."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with ExitStack() as stack:
         yield stack
@@ -38,8 +36,7 @@ def two_sites(worlds: ExitStack, servers: Mapping[str, S3Server]) -> dict[str, W
     for name, other in (NAMES, NAMES[::-1]):
         made[name] = site(paths[name], name, {other: peer(paths[other])}, storage_options=servers[name].options)
         worlds.callback(made[name].end)
-    for each in made.values():
-        each.ping()
+    ping([*made.values()])
     return made
 
 
@@ -56,12 +53,7 @@ def test_two_journals_in_one_store_share_transfer_and_agree(kind: str, worlds: E
     virginia.publish(3)
     wait_until(lambda: states(frankfurt) == {"available": 5, "remote": 3})
     wait_until(lambda: states(virginia) == {"available": 3, "remote": 5})
-    planner, received = Planner(virginia), list[int]()
-    while len(received) < 8:
-        planner.next(wait_ms=1_000)
-        received += planner.bookmarks() if planner.lease else []
-    assert sorted(received) == list(range(8))
-    planner.next()
+    assert sorted(received(Planner(virginia), 8)) == list(range(8))
     wait_until(lambda: states(frankfurt) == states(virginia) == {})
 
 
@@ -82,10 +74,7 @@ def test_the_other_store_disappears_and_comes_back(
     virginia.end()
     servers["virginia"].vanish()
     journal_of(frankfurt).queue(QUEUE).proxied_transfer(on=True)
-    planner = Planner(frankfurt)
-    wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
-    assert planner.bookmarks() == [0, 1, 2, 3]
-    planner.next()
+    assert received(Planner(frankfurt), 4) == [0, 1, 2, 3]
     servers["virginia"].come_back()
     virginia.ping()
     wait_until(lambda: states(virginia) == {})

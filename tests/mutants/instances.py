@@ -391,7 +391,7 @@ INSTANCES = (
     Mutant(
         "what an origin says is passed on of the queues of here alone",
         "or (news.is_decision and not self._definitions.is_replicated(news.queue))", "",
-        ("tests/unit/replication/test_passthrough.py",),
+        ("tests/unit/replication/test_changed_definitions.py",),
     ),
     Mutant(
         "who was restored says nothing of its messages that came back",

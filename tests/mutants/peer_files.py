@@ -6,51 +6,49 @@ from tests.mutants.mutant import Mutant
 
 _TESTS = "tests/unit/replication"
 _STORES = f"{_TESTS}/test_hostile_stores.py"
-_NO_FILE = f"{_STORES}::test_what_is_no_file_of_a_peer_is_refused"
+_REFUSED = f"{_STORES}::test_what_is_no_file_of_a_peer_or_would_keep_whoever_opens_it_is_refused"
 _LATER = f"{_STORES}::test_what_comes_later_and_is_no_file_is_refused"
-_KEEPS = f"{_STORES}::test_a_log_that_would_keep_whoever_opens_it_is_refused"
-_DEFINITIONS = f"{_TESTS}/test_comparing.py::test_definitions_that_no_peer_may_have_are_refused"
+_DEFINITIONS = f"{_STORES}::test_definitions_that_no_peer_may_have_are_refused"
 
 _VERIFY = "tests/unit/cli/test_verify_peers.py"
 _ATTACK = f"{_VERIFY}::test_a_peer_that_somebody_spoilt_is_not_compared"
 
-_SANDBOX = f"{_TESTS}/test_sandbox.py"
 
 PEER_FILES = (
     Mutant(
         "the process that reads a peer may have all memory",
         "_bound(resource.RLIMIT_DATA, memory_bytes)", "pass",
-        (f"{_SANDBOX}::test_what_takes_more_than_there_may_be_is_refused",),
+        (f"{_STORES}::test_what_takes_more_than_there_may_be_is_refused",),
     ),
     Mutant(
         "the process that reads a peer may take all time",
         "        renew_time(self._cpu_s)\n", "        renew_time(9_999)\n",
-        (f"{_SANDBOX}::test_what_takes_longer_than_it_may_is_refused",),
+        (f"{_STORES}::test_what_takes_longer_than_it_may_is_refused",),
     ),
     Mutant(
         "a process that hangs while it reads a peer is awaited for ever",
         "if not self._pipe.poll(SILENT_S):", "if not self._pipe.poll(600):",
-        (f"{_SANDBOX}::test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_goes_on",),
+        (f"{_STORES}::test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_goes_on",),
     ),
     Mutant(
         "the process that reads a peer stays",
         "            process.kill()\n            process.wait()\n", "            pass\n",
-        (_SANDBOX,),
+        (_STORES,),
     ),
     Mutant(
         "what a process has read is not taken over as it said it",
         "return BitMap64.deserialize(value)", "return BitMap64()",
-        (f"{_SANDBOX}::test_what_is_read_there_is_what_is_read_here",),
+        (f"{_STORES}::test_what_is_read_there_is_what_is_read_here",),
     ),
     Mutant(
         "what is no file of a peer is opened",
         "os.path.isfile(found) and os.path.dirname(found) == folder", "os.path.dirname(found) == folder",
-        (f"{_NO_FILE}[messages in a loop]",),
+        (f"{_REFUSED}[messages in a loop]",),
     ),
     Mutant(
         "a link of a peer may lead anywhere",
         " and os.path.dirname(found) == folder", "",
-        (f"{_NO_FILE}[messages elsewhere]", f"{_NO_FILE}[records elsewhere]"),
+        (f"{_REFUSED}[messages elsewhere]", f"{_REFUSED}[records elsewhere]"),
     ),
     Mutant(
         "a next entry may be a link to anywhere",
@@ -60,7 +58,7 @@ PEER_FILES = (
     Mutant(
         "a checkpoint of a peer may name further files",
         "if _COMPOUND.fullmatch(entry.key.rsplit(\"/\", 1)[1]) is not None:", "if False:",
-        (f"{_KEEPS}[a checkpoint that names further files]",),
+        (f"{_REFUSED}[a checkpoint that names further files]",),
     ),
     Mutant(
         "two columns of a peer's file may have one name",

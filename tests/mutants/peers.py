@@ -14,9 +14,8 @@ _TESTS = (
     "tests/unit/core/test_transfer_delay.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
-_TOPOLOGIES = "tests/integration/test_replication_topologies.py"
 _FITTING_TESTS = (
-    "tests/unit/replication/test_fitting.py", "tests/unit/replication/test_validation.py",
+    "tests/unit/replication/test_puller.py", "tests/unit/replication/test_changed_definitions.py",
     "tests/unit/coordinator/test_loop_pulls.py",
 )  # fmt: skip
 
@@ -39,7 +38,7 @@ PEERS = (
     Mutant(
         "what was asked for long ago counts as open at the end of each chunk",
         "record.at_ms < self._newest_ms - OPEN_MS", "record.at_ms < records[-1].at_ms - OPEN_MS",
-        ("tests/unit/replication/test_late_requests.py",),
+        ("tests/unit/replication/test_peer_log.py",),
     ),
     Mutant(
         "news that waited are not read again",
@@ -387,7 +386,7 @@ PEERS = (
     Mutant(
         "what an instance has heard of others goes no further",
         "            case Kind.TRANSFERRED | Kind.REPLICATED:\n", "            case Kind.TRANSFERRED:\n",
-        (_TOPOLOGIES,),
+        ("tests/integration/test_replication.py::test_along_a_chain_messages_outcomes_and_ownership_reach_the_other_end",),
     ),
     Mutant(
         "messages pass through where they may not",
@@ -397,13 +396,13 @@ PEERS = (
     Mutant(
         "messages of a group pass through for the next instance only",
         "groups=mark.groups,", "groups={},",
-        ("tests/unit/replication/test_passthrough.py",),
+        ("tests/unit/replication/test_changed_definitions.py",),
     ),
     Mutant(
         "an archive hears of outcomes",
         "(not self._is_wanted(news) or (news.is_request",
         "((news.is_request",
-        ("tests/unit/replication/test_fitting.py",),
+        ("tests/unit/replication/test_puller.py",),
     ),
     Mutant(
         "a peer is heard of as often as it is pulled",
@@ -443,7 +442,7 @@ PEERS = (
     Mutant(
         "a peer publishes in the name of this journal",
         "            if origin == own_origin and ", "            if False and ",
-        ("tests/unit/replication/test_hostile_names.py::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
+        ("tests/unit/replication/test_hostile_peers.py::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
     ),
     Mutant(
         "what came before a refusal is not taken",

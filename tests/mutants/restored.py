@@ -6,7 +6,6 @@ from tests.mutants.mutant import Mutant
 
 _WORLDS = ("tests/simulation/test_whole_instances.py",)
 _PULLERS = ("tests/unit/replication/test_pullers.py",)
-_MEETING = ("tests/unit/replication/test_meeting.py",)
 _LOOP = ("tests/unit/coordinator/test_loop_pulls.py",)
 
 RESTORED = (
@@ -54,12 +53,12 @@ RESTORED = (
     Mutant(
         "a peer that answers nothing keeps others from being pulled for ever",
         " and time.monotonic() < until_s:", ":",
-        _MEETING,
+        _PULLERS,
     ),
     Mutant(
         "what a peer has shown of a restore stays, though it shows it no more",
         "self.is_compared, self.restored = True, None", "self.is_compared = True",
-        _MEETING, within="_meet",
+        _PULLERS, within="_meet",
     ),
     Mutant(
         "what was in line when somebody said that the journal was restored is taken over",

@@ -201,9 +201,7 @@ class World:
     def _settle(self, instance: Instance, outcome: str) -> None:
         leased = instance.world.state.queues["WORK"].rows[State.LEASED]
         if leased:
-            row = self.random.choice(list(leased))
-            rows = commands.OutcomeRows(outcome=outcome, ranges=((row, row + 1),))
-            instance.decide(commands.Settle(queue="WORK", outcomes=(rows,)))
+            instance.settle(outcome, self.random.choice(list(leased)))
 
     def _redrive(self, instance: Instance) -> None:
         dead = instance.decide(commands.FindDeadLetters(queue="WORK", where=None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -15,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.cli import verify
-from spark_queue.core import commands
-from spark_queue.core.records import Kind, Outcome, Record
+from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store
 from spark_queue.replication.exchange import ApplyPulled
@@ -25,7 +23,8 @@ from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.replication.sites import Peer
-from tests.unit.replication.test_restored import say_restored
+from tests.unit.replication.test_hostile_stores import pipe
+from tests.unit.replication.test_restored import lose, say_restored
 
 
 def verified(sparkq: Terminal, site: DiskInstance) -> dict[str, Any]:
@@ -36,11 +35,6 @@ def verified(sparkq: Terminal, site: DiskInstance) -> dict[str, Any]:
     return told
 
 
-def settle(site: DiskInstance, outcome: Outcome, bookmark: int) -> None:
-    rows = commands.OutcomeRows(outcome=outcome, ranges=((bookmark, bookmark + 1),))
-    site.decide(commands.Settle(queue="WORK", outcomes=(rows,)))
-
-
 @pytest.fixture
 def sites(tmp_path: Path) -> tuple[Site, Site]:
     """Make two instances that agree: messages of both, one of them gone, one a dead letter."""
@@ -48,8 +42,8 @@ def sites(tmp_path: Path) -> tuple[Site, Site]:
     frankfurt.publish("f0", "f1", "f2")
     virginia.publish("v0", "v1")
     exchange(frankfurt, virginia)
-    settle(virginia, Outcome.ACKNOWLEDGE, 0)
-    settle(frankfurt, Outcome.EXPIRE, 1)
+    virginia.settle("acknowledge", 0)
+    frankfurt.settle("expire", 1)
     exchange(frankfurt, virginia)
     return frankfurt, virginia
 
@@ -66,58 +60,48 @@ def test_a_merged_file_of_several_delays_is_whole(sparkq: Terminal, sites: tuple
 
 
 def test_instances_that_agree_are_whole(sparkq: Terminal, sites: tuple[Site, Site]) -> None:
-    settle(sites[1], Outcome.ACKNOWLEDGE, 1)
+    sites[1].settle("acknowledge", 1)
     for site in sites:
         told = verified(sparkq, site)
         assert (told["problems"], told["warnings"]) == ([], [])
+
+
+def pass_over(site: Site, monkeypatch: pytest.MonkeyPatch, without: Callable[[ApplyPulled], ApplyPulled]) -> None:
+    """Let a site take over from virginia what is left of what it reads there."""
+    monkeypatch.setattr(site._pullers["virginia"][0], "_hand_over", lambda pull: site.hand_over(without(pull)))
 
 
 def test_news_that_were_passed_over_are_found_by_both_sides(
     sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frankfurt, virginia = sites
-
-    def deaf(pull: ApplyPulled) -> bool:
-        return frankfurt.hand_over(replace(pull, pulled=replace(pull.pulled, news=())))
-
-    monkeypatch.setattr(frankfurt._pullers["virginia"][0], "_hand_over", deaf)
-    settle(virginia, Outcome.ACKNOWLEDGE, 1)
+    pass_over(frankfurt, monkeypatch, lambda pull: replace(pull, pulled=replace(pull.pulled, news=())))
+    virginia.settle("acknowledge", 1)
     exchange(frankfurt, virginia)
     lost = "does not know that 1 message(s) are gone, as"
     assert verified(sparkq, frankfurt)["problems"] == [f"queue 'WORK': this instance {lost} 'virginia' says: such as virginia:1"]
     assert verified(sparkq, virginia)["problems"] == [f"queue 'WORK': 'frankfurt' {lost} this instance says: such as virginia:1"]
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
 def test_messages_that_were_passed_over_are_found(
-    sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+    sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch, *, is_restored: bool
 ) -> None:
+    """What a restored journal publishes since then has another origin."""
     frankfurt, virginia = sites
-    blind = frankfurt._pullers["virginia"][0]
-    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt.hand_over(replace(pull, files=())))
+    if is_restored:
+        virginia.back_up()
+        lose(frankfurt, virginia)
+        say_restored(virginia, "frankfurt")
+        exchange(frankfurt, virginia)
+        assert verified(sparkq, frankfurt)["problems"] == verified(sparkq, virginia)["problems"] == []
+    pass_over(frankfurt, monkeypatch, lambda pull: replace(pull, files=()))
     virginia.publish("v2", "v3")
     exchange(frankfurt, virginia)
-    lost = "this instance does not have 2 message(s) of 'virginia', such as virginia:5, virginia:6"
-    assert verified(sparkq, frankfurt)["problems"] == [f"queue 'WORK': {lost}"]
-
-
-def test_messages_of_a_restored_journal_that_were_passed_over_are_found(
-    sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it publishes since then has another origin."""
-    frankfurt, virginia = sites
-    virginia.back_up()
-    virginia.publish("lost")
-    exchange(frankfurt, virginia)
-    virginia.restore()
-    say_restored(virginia, "frankfurt")
-    exchange(frankfurt, virginia)
-    assert verified(sparkq, frankfurt)["problems"] == verified(sparkq, virginia)["problems"] == []
-    blind = frankfurt._pullers["virginia"][0]
-    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt.hand_over(replace(pull, files=())))
-    virginia.publish("v2", "v3")
-    exchange(frankfurt, virginia)
-    [problem] = verified(sparkq, frankfurt)["problems"]
-    assert "this instance does not have 2 message(s) of 'virginia', such as virginia:" in problem
+    lost = f"such as virginia:{6 if is_restored else 5}, virginia:{7 if is_restored else 6}"
+    assert verified(sparkq, frankfurt)["problems"] == [
+        f"queue 'WORK': this instance does not have 2 message(s) of 'virginia', {lost}"
+    ]
 
 
 def test_who_cannot_be_read_is_named_and_is_no_fault(sparkq: Terminal, sites: tuple[Site, Site], tmp_path: Path) -> None:
@@ -152,11 +136,6 @@ def _evaluates(peer: Peer) -> None:
     peer.rewrite(number, lambda row: row["detail"]["definitions"]["queues"]["WORK"].update(filter="length(item) >= 0"))
 
 
-def _in_a_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
 def _of_lists(path: Path) -> None:
     rows = pq.read_table(path)
     place = rows.schema.get_field_index("item")
@@ -178,8 +157,8 @@ ATTACKS: dict[str, tuple[Callable[[Peer], object], str]] = {
         lambda peer: peer.rewrite(peer.number("entered"), lambda row: row["detail"].update(path=f"../../../x/{'0' * 32}.parquet")),
         "no name of a message file",
     ),
-    "records in a pipe": (lambda peer: _in_a_pipe(max((peer.path / "control").glob("*.parquet"))), "it is no file"),
-    "messages in a pipe": (lambda peer: _in_a_pipe(_messages(peer)), "it is no file"),
+    "records in a pipe": (lambda peer: pipe(max((peer.path / "control").glob("*.parquet"))), "it is no file"),
+    "messages in a pipe": (lambda peer: pipe(_messages(peer)), "it is no file"),
     "messages that are no Parquet": (lambda peer: _messages(peer).write_bytes(b"PAR1" * 100), "PEER_REFUSED"),
     "messages of another type": (lambda peer: _of_lists(_messages(peer)), "PEER_REFUSED"),
 }
@@ -211,7 +190,7 @@ def test_a_peer_whose_records_make_no_journal_is_not_compared(sites: tuple[Site,
         verify.compare(Store(str(sites[1].path)), Store(str(sites[0].path)), "virginia")
 
 
-def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site]) -> None:
     frankfurt, _ = sites
     state = frankfurt.engine.state
     forged = {"peer": "virginia", "journal": state.pulled["virginia"].journal, "number": 10_000, "digest": "x"}
@@ -234,20 +213,18 @@ def test_a_queue_that_is_another_one_there_is_not_compared(
     """Its messages and its news wait (R113.3), and no message is missing for that."""
     clock = FakeClock()
     frankfurt = Site(tmp_path, "frankfurt", ["virginia"], clock)
-    queues = {"WORK": {"underlying_topic": "LINES", "dead_letter_queue": "FAILED"}, "FAILED": {"message_type": message_type}}
-    pulled = {"journal": str(frankfurt.path), "topics": ["LINES"], "queues": ["WORK", "FAILED"]}
     definitions = {
         "journal": {"instance": "virginia"},
         "message_types": {message_type: {"columns": column, "topics": ["LINES"]}},
-        "queues": queues,
-        "peers": {"frankfurt": pulled},
+        "queues": {"WORK": {"underlying_topic": "LINES", "dead_letter_queue": "FAILED"}, "FAILED": {"message_type": message_type}},
+        "peers": {"frankfurt": {"journal": str(frankfurt.path), "topics": ["LINES"], "queues": ["WORK", "FAILED"]}},
     }
     virginia = DiskInstance(tmp_path / "virginia", clock, definitions)
     frankfurt.publish("1", "2")
     virginia.publish_rows(pa.table({"item": items}))
     exchange(frankfurt, virginia)
     for site in (frankfurt, virginia):
-        settle(site, Outcome.ACKNOWLEDGE, 0)
+        site.settle("acknowledge", 0)
     exchange(frankfurt, virginia)
     for site in (frankfurt, virginia):
         assert site.state.pulled, "it was read"

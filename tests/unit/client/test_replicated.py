@@ -9,20 +9,25 @@ from pathlib import Path
 import pytest
 
 from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.core import commands
-from spark_queue.errors import ConfigError, CoordinatorError, JournalError
+from spark_queue.errors import ConfigError, CoordinatorError
 from tests.sites_on_disk import Site, two_sites
+from tests.unit.replication.test_restored import say_restored
+
+Sites = tuple[Site, Site]
+
+#: What is to be done meanwhile.
+Acts = list[Callable[[], None]]
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> tuple[Site, Site]:
+def sites(tmp_path: Path) -> Sites:
     return two_sites(tmp_path)
 
 
 @pytest.fixture
-def nudged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
+def nudged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Acts]:
     """Do what a test wants as soon as the publish is done and a coordinator is called."""
-    acts: list[Callable[[], None]] = []
+    acts: Acts = []
 
     def call(*_: object, **__: object) -> None:
         for act in acts:
@@ -36,7 +41,7 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]
             thread.join()
 
 
-def test_a_publish_waits_until_a_peer_has_pulled_it(sites: tuple[Site, Site], nudged: list[Callable[[], None]]) -> None:
+def test_a_publish_waits_until_a_peer_has_pulled_it(sites: Sites, nudged: Acts) -> None:
     frankfurt, virginia = sites
     frankfurt.publish("before")
     virginia.pull("frankfurt")
@@ -52,11 +57,11 @@ def test_a_publish_waits_until_a_peer_has_pulled_it(sites: tuple[Site, Site], nu
     assert (done.rows, had) == (2, [3])
 
 
-def test_a_column_that_a_peer_has_of_another_type_is_not_appended(sites: tuple[Site, Site]) -> None:
+def test_a_column_that_a_peer_has_of_another_type_is_not_appended(sites: Sites) -> None:
     """Neither could alter or drop it ever after, and nothing more of the type would be copied."""
     frankfurt, virginia = sites
     line = {"columns": "item STRING, size BIGINT", "topics": ["LINES"]}
-    virginia.decide(commands.Apply(definitions={**virginia.definitions.stored, "message_types": {"line": line}}))
+    virginia.define(message_types={"line": line})
     wanted = {**frankfurt.definitions.stored, "message_types": {"line": {**line, "columns": "item STRING, size INT"}}}
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match=r"MESSAGE_TYPE_CHANGED.*on peer 'virginia', which has 'item STRING, size BIGINT'"):
@@ -64,17 +69,14 @@ def test_a_column_that_a_peer_has_of_another_type_is_not_appended(sites: tuple[S
     assert frankfurt.journal.apply({**wanted, "message_types": {"line": line}}, dry_run=True)
     # What is not pulled may differ, and so may what differs since long.
     note = {"columns": "id INT", "topics": ["NOTES"]}
-    virginia.decide(commands.Apply(definitions={**virginia.definitions.stored, "message_types": {"line": line, "note": note}}))
+    virginia.define(message_types={"line": line, "note": note})
     types = {"line": {**line, "columns": "item STRING"}, "note": {**note, "columns": "id BIGINT"}}
-    frankfurt.decide(commands.Apply(definitions={**wanted, "message_types": types}))
-    assert frankfurt.journal.apply(
-        {**wanted, "message_types": {**types, "note": {**note, "columns": "id BIGINT, x INT"}}}, dry_run=True
-    )
+    frankfurt.define(message_types=types)
+    types = {**types, "note": {**note, "columns": "id BIGINT, x INT"}}
+    assert frankfurt.journal.apply({**wanted, "message_types": types}, dry_run=True)
 
 
-def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(
-    sites: tuple[Site, Site], nudged: list[Callable[[], None]]
-) -> None:
+def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(sites: Sites, nudged: Acts) -> None:
     frankfurt, virginia = sites
     rows = [{"item": "a"}]
     frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1)
@@ -86,7 +88,7 @@ def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(
     assert (done.rows, done.duplicates, nudged) == (0, 1, [])
 
 
-def test_what_no_peer_has_in_time_is_published_all_the_same(sites: tuple[Site, Site], nudged: list[Callable[[], None]]) -> None:
+def test_what_no_peer_has_in_time_is_published_all_the_same(sites: Sites, nudged: Acts) -> None:
     frankfurt, virginia = sites
     with pytest.raises(CoordinatorError, match=r"REPLICATION_PENDING.*are published.*no coordinator has let them enter"):
         frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=1, timeout="0.3s")
@@ -103,9 +105,7 @@ def test_what_no_peer_has_in_time_is_published_all_the_same(sites: tuple[Site, S
         frankfurt.journal.publish([{"item": "c"}], topic="LINES", replicated_to=1, timeout="1s")
 
 
-def test_a_peer_that_pulls_what_was_there_before_does_not_have_it(
-    sites: tuple[Site, Site], nudged: list[Callable[[], None]]
-) -> None:
+def test_a_peer_that_pulls_what_was_there_before_does_not_have_it(sites: Sites, nudged: Acts) -> None:
     frankfurt, virginia = sites
     frankfurt.publish("before")
 
@@ -119,9 +119,7 @@ def test_a_peer_that_pulls_what_was_there_before_does_not_have_it(
     assert virginia.known.entered_until == 1
 
 
-def test_what_was_pulled_before_a_backup_was_restored_tells_nothing(
-    sites: tuple[Site, Site], nudged: list[Callable[[], None]]
-) -> None:
+def test_what_was_pulled_before_a_backup_was_restored_tells_nothing(sites: Sites, nudged: Acts) -> None:
     """The lost records had the numbers that new ones have, and a repeat reads all that a peer has ever said."""
     frankfurt, virginia = sites
     frankfurt.back_up()
@@ -129,11 +127,7 @@ def test_what_was_pulled_before_a_backup_was_restored_tells_nothing(
         frankfurt.publish(item)
     virginia.pull("frankfurt")
     frankfurt.restore()
-    with pytest.raises(JournalError, match="JOURNAL_RESTORED") as told:
-        frankfurt.pull("virginia")
-    frankfurt.engine.liveness.restored = told.value
-    frankfurt.decide(commands.Restored(origin="another-origin"))
-    frankfurt.engine.liveness.restored = None
+    say_restored(frankfurt, "virginia")
     rows = [{"item": "new"}]
     frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1)
     frankfurt.enter()
@@ -146,7 +140,7 @@ def test_what_was_pulled_before_a_backup_was_restored_tells_nothing(
     assert (done.rows, done.duplicates) == (0, 1)
 
 
-def test_more_peers_than_there_are_cannot_be_waited_for(sites: tuple[Site, Site]) -> None:
+def test_more_peers_than_there_are_cannot_be_waited_for(sites: Sites) -> None:
     frankfurt, _ = sites
     with pytest.raises(ConfigError, match="BAD_VALUE.*replicated_to.*between 1 and 1"):
         frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=2)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.fake_clock import FakeClock
-from tests.instances import Instance
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+from tests.instances import Instance, two_instances
 
 
 @pytest.fixture
 def pair(clock: FakeClock) -> tuple[Instance, Instance]:
     """Make two instances that pull from each other."""
-    return Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
+    return two_instances(clock)
+
+
+@pytest.fixture
+def frankfurt(pair: tuple[Instance, Instance]) -> Instance:
+    return pair[0]
+
+
+@pytest.fixture
+def virginia(pair: tuple[Instance, Instance]) -> Instance:
+    return pair[1]

@@ -10,18 +10,17 @@ from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Disagreement, Rule
 from spark_queue.errors import ConfigError, JournalError
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.instances import QUEUES, Consumer, Instance, exchange, two_instances
 
 LOST_MS = 31_000
 
 
-def test_who_leaves_hands_over_what_is_free_and_then_what_was_leased(pair: tuple[Instance, Instance]) -> None:
-    frankfurt, virginia = pair
+def test_who_leaves_hands_over_what_is_free_and_then_what_was_leased(frankfurt: Instance, virginia: Instance) -> None:
     frankfurt.publish(4)
     consumer = Consumer(frankfurt)
     assert consumer.take(limit=2) == [0, 1]
-    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((1, 2),)),)))
-    exchange(*pair)
+    frankfurt.settle("expire", 1)
+    exchange(frankfurt, virginia)
     done = frankfurt.decide(commands.DrainTo(peer="virginia"))
     assert (done.transferred, done.left, done.record) == (3, {"WORK": 1}, -1)
     assert (frankfurt.rows("leased"), frankfurt.rows("remote"), frankfurt.rows("remote", "FAILED")) == ([0], [2, 3], [1])
@@ -34,30 +33,25 @@ def test_who_leaves_hands_over_what_is_free_and_then_what_was_leased(pair: tuple
     before = frankfurt.world.state.next_record
     assert frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record)).is_pulled
     assert frankfurt.world.state.next_record == before, "asking leaves nothing in the log"
-    exchange(*pair)
+    exchange(frankfurt, virginia)
     assert (virginia.rows("available"), virginia.rows("available", "FAILED")) == ([2, 3], [1])
 
 
-def test_what_comes_after_a_drain_is_handed_over_too(pair: tuple[Instance, Instance]) -> None:
-    frankfurt, _ = pair
+def test_what_comes_after_a_drain_is_handed_over_too(frankfurt: Instance, virginia: Instance) -> None:
     done = frankfurt.decide(commands.DrainTo(peer="virginia"))
     frankfurt.publish(1)
     early = frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record))
     assert (early.transferred, early.left, early.stuck) == (0, {"WORK": 1}, {}), "virginia does not have it yet"
-    exchange(*pair)
+    exchange(frankfurt, virginia)
     again = frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record))
     assert (again.transferred, again.record, again.is_pulled) == (1, frankfurt.world.state.next_record - 1, False)
 
 
 def test_messages_of_an_order_key_wait_until_nothing_is_leased(clock: FakeClock) -> None:
     keyed = QUEUES["WORK"] | {"order_key": "topic", "ownership": "group_local", "initial_owner": "frankfurt"}
-    queues = QUEUES | {"WORK": keyed}
-    frankfurt, virginia = (
-        Instance(name, [peer], clock, queues=queues) for name, peer in (("frankfurt", "virginia"), ("virginia", "frankfurt"))
-    )
+    frankfurt, virginia = two_instances(clock, queues=QUEUES | {"WORK": keyed})
     frankfurt.publish(3)
-    consumer = Consumer(frankfurt)
-    consumer.take(limit=1)
+    Consumer(frankfurt).take(limit=1)
     exchange(frankfurt, virginia)
     done = frankfurt.decide(commands.DrainTo(peer="virginia"))
     assert (done.transferred, done.left) == (0, {"WORK": 3})
@@ -87,10 +81,9 @@ def test_what_never_comes_to_a_peer_is_not_handed_over(clock: FakeClock) -> None
     assert len(frankfurt.rows("available")) == 2
 
 
-def test_nothing_is_handed_over_that_is_not_taken_over_there(pair: tuple[Instance, Instance]) -> None:
-    frankfurt, virginia = pair
+def test_nothing_is_handed_over_that_is_not_taken_over_there(frankfurt: Instance, virginia: Instance) -> None:
     frankfurt.publish(2)
-    exchange(*pair)
+    exchange(frankfurt, virginia)
     for rule, is_hindering in ((Rule.SAME_DEFINITION, True), (Rule.BOTH_WAYS, True), (Rule.SAME_MEMBERS, False)):
         differs = [Disagreement(rule, "WORK", "semantics is not the same.")]
         last = frankfurt.world.state.pulled["virginia"].record
@@ -103,27 +96,23 @@ def test_nothing_is_handed_over_that_is_not_taken_over_there(pair: tuple[Instanc
 def test_what_was_acknowledged_before_its_turn_is_not_handed_over(clock: FakeClock) -> None:
     """R83: beyond the target depth an acknowledgement waits for the message's turn, which never comes here any more."""
     queues = QUEUES | {"WORK": QUEUES["WORK"] | {"target_queue_depth": 1_000}}
-    pair = [Instance(name, [peer], clock, queues=queues) for name, peer in (("frankfurt", "virginia"), ("virginia", "frankfurt"))]
-    frankfurt, virginia = pair
+    frankfurt, virginia = two_instances(clock, queues=queues)
     frankfurt.publish(1_003)
-    exchange(*pair)
-    said = commands.OutcomeRows(outcome="acknowledge", ranges=((1_002, 1_003),))
-    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(said,)))
+    exchange(frankfurt, virginia)
+    frankfurt.settle("acknowledge", 1_002)
     assert 1_002 in frankfurt.rows("inactive")
     assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 1_002
-    exchange(*pair)
-    for each in pair:
-        assert each.rows("removed") == [1_002]
+    exchange(frankfurt, virginia)
+    assert frankfurt.rows("removed") == virginia.rows("removed") == [1_002]
     assert virginia.value("WORK", 0).owner == "virginia"
 
 
-def test_what_an_instance_owned_that_is_gone_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
-    frankfurt, virginia = pair
+def test_what_an_instance_owned_that_is_gone_is_claimed(frankfurt: Instance, virginia: Instance, clock: FakeClock) -> None:
     virginia.publish(3)
-    exchange(*pair)
-    consumer = Consumer(frankfurt)
+    exchange(frankfurt, virginia)
+    waiting = Consumer(frankfurt)
     clock.advance(2_000)
-    consumer.take()
+    waiting.take()
     assert "virginia" in frankfurt.ownership().requests
     frankfurt.world.engine.liveness.hear({"virginia": 7}, now_ms=clock.wall_ms(), looked_ms=clock.wall_ms())
     clock.advance(LOST_MS - 2_000)
@@ -132,19 +121,16 @@ def test_what_an_instance_owned_that_is_gone_is_claimed(pair: tuple[Instance, In
     clock.advance(2_000)
     done = frankfurt.decide(commands.ForgetPeer(peer="virginia"))
     assert (done.claimed, done.left) == (3, {})
-    assert frankfurt.rows("available") == [0, 1, 2]
-    assert frankfurt.ownership().requests == {}
+    assert (frankfurt.rows("available"), frankfurt.ownership().requests) == ([0, 1, 2], {})
     assert frankfurt.world.state.peer_changes.forgotten == {"virginia"}
     frankfurt.crash()
-    exchange(*pair)
+    exchange(frankfurt, virginia)
     assert frankfurt.world.state.peer_changes.forgotten == set(), "it was not gone after all"
     assert virginia.rows("remote") == [0, 1, 2]
 
 
 def test_what_may_be_delivered_once_only_stays_with_who_is_gone(clock: FakeClock) -> None:
-    queues = {"ONCE": {"underlying_topic": "T", "semantics": "at-most-once"}}
-    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
-    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    frankfurt, virginia = two_instances(clock, queues={"ONCE": {"underlying_topic": "T", "semantics": "at-most-once"}})
     virginia.publish(2)
     exchange(frankfurt, virginia)
     done = frankfurt.decide(commands.ForgetPeer(peer="virginia"))
@@ -162,13 +148,12 @@ def test_a_first_owner_is_not_forgotten(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("command", [commands.DrainTo, commands.ForgetPeer, commands.ResetPeer, commands.SkipLost])
-def test_only_a_peer_is_changed(pair: tuple[Instance, Instance], command: type[commands.PeerCommand]) -> None:
+def test_only_a_peer_is_changed(frankfurt: Instance, command: type[commands.PeerCommand]) -> None:
     with pytest.raises(ConfigError, match=r"UNKNOWN_PEER.*virginia"):
-        pair[0].decide(command(peer="virgina"))  # type: ignore[arg-type]  # Each of them is one.
+        frankfurt.decide(command(peer="virgina"))  # type: ignore[arg-type]  # Each of them is one.
 
 
-def test_what_broke_rules_with_a_peer_goes_with_it(pair: tuple[Instance, Instance]) -> None:
-    frankfurt, virginia = pair
+def test_what_broke_rules_with_a_peer_goes_with_it(frankfurt: Instance, virginia: Instance) -> None:
     broken = [Disagreement(Rule.SAME_DEFINITION, "WORK", "filter is None here, and 'x' there.")]
     pulled = Pulled(peer="virginia", journal=virginia.world.journal_id, record=0, digest="", disagreements=broken)
     frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
@@ -178,9 +163,8 @@ def test_what_broke_rules_with_a_peer_goes_with_it(pair: tuple[Instance, Instanc
     assert frankfurt.world.state.disagreements == {}
 
 
-def test_what_a_peer_let_go_before_it_is_read_again_is_no_gap(pair: tuple[Instance, Instance]) -> None:
+def test_what_a_peer_let_go_before_it_is_read_again_is_no_gap(frankfurt: Instance, virginia: Instance) -> None:
     """It was told when it was read for the first time, or may not have been asked for then."""
-    frankfurt, virginia = pair
     for record in (7, -1):
         pulled = Pulled(peer="virginia", journal=virginia.world.journal_id, record=record, digest="")
         frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)

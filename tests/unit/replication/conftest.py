@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -17,21 +16,12 @@ from spark_queue.replication import pullers
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState, Step
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
-from tests.unit.replication.attack import Attack, Home, made_home
+from tests.sites_on_disk import Site, two_sites
+from tests.unit.replication.sites import Attack, Home, made_home
 
 Meet = Callable[[], None]
 HandOver = Callable[[ApplyPulled], bool]
 Ask = Callable[[PullProgressQuery | ApplyPulled], PullState | bool]
-
-
-class Start(Protocol):
-    """Starts the pullers of some peers, by default of virginia."""
-
-    def __call__(
-        self, step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = ..., known: Collection[str] = ()
-    ) -> Pullers:
-        """Let `step` be what each does: by its peer, what it meets the others by and hands over by; whether that is the end."""
-        ...
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +35,18 @@ def attack(home: Home, tmp_path: Path) -> Attack:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
+    return two_sites(tmp_path, clock)
+
+
+@pytest.fixture
+def here(pair: tuple[Site, Site]) -> Site:
+    return pair[0]
+
+
+@pytest.fixture
+def there(pair: tuple[Site, Site]) -> Site:
+    return pair[1]
 
 
 def definitions(path: Path, *names: str) -> Definitions:
@@ -58,21 +58,18 @@ def nothing_is_asked(request: PullProgressQuery | ApplyPulled) -> PullState | bo
     raise AssertionError(f"nothing is asked: {request}")
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until_s, "it does not come"
-        threading.Event().wait(0.01)
+class Start:
+    """Starts pullers of some peers, by default of virginia, that do something else than pull."""
 
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.monkeypatch = path, monkeypatch
+        self.started: list[Pullers] = []
 
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Start pullers that do something else than pull; they end with the test."""
-    started: list[Pullers] = []
-
-    def begin(
-        step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = nothing_is_asked, known: Collection[str] = ()
+    def __call__(
+        self, step: Callable[[str, Meet, HandOver], object], *peers: str, ask: Ask = nothing_is_asked, known: Collection[str] = ()
     ) -> Pullers:
+        """Let `step` be what each does: by its peer, what it meets the others by and hands over by; whether that is the end."""
+
         class Stepping:
             def __init__(
                 self, _reader: object, own: Store, peer: Store, *_: object, meet: Meet, hand_over: HandOver, **__: object
@@ -82,12 +79,31 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
             def step(self, *, tells_held: bool) -> Step:
                 return Step(found=False, is_at_end=step(*self._given) is not False)
 
-        monkeypatch.setattr(pullers, "SandboxedPuller", Stepping)
-        started.append(Pullers(Store(str(tmp_path / "frankfurt")), ask, FakeClock()))
-        assert not started[-1].are_compared(), "nobody is known yet"
-        started[-1].keep(definitions(tmp_path, *peers), frozenset(known))
-        return started[-1]
+        self.monkeypatch.setattr(pullers, "SandboxedPuller", Stepping)
+        self.started.append(Pullers(Store(str(self.path / "frankfurt")), ask, FakeClock()))
+        assert not self.started[-1].are_compared(), "nobody is known yet"
+        self.started[-1].keep(definitions(self.path, *peers), frozenset(known))
+        return self.started[-1]
 
-    yield begin
-    for each in started:
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until_s, "it does not come"
+        threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def goes_on() -> threading.Event:
+    """What a step may wait for; at the latest the end of the test sets it."""
+    return threading.Event()
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: threading.Event) -> Iterator[Start]:
+    """Start pullers that end with the test."""
+    start = Start(tmp_path, monkeypatch)
+    yield start
+    goes_on.set()
+    for each in start.started:
         each.keep(parsing.parse({}), frozenset())

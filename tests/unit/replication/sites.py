@@ -1,8 +1,9 @@
-"""Real journals of instances on disk, each with the loop of a coordinator, that pull from each other when told."""
+"""Journals of instances on disk, each with the loop of a coordinator, and attacks by who may write that of a peer (DESIGN 17.3)."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,10 @@ class Site(DiskInstance):
         wire.raise_failed(call.reply) if call.reply is not None else None
         return call.reply
 
-    def settle(self, outcome: str, *rows: int) -> None:
+    def settle(self, outcome: str, *rows: int, queue: str = "WORK") -> None:
         """Say what became of messages, by hand."""
         said = commands.OutcomeRows(outcome=outcome, ranges=tuple((row, row + 1) for row in rows))
-        self.ask(commands.Settle, queue="WORK", outcomes=(said,))
+        self.ask(commands.Settle, queue=queue, outcomes=(said,))
 
     def wait_for_messages(self) -> None:
         """Let a planner take all that is here, and wait for more, so that owners are asked."""
@@ -95,10 +96,7 @@ class Site(DiskInstance):
         who["incarnation"] = self.ask(commands.DrawIncarnation, **who).incarnation
         self.ask(commands.Attach, **who, call=1, ack_mode="auto", max_backlog=100, filter=None, available_now=False)
         taken = self.ask(commands.Next, **who, call=2, finished=0, limit=100, wait_ms=0).lease
-        waits = commands.Next(
-            **who, call=3, finished=taken, limit=100, wait_ms=50, journal=self.state.journal_id, request=f"{self.path.name}-waits"
-        )
-        self.loop.step([Call(waits, lambda: False)])
+        self.ask(commands.Next, **who, call=3, finished=taken, limit=100, wait_ms=50)
 
     def pull(self, peer: str | None = None, path: Path | None = None, **other: Any) -> SparkQueueError | None:
         """Pull what is new from a peer's journal; returns what it was refused for, after which another puller is made."""
@@ -169,6 +167,10 @@ class Peer:
         row = self.rows()[number]
         return self.path / "messages" / str(row["message_type"]) / str(row["detail"]["path"])
 
+    def orders(self) -> Path:
+        """Return the file of two orders."""
+        return self.message_file(self.number("entered", rows=2, message_type="order"))
+
     def _files(self) -> list[Path]:
         return sorted((self.path / "control").glob("*.parquet"))
 
@@ -196,3 +198,47 @@ def three_sites(path: Path, clock: FakeClock) -> dict[str, Site]:
     clock.advance(5_000)
     virginia.wait_for_messages()
     return sites
+
+
+Home = tuple[Path, FakeClock, Any]
+
+
+class Attack:
+    """An instance that pulls from a peer whose journal somebody changes, and from one that is honest."""
+
+    def __init__(self, home: Home, path: Path) -> None:
+        #: What an instance knows that pulled from honest peers alone.
+        self.home, clock, self.unharmed = home
+        shutil.copytree(self.home / "frankfurt", path / "frankfurt")
+        self.here = Site(path / "frankfurt", clock)
+        shutil.copytree(self.home / "virginia", path / "virginia")
+        self.peer = Peer(path / "virginia")
+
+    def pull(self, code: str | None, says: str = "", **options: Any) -> None:
+        """Pull from the changed peer, which is refused with a code, or taken where there is none."""
+        refusal = self.here.pull("virginia", self.peer.path, **options)
+        assert (refusal and refusal.code, says in str(refusal)) == (code, True), refusal or "it was believed"
+
+    def go_on(self) -> None:
+        """See that this instance pulls from another, and is sound."""
+        assert self.here.pull("tokyo", self.home / "tokyo") is None, "other peers are pulled"
+        self.here.check()
+
+    def heal(self) -> None:
+        """Go on, put the honest journal back, and see that nothing was lost and nothing came twice."""
+        self.go_on()
+        shutil.rmtree(self.peer.path)
+        shutil.copytree(self.home / "virginia", self.peer.path)
+        assert self.here.pull("virginia", self.peer.path) is None
+        assert self.here.told() == self.unharmed
+
+
+def made_home(path: Path) -> Home:
+    """Make three honest instances; returns where, and what the one that has pulled nothing knows once it has."""
+    clock = FakeClock()
+    three_sites(path, clock)
+    (path / "unharmed").mkdir()
+    first = Attack((path, clock, None), path / "unharmed")
+    first.pull(None)
+    first.go_on()
+    return path, clock, first.here.told()

@@ -19,8 +19,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.store import Store
 from spark_queue.replication.peer_log import LISTING_LOOKS
-from tests.unit.replication.attack import Attack
-from tests.unit.replication.sites import definitions
+from tests.unit.replication.sites import Attack, definitions
 
 
 def rewritten(change: Callable[[pa.Table], pa.Table], **options: Any) -> Callable[[Path], None]:
@@ -46,19 +45,17 @@ def rows(count: int) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def _bomb(file: Path) -> None:
-    """Let two rows become 30,000 of a megabyte each, in a file of some kilobytes."""
+def bomb(file: Path, name: str = "item") -> None:
+    """Let rows become 30,000 of a megabyte each, in a file of some kilobytes that says of itself that it has texts."""
     rows = pq.read_table(file).slice(0, 1)
     many = pa.concat_tables([rows] * 30_000).combine_chunks()
     text = pa.DictionaryArray.from_arrays(pa.array([0] * len(many), pa.int32()), pa.array(["x" * 1_000_000]))
-    pq.write_table(many.set_column(many.column_names.index("item"), "item", text), file, store_schema=False)
+    pq.write_table(many.set_column(many.column_names.index(name), name, text), file, store_schema=False)
+    assert pq.read_schema(file).field(name).type == rows.schema.field(name).type
+    assert file.stat().st_size < 1_000_000
 
 
-def _not_unicode(file: Path) -> None:
-    rows = pq.read_table(file)
-    binary = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff\xfe", b"\xff"], pa.binary()).buffers())
-    pq.write_table(rows.set_column(rows.column_names.index("item"), "item", binary), file)
-
+NO_UNICODE = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff\xfe", b"\xff"], pa.binary()).buffers())
 
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no Parquet": (lambda file: file.write_bytes(b"PAR1 and then nothing PAR1"), "Parquet"),
@@ -73,11 +70,9 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "sequences below 0": (column("sequence", [-5, 1]), "sequences"),
     "sequences beyond all numbers": (column("sequence", [1, 2**62]), "sequences"),
     "a publisher of megabytes": (column("publisher", ["x" * 1_000_000, "y"]), "publisher"),
-    "texts that are none": (_not_unicode, "UTF"),
-    "two columns of one name": (
-        rewritten(lambda rows: rows.append_column("item", rows.column("item"))), "one name",
-    ),
-    "a bomb": (_bomb, "rows instead of 2"),
+    "texts that are none": (column("item", NO_UNICODE), "UTF"),
+    "two columns of one name": (rewritten(lambda rows: rows.append_column("item", rows.column("item"))), "one name"),
+    "a bomb": (bomb, "rows instead of 2"),
 }  # fmt: skip
 
 
@@ -85,7 +80,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_file_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> None:
     change, says = FILES[case]
     number = attack.peer.number("entered", rows=2, message_type="order")
-    change(attack.peer.message_file(number))
+    change(attack.peer.orders())
     attack.pull("PEER_REFUSED", says)
     assert attack.here.state.pulled["virginia"].record == number - 1, "what came before it is taken"
     attack.heal()
@@ -94,40 +89,22 @@ def test_a_file_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> 
 def test_a_file_of_ever_more_publishers_is_refused(attack: Attack) -> None:
     number = attack.peer.number("entered", message_type="json")
     names = pa.array([f"{each:050}" for each in range(100_000)])
-
-    def many(found: pa.Table) -> pa.Table:
-        table = found.take(pa.array([0] * len(names)))
-        return table.set_column(table.column_names.index("publisher"), "publisher", names)
-
-    rewritten(many)(attack.peer.message_file(number))
+    rewritten(lambda found: found.take(pa.array([0] * len(names))))(attack.peer.message_file(number))
+    column("publisher", names)(attack.peer.message_file(number))
     attack.peer.rewrite(number, rows(len(names)))
     attack.pull("PEER_REFUSED", "bytes for its publishers")
     attack.heal()
 
 
-def bomb_of_values(file: Path) -> None:
-    rows = pq.read_table(file).slice(0, 1)
-    many = pa.concat_tables([rows] * 30_000).combine_chunks()
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * len(many), pa.int32()), pa.array(["x" * 1_000_000]))
-    where = many.column_names.index("value")
-    schema = many.schema
-    many = many.set_column(where, "value", text)
-    # The file says of itself that it has texts.
-    pq.write_table(many, file, store_schema=False)
-    assert pq.read_schema(file).field("value").type == schema.field("value").type
-    assert file.stat().st_size < 1_000_000
-
-
 def test_a_missing_file_is_told_and_comes_back(attack: Attack) -> None:
-    number = attack.peer.number("entered", rows=2, message_type="order")
-    attack.peer.message_file(number).unlink()
+    attack.peer.orders().unlink()
     attack.pull("MESSAGE_FILE_MISSING", "is not there")
     attack.heal()
 
 
 def test_another_type_of_a_column_stops_that_message_type_alone(attack: Attack) -> None:
     number = attack.peer.number("entered", rows=2, message_type="order")
-    column("id", ["1", "2"])(attack.peer.message_file(number))
+    column("id", ["1", "2"])(attack.peer.orders())
     attack.pull("MESSAGE_TYPE_DIFFERS", "'id'")
     attack.go_on()
     assert attack.here.state.message_types["json"].entered_until == 2, "others are pulled"
@@ -135,8 +112,7 @@ def test_another_type_of_a_column_stops_that_message_type_alone(attack: Attack) 
 
 
 def test_a_column_that_is_missing_there_reads_null(attack: Attack) -> None:
-    number = attack.peer.number("entered", rows=2, message_type="order")
-    rewritten(lambda rows: rows.drop_columns(["item"]))(attack.peer.message_file(number))
+    rewritten(lambda rows: rows.drop_columns(["item"]))(attack.peer.orders())
     attack.pull(None)
     files = (attack.here.path / "messages" / "order").glob("*.parquet")
     rows = pa.concat_tables([pq.read_table(file, columns=["id", "item"]) for file in files]).to_pylist()
@@ -145,38 +121,33 @@ def test_a_column_that_is_missing_there_reads_null(attack: Attack) -> None:
     assert attack.here.told() == attack.unharmed
 
 
-def _entry(attack: Attack, change: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """Change the actions of the newest entry of the peer's log."""
-    file = max((attack.peer.path / "control" / "_delta_log").glob("*.json"))
-    actions = [json.loads(line) for line in file.read_text().splitlines()]
-    change(actions)
-    file.write_text("\n".join(json.dumps(action) for action in actions) + "\n")
+def added(change: Callable[[dict[str, Any]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
+    """Return a change of what an entry says of each file that it adds."""
+    return lambda actions: [change(action["add"]) for action in actions if "add" in action]
 
 
-def _statistics(actions: list[dict[str, Any]], **numbers: Any) -> None:
-    for action in actions:
-        if "add" in action:
-            found = json.loads(action["add"]["stats"])
-            for name in ("minValues", "maxValues"):
-                found[name]["record"] = numbers.get(name, found[name]["record"])
-            action["add"]["stats"] = json.dumps(found)
+def path(said: str) -> Callable[[list[dict[str, Any]]], Any]:
+    return added(lambda add: add.update(path=said))
 
 
-def _path(actions: list[dict[str, Any]], path: str) -> None:
-    for action in actions:
-        if "add" in action:
-            action["add"]["path"] = path
+def statistics(name: str, number: Any) -> Callable[[list[dict[str, Any]]], Any]:
+    def change(add: dict[str, Any]) -> None:
+        found = json.loads(add["stats"])
+        found[name]["record"] = number
+        add["stats"] = json.dumps(found)
+
+    return added(change)
 
 
 ENTRIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
-    "a path out of the log": lambda actions: _path(actions, "../messages/x.parquet"),
-    "an absolute path": lambda actions: _path(actions, "/etc/passwd"),
-    "numbers of 2^60": lambda actions: _statistics(actions, maxValues=2**60),
-    "numbers below 0": lambda actions: _statistics(actions, minValues=-5),
-    "numbers that are none": lambda actions: _statistics(actions, minValues="x"),
-    "more records than it has": lambda actions: _statistics(actions, maxValues=10_000),
-    "no statistics": lambda actions: [action["add"].pop("stats") for action in actions if "add" in action],
-    "a file that is not there": lambda actions: _path(actions, f"{26:020d}-{'0' * 32}.parquet"),
+    "a path out of the log": path("../messages/x.parquet"),
+    "an absolute path": path("/etc/passwd"),
+    "numbers of 2^60": statistics("maxValues", 2**60),
+    "numbers below 0": statistics("minValues", -5),
+    "numbers that are none": statistics("minValues", "x"),
+    "more records than it has": statistics("maxValues", 10_000),
+    "no statistics": added(lambda add: add.pop("stats")),
+    "a file that is not there": path(f"{26:020d}-{'0' * 32}.parquet"),
     "actions that are none": lambda actions: [action.update(add=7) for action in actions if "add" in action],
     "information that is none": lambda actions: [action.update(commitInfo=[]) for action in actions if "commitInfo" in action],
 }
@@ -185,13 +156,13 @@ ENTRIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
 @pytest.mark.parametrize("follows", [False, True], ids=["at first", "later"])
 @pytest.mark.parametrize("case", ENTRIES)
 def test_an_entry_that_lies_is_refused(attack: Attack, case: str, *, follows: bool) -> None:
-    entries = sorted((attack.peer.path / "control" / "_delta_log").glob("*.json"))
+    newest = max((attack.peer.path / "control" / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
     if follows:
-        newest = entries[-1].read_bytes()
-        entries[-1].unlink()
+        newest.unlink()
         attack.pull(None)
-        entries[-1].write_bytes(newest)
-    _entry(attack, ENTRIES[case])
+    ENTRIES[case](actions)
+    newest.write_text("\n".join(json.dumps(action) for action in actions) + "\n")
     refusal = attack.here.pull("virginia", attack.peer.path)
     assert refusal is not None or case == "information that is none"
     assert refusal is None or refusal.code in ("PEER_REFUSED", "JOURNAL_DAMAGED", "STORE_FAILED"), refusal
@@ -214,8 +185,7 @@ def test_a_kind_of_newer_software_is_skipped_unless_it_is_critical(attack: Attac
 
 def test_what_a_peer_calls_a_kind_forges_no_line_of_a_log(attack: Attack) -> None:
     number = attack.peer.number("subscribed")
-    detail = {"v": 1, "critical": True}
-    attack.peer.rewrite(number, lambda row: row.update(kind="x\nCRITICAL forged\x1b[2J", detail=detail))
+    attack.peer.rewrite(number, lambda row: row.update(kind="x\nCRITICAL forged\x1b[2J", detail={"v": 1, "critical": True}))
     attack.pull("PROTOCOL_NEWER", r"x\nCRITICAL forged\x1b[2J")
     attack.heal()
 

@@ -1,45 +1,48 @@
-"""What the records of a peer mean, whatever they say (DESIGN 17.3)."""
+"""What the records of a peer mean, whatever they say, and which of its rows are taken over (DESIGN 17.3)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions import parsing
+from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.errors import JournalError
+from spark_queue.journal.store import Store
+from spark_queue.replication.copying import Copier
 from spark_queue.replication.news import PeerFold
 
 DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
 
 
-def peer(messages: int) -> PeerFold:
-    """Return what is known of a peer with so many messages."""
+def peer(messages: int, origins: tuple[OriginRows, ...] = ()) -> PeerFold:
+    """Return what is known of a peer with so many messages, some of them of other origins."""
     fold = PeerFold("virginia")
     fold.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "uuid-v", "format": 1}))
     fold.fold(Record(kind=Kind.DEFINITIONS_APPLIED, record=1, detail={"definitions": DEFINITIONS, "resets": {}}))
     segment = Segment(
         message_type="json", first=0, until=messages, path=f"{0:032}.parquet", version=1, token="", entered_at_ms=0,
-        published_at_ms=0, topic_min="T", topic_max="T", expires_null_count=messages,
+        published_at_ms=0, topic_min="T", topic_max="T", expires_null_count=messages, origins=origins,
+        instances={"uuid-t": "tokyo", "uuid-f": "frankfurt"} if origins else {},
     )  # fmt: skip
     fold.fold(to_record(segment))
     return fold
 
 
-def test_an_acknowledgement_says_that_messages_are_gone() -> None:
-    news = peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=((1, 3),), reason=Removal.ACKNOWLEDGED))
+@pytest.mark.parametrize(("said", "gone"), [((1, 3), [1, 2]), ((3, 10**6), [3, 4])], ids=["a range", "an absurd range"])
+def test_an_acknowledgement_says_that_messages_are_gone_which_the_peer_has(said: tuple[int, int], gone: list[int]) -> None:
+    news = peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=(said,), reason=Removal.ACKNOWLEDGED))
     assert news is not None
     assert news.value == MessageValue(0, Stage.GONE)
-    assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-v": [1, 2]}
-
-
-def test_an_absurd_range_is_cut_to_what_the_peer_has() -> None:
-    news = peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=((3, 10**6),), reason=Removal.ACKNOWLEDGED))
-    assert news is not None
-    assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-v": [3, 4]}
+    assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-v": gone}
 
 
 def test_what_tells_others_nothing_is_no_news() -> None:
@@ -54,8 +57,7 @@ def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
     news = peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=detail))
     assert news is not None
     assert (news.value, news.reason) == (MessageValue(2, Stage.GONE), Removal.PURGED)
-    assert list(news.rows["uuid-t"]) == [7, 8]
-    assert list(news.rows["uuid-v"]) == [3, 4]
+    assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-t": [7, 8], "uuid-v": [3, 4]}
     absurd = {"origins": {"uuid-v": [[3, 2**52]]}}
     with pytest.raises(JournalError, match="PEER_REFUSED.*nobody asked for"):
         peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=absurd))
@@ -89,8 +91,7 @@ def test_what_a_record_says_beside_its_form_is_nothing_to_anybody(name: str) -> 
     detail = {"names": [[0, 1, "uuid-t", 9]], "instances": {}, "groups": 5, "origin": 7}
     fold.fold(Record(kind=Kind.NAMED, record=2, message_type="json", detail=detail))
     odd = {"deliveries": "many", "settled_in": {}, "error": 5, "source": []}
-    absent = Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail={"origins": {"uuid-t": [[7, 9]]}, **odd})
-    news = fold.fold(absent)
+    news = fold.fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail={"origins": {"uuid-t": [[7, 9]]}, **odd}))
     assert news is not None
     assert news.detail == {}
 
@@ -112,3 +113,47 @@ def test_whose_a_journal_is_tell_only_records_that_are_checked_for_it() -> None:
     for instances in ({"uuid-t": "osaka"}, "tokyo"):
         fold.fold(Record(kind=Kind.RETIRED, record=2, message_type="json", ranges=((0, 1),), detail={"instances": instances}))
     assert fold.instances["uuid-t"] == "tokyo"
+
+
+def copier_of(tmp_path: Path, fold: PeerFold, passthrough: Sequence[str] = ()) -> tuple[Copier, Segment]:
+    """Return what copies for frankfurt from virginia, and what virginia has."""
+    peers = {"virginia": {"journal": "/virginia", "topics": ["T"], "passthrough": list(passthrough)}}
+    here = parsing.parse({**DEFINITIONS, "journal": {"instance": "frankfurt"}, "peers": peers})
+    store, [segment] = Store(str(tmp_path)), fold.message_types["json"].segments
+    return Copier(store, store, here, here.peers["virginia"], fold), segment
+
+
+BOTH_ORIGINS = ((6, 3, "uuid-t", 100), (9, 1, "uuid-f", 7))
+OF_TOKYO = ((6, 4, "uuid-t", 100),)
+
+
+@pytest.mark.parametrize(
+    ("origins", "held", "passthrough", "taken"),
+    [
+        (BOTH_ORIGINS, {"uuid-v": (2, 5), "uuid-t": (100, 102), "uuid-f": (0, 50)}, ["^.*"], [0, 1, 5, 8]),
+        (OF_TOKYO, {}, [], [0, 1, 2, 3, 4, 5]),
+        (OF_TOKYO, {"uuid-t": (0, 10)}, [], [0, 1, 2, 3, 4, 5]),
+        (BOTH_ORIGINS, {}, [], [0, 1, 2, 3, 4, 5, 9]),
+    ],
+    ids=["what is held", "what may not come through", "nor where some of it is held", "what was published here and lost"],
+)
+def test_what_is_held_or_may_not_come_through_a_peer_is_not_taken_and_what_was_published_here_and_lost_is(
+    tmp_path: Path, origins: tuple[OriginRows, ...], held: dict[str, tuple[int, int]], passthrough: list[str], taken: list[int]
+) -> None:
+    copier, segment = copier_of(tmp_path, peer(10, origins), passthrough)
+    bitmaps = {origin: to_bitmap([each]) for origin, each in held.items()}
+    assert list(copier._wanted(segment, bitmaps).rows) == list(copier.missing(segment, bitmaps)) == taken
+
+
+def test_how_many_messages_were_let_go_costs_no_memory_for_each(tmp_path: Path) -> None:
+    """A log may say that it has let go more than anybody ever had."""
+    copier, segment = copier_of(tmp_path, peer(2**34, ((2**33, 2**33, "uuid-t", 0),)))
+    missing = copier.missing(segment, {"uuid-v": to_bitmap([(0, 5)])})
+    assert (missing.min(), len(missing)) == (5, 2**33 - 5)
+
+
+def test_a_file_that_has_only_a_topic_that_is_not_pulled_is_not_looked_at(tmp_path: Path) -> None:
+    copier, segment = copier_of(tmp_path, peer(10))
+    assert copier._is_wanted(segment, {})
+    assert copier._is_wanted(replace(segment, topic_max="U"), {})
+    assert not copier._is_wanted(replace(segment, topic_min="U", topic_max="U"), {})

@@ -1,44 +1,35 @@
-"""A peer's log is read in parts of bounded size, and looking for more costs one request (DESIGN 17.3)."""
+"""A peer's log is read in parts of bounded size, and looking for more costs one request (R104; DESIGN 17.3)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from spark_queue.replication import peer_log
 from spark_queue.replication import puller as parts
-from spark_queue.replication.exchange import ApplyPulled, PullState, Standing
+from spark_queue.replication.exchange import ApplyPulled
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
-from spark_queue.replication.puller import Puller
-from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some
-from tests.unit.replication.attack import Attack, Home
+from tests.unit.replication.sites import Attack, Home, Site, three_sites
+from tests.unit.replication.test_puller import Loop
 
 
-def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Count what a store is asked for from now on."""
-    counts = {"read": 0, "list": 0}
-    real = {name: getattr(Store, name) for name in counts}
-
-    def counting(name: str) -> Any:
-        def ask(*args: Any, **options: Any) -> Any:
-            counts[name] += 1
-            return real[name](*args, **options)
-
-        return ask
-
-    for name in counts:
-        monkeypatch.setattr(Store, name, counting(name))
-    return counts
+def taken_by(site: Site, path: Path) -> list[ApplyPulled]:
+    """Let a site pull virginia; returns what it took over."""
+    with mock.patch.object(site, "hand_over", side_effect=site.hand_over) as hand_over:
+        assert site.pull("virginia", path) is None
+    return [call.args[0] for call in hand_over.call_args_list]
 
 
 def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,15 +43,18 @@ def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch)
     assert len(chunks) > 3
 
 
-def test_a_look_that_finds_nothing_costs_one_request_and_seldom_a_listing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_finds_nothing_costs_one_request_and_seldom_a_listing(home: Home) -> None:
     log = PeerLog(Store(str(home[0] / "virginia")), "virginia")
     log.read()
-    counts = requests(monkeypatch)
-    for _ in range(LISTING_LOOKS - 1):
-        assert log.read() == []
-    assert counts == {"read": LISTING_LOOKS - 1, "list": 0}
-    log.read()
-    assert counts["list"] == 1
+    with (
+        mock.patch.object(Store, "read", autospec=True, side_effect=Store.read) as read,
+        mock.patch.object(Store, "list", autospec=True, side_effect=Store.list) as listed,
+    ):
+        for _ in range(LISTING_LOOKS - 1):
+            assert log.read() == []
+        assert (read.call_count, listed.call_count) == (LISTING_LOOKS - 1, 0)
+        log.read()
+        assert listed.call_count == 1
 
 
 def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,19 +67,9 @@ def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: 
     assert [record.kind for record in found] == [Kind.EPOCH_CLAIMED]
 
 
-def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_messages_come_as_several_commands_each_commit_as_a_whole(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "PART_ROWS", 1)
-    attack, taken = Attack(home, tmp_path), list[ApplyPulled]()
-    hand_over = attack.here.hand_over
-
-    def spy(pull: ApplyPulled) -> bool:
-        taken.append(pull)
-        return hand_over(pull)
-
-    monkeypatch.setattr(attack.here, "hand_over", spy)
-    attack.pull(None)
+    taken = taken_by(attack.here, attack.peer.path)
     pulls = [pull for pull in taken if pull.files]
     assert [sum(len(files.files) for files in pull.files) for pull in pulls] == [1] * len(pulls)
     assert len(pulls) == sum(row["kind"] == Kind.ENTERED for row in attack.peer.rows())
@@ -93,6 +77,27 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     assert numbers == sorted(numbers)
     attack.go_on()
     assert attack.here.told() == attack.unharmed
+
+
+@pytest.mark.parametrize(
+    ("records", "rows"), [(10_000, 500_000), (5, 500_000), (10_000, 1)], ids=["all at once", "in chunks", "in parts"]
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_request_is_over_in_whichever_chunk_it_stands(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, is_late: bool, records: int, rows: int
+) -> None:
+    """R104: it may be read long after it was written, and who asked waits no more."""
+    frankfurt, virginia, tokyo = three_sites(tmp_path, clock).values()
+    clock.advance(100)
+    virginia.loop.step([])  # Who waited waits no more.
+    if is_late:
+        clock.advance(OPEN_MS)
+    tokyo.publish(104)
+    virginia.pull("tokyo", tokyo.path)
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", records)
+    monkeypatch.setattr(parts, "PART_ROWS", rows)
+    taken = taken_by(frankfurt, virginia.path)
+    assert sum(news.is_request for pull in taken for news in pull.pulled.news) == (0 if is_late else 1)
 
 
 @pytest.mark.parametrize("limit", [(peer_log, "CHUNK_RECORDS", 4), (parts, "PART_ROWS", 4)])
@@ -111,20 +116,11 @@ def test_files_that_were_merged_since_are_found_further_on(
         if str(file) not in kept:
             file.unlink()
     monkeypatch.setattr(*limit)
-    taken: list[ApplyPulled] = []
-
-    def take(pull: ApplyPulled) -> bool:
-        taken.append(pull)
-        return True
-
     here = Disk(tmp_path / "frankfurt")
     peers = {"virginia": {"journal": str(tmp_path / "virginia"), "topics": ["^.*"]}}
-    own = parsing.parse({**here.definitions.stored, "journal": {"instance": "frankfurt"}, "peers": peers})
-    Puller(
-        here.store, disk.store, own, own.peers["virginia"], hand_over=take, clock=FakeClock(),
-        look=lambda: PullState(here.journal_id, None, {"order": {}}, {"order": Standing()}),
-        fit=Fit(own, own.peers["virginia"], {}),
-    ).step()  # fmt: skip
-    rows = sum(rows for pull in taken for files in pull.files for file in files.files for _, rows, _, _ in file.origins)
+    here.definitions = parsing.parse({**here.definitions.stored, "journal": {"instance": "frankfurt"}, "peers": peers})
+    loop = Loop(here)
+    loop.puller().step()
+    rows = sum(rows for pull in loop.taken for files in pull.files for file in files.files for _, rows, _, _ in file.origins)
     assert rows == 18
-    assert len(taken) > 1
+    assert len(loop.taken) > 1

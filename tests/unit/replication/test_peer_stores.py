@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(file: Path, text: str) -> None:
     file.parent.mkdir(exist_ok=True)
-    file.write_text(text)
+    file.write_bytes(text.encode(errors="surrogateescape"))
 
 
 def peer(path: str) -> PeerDefinition:
@@ -77,9 +77,7 @@ def test_another_file_may_be_named_and_is_read_each_time(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("text", ["aws_region = 'x'", '["s3://b"]\naws_allow_http = true', "[", "\udcff"])
 def test_a_file_that_says_something_else_is_refused_without_its_values(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "spark_queue" / "stores.toml"
-    file.parent.mkdir()
-    file.write_bytes(text.encode(errors="surrogateescape"))
+    write(tmp_path / "spark_queue" / "stores.toml", text)
     with pytest.raises(ConfigError, match="STORES_UNREADABLE"):
         options("s3://shop-us/journal")
 

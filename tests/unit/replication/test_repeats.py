@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from numpy.typing import NDArray
 
-from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
@@ -87,8 +85,8 @@ def test_a_commit_of_pulled_messages_tells_their_publishers_and_raises_their_num
     (commit,) = commits(two)
     assert commit.mark["publishers"] == [{"app": [1, 3]}, {"other": [10, 12]}]
     assert commit.transactions == {"p:app": 3, "p:other": 12}
-    assert [record.detail["publishers"] for record in two.records(Kind.ENTERED)] == [{"app": [1, 3]}, {"other": [10, 12]}]
-    assert [record.detail["publishers"] for record in one.records(Kind.ENTERED)] == [{"app": [1, 3]}, {"other": [10, 12]}]
+    for each in (one, two):
+        assert [record.detail["publishers"] for record in each.records(Kind.ENTERED)] == commit.mark["publishers"]
     assert two.known.publishers == {"app": 3, "other": 12}
 
 
@@ -143,20 +141,17 @@ def test_rows_that_were_published_to_both_are_found_where_nothing_else_is_new(on
     assert one.known.origins.held[two.state.journal_id].to_array().tolist() == [0, 1, 2]
 
 
-def test_what_a_publisher_brings_while_the_same_is_copied_is_found(one: Site, two: Site) -> None:
+@pytest.mark.parametrize("enters", [True, False])
+def test_what_a_publisher_brings_while_the_same_is_copied_is_found_also_before_it_has_entered(
+    one: Site, two: Site, monkeypatch: pytest.MonkeyPatch, *, enters: bool
+) -> None:
     two.publish(1, 3)
+    if not enters:
+        monkeypatch.setattr(one, "enter", lambda: None)
     one.meanwhile = lambda: repeat(one)
     one.pull()
     assert one.known.entered_until == 3
     assert len(one.records(Kind.NAMED)) == 1
-
-
-def test_what_was_published_and_has_not_entered_is_found_too(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    two.publish(1, 3)
-    monkeypatch.setattr(one, "enter", lambda: None)
-    one.meanwhile = lambda: repeat(one)
-    one.pull()
-    assert one.known.entered_until == 3
 
 
 def test_a_number_that_means_two_messages_is_an_alarm_and_both_are_delivered(one: Site, two: Site) -> None:
@@ -174,23 +169,19 @@ def test_a_number_that_means_two_messages_is_an_alarm_and_both_are_delivered(one
     assert len(alarms(one.state, one.state.queues["WORK"])) == 1
 
 
-def test_rows_without_a_publishers_name_are_compared_with_nothing(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_a_publishers_name_are_compared_with_nothing(one: Site, two: Site) -> None:
     one.publish(1, 3)
     two.publish(4, 6)
     two.publish(1, 3, publisher="other")
-    read, pieces = list[str](), message_file.MessageFiles.pieces
-
-    def spy(files: message_file.MessageFiles, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
-        read.append(segment.path)
-        return pieces(files, segment, columns)
-
-    monkeypatch.setattr(message_file.MessageFiles, "pieces", spy)
-    one.pull()
+    files = message_file.MessageFiles
+    with mock.patch.object(files, "pieces", autospec=True, side_effect=files.pieces) as pieces:
+        one.pull()
     assert one.known.entered_until == 9
-    assert set(read) <= {segment.path for segment in two.known.segments}, "only the peer's files are read"
+    read = {call.args[1].path for call in pieces.call_args_list}
+    assert read <= {segment.path for segment in two.known.segments}, "only the peer's files are read"
 
 
-def test_a_number_that_a_peer_uses_for_everything_costs_little(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_a_peer_uses_for_everything_costs_little(one: Site, two: Site) -> None:
     one.publish(1, 300)
     two.publish(1, 300, price=2.0)
     for each in (one, two):
@@ -198,13 +189,7 @@ def test_a_number_that_a_peer_uses_for_everything_costs_little(one: Site, two: S
         rows = pq.read_table(file)
         at = rows.schema.get_field_index("sequence")
         pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array([1] * 300, pa.int64())), file)
-    compared, same = list[int](), copying._same
-
-    def spy(rows: pa.Table, others: pa.Table) -> NDArray[np.bool_]:
-        compared.append(len(rows))
-        return same(rows, others)
-
-    monkeypatch.setattr(copying, "_same", spy)
-    one.pull()
-    assert compared == [100 * 300]
+    with mock.patch.object(copying, "_same", side_effect=copying._same) as same:
+        one.pull()
+    assert [len(call.args[0]) for call in same.call_args_list] == [100 * 300]
     assert one.known.entered_until == 600

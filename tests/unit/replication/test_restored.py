@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -23,7 +22,6 @@ from spark_queue.verification.instances import digest
 from tests.deciding import started
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange, two_sites
-from tests.unit.replication.conftest import Start, wait_until
 from tests.unit.replication.test_changed_definitions import declare
 
 
@@ -43,6 +41,13 @@ def pull_often(site: Site, peer: str) -> None:
         site.pull(peer)
 
 
+def lose(here: Site, there: Site, item: str = "lost") -> None:
+    """Let a site publish what the other one pulls, and be put back from its backup."""
+    there.publish(item)
+    exchange(here, there)
+    there.restore()
+
+
 def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> None:
     """Let a site find out that it was restored, and say so."""
     with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq mark-restored") as told:
@@ -60,11 +65,10 @@ def folded(site: Site) -> JournalState:
     return state
 
 
-def test_what_a_restored_journal_lost_comes_back_and_nothing_new_is_taken_for_it(pair: tuple[Site, Site]) -> None:
-    here, there = pair
+def test_what_a_restored_journal_lost_comes_back_and_nothing_new_is_taken_for_it(here: Site, there: Site) -> None:
     there.publish("lost")
     assert there.consume(1) == ["a"]
-    exchange(*pair)
+    exchange(here, there)
     there.restore()
     there.publish("new")
     with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq mark-restored"):
@@ -73,31 +77,30 @@ def test_what_a_restored_journal_lost_comes_back_and_nothing_new_is_taken_for_it
     there.publish("newer")
     there.pull("frankfurt")
     assert there.in_state(State.AVAILABLE) == ["b", "new", "newer", "lost"], "what it had acknowledged is gone again"
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.REMOTE) == ["b", "lost", "new", "newer"]
     there.begin()
     assert there.consume(3) == ["b", "new", "newer"]
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.REMOTE) == ["lost"]
     here.publish("more")
-    exchange(*pair)
+    exchange(here, there)
     assert there.in_state(State.REMOTE) == ["more"]
-    for site in pair:
+    for site in (here, there):
         assert digest(folded(site)) == digest(site.state)
 
 
-def test_who_is_to_read_all_of_a_peer_again_finds_out_that_it_was_restored(pair: tuple[Site, Site]) -> None:
+def test_who_is_to_read_all_of_a_peer_again_finds_out_that_it_was_restored(here: Site, there: Site) -> None:
     """Columns were altered here meanwhile: new messages of there have the names of lost ones."""
-    here, there = pair
     there.publish("lost")
-    exchange(*pair)
+    exchange(here, there)
     declare(here, "item STRING, size INT")
     there.restore()
     there.publish("new")
     with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq mark-restored"):
         here.pull("virginia")
     say_restored(there, "frankfurt")
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.REMOTE) == ["a", "b", "lost", "new"]
 
 
@@ -105,7 +108,7 @@ def test_who_is_to_read_all_of_a_peer_again_finds_out_that_it_was_restored(pair:
 def test_who_died_before_it_said_what_it_had_copied_tells_all_the_same(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, has_told_before: bool
 ) -> None:
-    here, there = pair = two_sites(tmp_path, clock)
+    here, there = two_sites(tmp_path, clock)
     there.publish("a", "b")
     if has_told_before:
         here.pull("virginia")
@@ -122,8 +125,8 @@ def test_who_died_before_it_said_what_it_had_copied_tells_all_the_same(
     say_restored(there, "frankfurt")
     there.enter()
     here.begin()
-    exchange(*pair)
-    exchange(*pair)
+    exchange(here, there)
+    exchange(here, there)
     for site, state in ((here, State.REMOTE), (there, State.AVAILABLE)):
         # Of what had never been told to be pulled nobody knows what the copy had.
         found = site.in_state(state)
@@ -131,10 +134,9 @@ def test_who_died_before_it_said_what_it_had_copied_tells_all_the_same(
 
 
 def test_what_is_published_and_copied_while_a_peer_is_read_ahead_is_not_lost(
-    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+    here: Site, there: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer's log is newer than what was known here when the puller began."""
-    here, there = pair
     listed = peer_log.scan
     copied: list[bool] = []
 
@@ -151,14 +153,11 @@ def test_what_is_published_and_copied_while_a_peer_is_read_ahead_is_not_lost(
     assert copied
 
 
-def test_a_third_instance_learns_of_the_new_origin_by_a_peer(pair: tuple[Site, Site], tmp_path: Path, clock: FakeClock) -> None:
-    here, there = pair
-    there.publish("lost")
-    exchange(*pair)
-    there.restore()
+def test_a_third_instance_learns_of_the_new_origin_by_a_peer(here: Site, there: Site, tmp_path: Path, clock: FakeClock) -> None:
+    lose(here, there)
     there.publish("new")
     say_restored(there, "frankfurt")
-    exchange(*pair)
+    exchange(here, there)
     third = Site(tmp_path, "tokyo", ["frankfurt", "virginia"], clock)
     third.pull("frankfurt")
     third.pull("virginia")
@@ -170,26 +169,20 @@ def test_a_third_instance_learns_of_the_new_origin_by_a_peer(pair: tuple[Site, S
     assert third.in_state(State.REMOTE) == here.in_state(State.REMOTE) == []
 
 
-def test_however_often_a_log_says_how_far_it_has_pulled_little_of_it_is_kept(
-    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_often_a_log_says_how_far_it_has_pulled_little_of_it_is_kept(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may write there could fill the memory; and what only says that a log is read again is nobody's watermark."""
-    one = pair[0]
-    said = {"v": 1, "peer": one.path.name, "journal": one.state.journal_id, "digest": "f" * 64}
+    said = {"v": 1, "peer": "frankfurt", "journal": here.state.journal_id, "digest": "f" * 64}
     records = [
         Record(kind=Kind.PULLED, record=number, epoch=1, at_ms=number, detail={**said, "number": number if number < 9_999 else -1})
         for number in range(10_000)
     ]
     monkeypatch.setattr(restored, "scan", lambda *_, **__: iter(records))
-    told, _ = restored.told_ahead(one.store, "tokyo", one._look("virginia"))
+    told, _ = restored.told_ahead(here.store, "tokyo", here._look("virginia"))
     assert [record.record for record in told] == [9_998]
 
 
-def test_it_is_said_once_also_before_the_peers_have_pulled_again(pair: tuple[Site, Site]) -> None:
-    _, there = pair
-    there.publish("lost")
-    exchange(*pair)
-    there.restore()
+def test_it_is_said_once_also_before_the_peers_have_pulled_again(here: Site, there: Site) -> None:
+    lose(here, there)
     say_restored(there, "frankfurt")
     there.begin()
     there.pull("frankfurt")
@@ -197,39 +190,31 @@ def test_it_is_said_once_also_before_the_peers_have_pulled_again(pair: tuple[Sit
 
 
 def test_what_was_published_after_a_restore_is_given_to_who_asks_and_not_called_gone(
-    pair: tuple[Site, Site], clock: FakeClock
+    here: Site, there: Site, clock: FakeClock
 ) -> None:
     """Its origin is another one by now, and what has it is here all the same."""
-    here, there = pair
-    there.publish("lost")
-    exchange(*pair)
-    there.restore()
+    lose(here, there)
     say_restored(there, "frankfurt")
     there.publish("new")
-    exchange(*pair)
+    exchange(here, there)
     clock.advance(10_000)
     planner = started(here.engine, "WORK", "s", max_backlog=1_000, now_ms=here.now_ms)
     here.engine.ask_owners(commands.Next(**planner, call=2, finished=0, limit=10), now_ms=here.now_ms)
     here.commit()
-    exchange(*pair)
+    exchange(here, there)
     assert there.records("transferred")
     assert not there.records("not_in_queue")
     assert sorted(here.in_state(State.AVAILABLE)) == ["a", "b", "lost", "new"]
 
 
-def test_a_journal_that_is_restored_twice_is_found_out_twice(pair: tuple[Site, Site]) -> None:
-    here, there = pair
-    there.publish("lost")
-    exchange(*pair)
-    there.restore()
+def test_a_journal_that_is_restored_twice_is_found_out_twice(here: Site, there: Site) -> None:
+    lose(here, there)
     say_restored(there, "frankfurt")
-    there.publish("lost again")
-    exchange(*pair)
-    there.restore()
+    lose(here, there, "lost again")
     there.publish("new")
     say_restored(there, "frankfurt", origin="a-third-origin")
     pull_often(here, "virginia")
-    exchange(*pair)
+    exchange(here, there)
     assert sorted(there.in_state(State.AVAILABLE)) == ["a", "b", "lost", "lost again", "new"]
     assert sorted(here.in_state(State.REMOTE)) == ["a", "b", "lost", "lost again", "new"]
 
@@ -255,9 +240,8 @@ def test_a_journal_of_which_nothing_tells_that_it_was_restored_is_restored_by_th
     assert list(here.values().values()) == ["a", "lost", "new"]
 
 
-def test_what_is_put_back_while_it_is_read_is_read_anew(pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_put_back_while_it_is_read_is_read_anew(here: Site, there: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log named files that are no more: no reason to refuse it, or to call it a peer that cannot be read."""
-    here, there = pair
     there.publish("lost")
     copy, put_back = Puller._fetched, [there]
 
@@ -275,9 +259,8 @@ def test_what_is_put_back_while_it_is_read_is_read_anew(pair: tuple[Site, Site],
 
 
 def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
-    pair: tuple[Site, Site], tmp_path: Path, clock: FakeClock
+    here: Site, there: Site, tmp_path: Path, clock: FakeClock
 ) -> None:
-    here, _ = pair
     shutil.rmtree(tmp_path / "virginia")
     there = Site(tmp_path, "virginia", ["frankfurt"], clock)
     there.publish("new")
@@ -287,13 +270,3 @@ def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
     exchange(here, there)
     assert here.in_state(State.REMOTE) == ["a", "b", "new"]
     assert there.in_state(State.AVAILABLE) == ["new", "a", "b"], "what its instance owned is its own again"
-
-
-def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(start: Start) -> None:
-    def step(*_: object) -> None:
-        raise JournalError("JOURNAL_RESTORED", peer="virginia", record="record 10000", path="here", since=2)
-
-    running = start(step)
-    wait_until(lambda: running.restored() is not None)
-    running.keep(parsing.parse({}), frozenset())
-    assert running.restored() is None

@@ -51,15 +51,17 @@ def consumed(site: Site, *values: str) -> None:
     assert site.consume(len(values)) == list(values)
 
 
-def retired(site: Site) -> int:
+def retired_after(site: Site, passed_ms: int) -> int:
+    """Return how many messages a site has let go when some time has passed."""
+    site.clock.advance(passed_ms)
+    site.tick()
     return site.known.retired_rows
 
 
 def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
-    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+    here: Site, there: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = pair
-    exchange(*pair)
+    exchange(here, there)
     monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 3)
     monkeypatch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 1)
     monkeypatch.setattr(upkeep, "CONTROL_KEPT_MS", -DAY_MS * 10_000)
@@ -76,20 +78,19 @@ def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
     assert here.in_state(State.REMOTE) == list(here.values().values())
 
 
-def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tuple[Site, Site], clock: FakeClock) -> None:
+def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(here: Site, there: Site, clock: FakeClock) -> None:
     """R128: also of messages that stand in a merged file."""
-    here, there = pair
-    exchange(*pair)
+    exchange(here, there)
     for delay_ms in (HOUR_MS, 2 * HOUR_MS, None):
         there.publish_rows(pa.table({"item": [f"{delay_ms}"]}), delay_ms=delay_ms)
     there.upkeep()
     there.admit()
     assert there.known.segments[0].merged
-    exchange(*pair)
+    exchange(here, there)
     due = [segment.due_at_ms for segment in there.known.segments]
     assert due == [segment.due_at_ms for segment in here.known.segments] == [clock.wall_ms() + HOUR_MS, due[1], None]
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.DELAYED) == [f"{HOUR_MS}", f"{2 * HOUR_MS}"]
     assert here.consume(9) == ["None"]
     clock.advance(HOUR_MS)
@@ -97,42 +98,39 @@ def test_a_delay_is_the_same_at_each_site_and_goes_on_with_a_new_owner(pair: tup
 
 
 def test_what_was_cancelled_with_a_delay_is_free_for_a_new_owner_and_for_the_old_one(
-    pair: tuple[Site, Site], clock: FakeClock
+    here: Site, there: Site, clock: FakeClock
 ) -> None:
     """Only a publisher's delay is kept: of another the new owner knows nothing, and it would be asked for in vain."""
-    here, there = pair
     there.publish("a")
-    exchange(*pair)
-    there.engine.state.queues["WORK"].delivered.increment(BitMap64([0]))
-    there.engine.state.queues["WORK"].postpone(BitMap64([0]), clock.wall_ms() + HOUR_MS)
+    exchange(here, there)
+    there.state.queues["WORK"].delivered.increment(BitMap64([0]))
+    there.state.queues["WORK"].postpone(BitMap64([0]), clock.wall_ms() + HOUR_MS)
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.AVAILABLE) == ["a"]
     here.decide(commands.DrainTo(peer="virginia"))
-    exchange(*pair)
+    exchange(here, there)
     assert there.in_state(State.AVAILABLE) == ["a"]
     assert there.state.queues["WORK"].not_before == {}
 
 
-def test_a_delay_ends_with_the_life_of_its_message(pair: tuple[Site, Site]) -> None:
-    here, there = pair
+def test_a_delay_ends_with_the_life_of_its_message(here: Site, there: Site) -> None:
     there.publish_rows(pa.table({"item": ["late"]}), delay_ms=HOUR_MS)
-    exchange(*pair)
+    exchange(here, there)
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
-    here.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
-    exchange(*pair)
+    exchange(here, there)
+    here.settle("expire", 0)
+    exchange(here, there)
     assert here.state.queues["WORK"].not_before == there.state.queues["WORK"].not_before == {}
     here.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
-    exchange(*pair)
+    exchange(here, there)
     here.decide(commands.DrainTo(peer="virginia"))
-    exchange(*pair)
+    exchange(here, there)
     assert there.in_state(State.AVAILABLE) == ["late"]
 
 
-def test_messages_of_several_delays_are_merged_whole(pair: tuple[Site, Site]) -> None:
+def test_messages_of_several_delays_are_merged_whole(there: Site) -> None:
     """What is merged again is whole files: of a part of one the other rows left the table, and a vacuum would take the file."""
-    there = pair[1]
     for number in range(6):
         there.publish_rows(pa.table({"item": [str(number)]}), delay_ms=(number + 1) * HOUR_MS)
         there.upkeep()
@@ -150,25 +148,23 @@ def test_messages_of_several_delays_are_merged_whole(pair: tuple[Site, Site]) ->
 
 
 @pytest.mark.parametrize("keys", [{}, {"target_queue_depth": 1_000}], ids=["", "target depth"])
-def test_a_delay_goes_back_with_a_message(pair: tuple[Site, Site], clock: FakeClock, keys: dict[str, Any]) -> None:
+def test_a_delay_goes_back_with_a_message(here: Site, there: Site, clock: FakeClock, keys: dict[str, Any]) -> None:
     """R128: who has held it as delayed, and gave it away, holds it so again; its turn comes first."""
-    here, there = pair
     if keys:
         here.publish(*(["x"] * 1_000))
-    for site in pair:
-        stored = site.state.definitions.stored
-        queues = {**stored["queues"], "WORK": {**stored["queues"]["WORK"], **keys}}
-        site.decide(commands.Apply(definitions={**stored, "queues": queues}))
-    exchange(*pair)
+    for site in (here, there):
+        queues = site.definitions.stored["queues"]
+        site.define(queues={**queues, "WORK": {**queues["WORK"], **keys}})
+    exchange(here, there)
     there.publish_rows(pa.table({"item": ["late"]}), delay_ms=HOUR_MS)
-    exchange(*pair)
+    exchange(here, there)
     there.decide(commands.DrainTo(peer="frankfurt"))
-    exchange(*pair)
+    exchange(here, there)
     assert here.in_state(State.INACTIVE if keys else State.DELAYED) == ["late"]
     assert here.consume(1_000) == ["x"] * (1_000 if keys else 0)
     assert here.in_state(State.DELAYED) == ["late"]
     here.decide(commands.DrainTo(peer="virginia"))
-    exchange(*pair)
+    exchange(here, there)
     assert there.in_state(State.DELAYED) == ["late"]
     assert there.consume(9) == []
     clock.advance(HOUR_MS)
@@ -178,8 +174,7 @@ def test_a_delay_goes_back_with_a_message(pair: tuple[Site, Site], clock: FakeCl
 @pytest.mark.parametrize("aside", ["WORK", "FAILED"])
 def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: Path, clock: FakeClock, aside: str) -> None:
     """R122: meanwhile messages come, and are settled or redriven; queues that have nothing to do with it hear of theirs at once."""
-    sites = {name: SiteWithLoop(tmp_path / name, clock, with_other(name)) for name in NAMES[:2]}
-    here, there = sites["frankfurt"], sites["virginia"]
+    here, there = (SiteWithLoop(tmp_path / name, clock, with_other(name)) for name in NAMES[:2])
     there.publish(1, 2, 3, 7, 8)
     there.publish(4, 5, message_type="json")
     there.settle("expire", 3, 4)
@@ -189,9 +184,8 @@ def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: 
     there.settle("acknowledge", 0)
     there.settle("expire", 1)
     there.ask(commands.Redrive, queue="WORK", ranges=((3, 4),))
-    for queue, row in (("OTHER", 0), ("FAILED", 4)):
-        settled = commands.OutcomeRows(outcome="acknowledge", ranges=((row, row + 1),))
-        there.ask(commands.Settle, queue=queue, outcomes=(settled,))
+    there.settle("acknowledge", 0, queue="OTHER")
+    there.settle("acknowledge", 4, queue="FAILED")
     assert here.pull("virginia", there.path) is None
     assert here.told()["OTHER"] == {
         State.REMOTE: there.told()["OTHER"][State.AVAILABLE],
@@ -208,35 +202,23 @@ def test_a_queue_that_was_set_aside_hears_of_its_peers_what_it_missed(tmp_path: 
         assert here.told()[queue] == {state: [(there.state.journal_id, row) for row in rows] for state, rows in rows_in.items()}
 
 
-def test_files_wait_for_a_peer_until_it_has_pulled_them(pair: tuple[Site, Site], clock: FakeClock) -> None:
-    here, there = pair
-    exchange(*pair)
+def test_files_wait_for_a_peer_until_it_has_pulled_them(here: Site, there: Site) -> None:
+    exchange(here, there)
     consumed(there, "a", "b")
-    clock.advance(2 * HOUR_MS)
-    there.tick()
-    assert retired(there) == 0
+    assert retired_after(there, 2 * HOUR_MS) == 0
     here.pull("virginia")
-    clock.advance(MINUTE_MS)
-    there.tick()
-    assert retired(there) == 0, "it has not heard yet that they were pulled"
+    assert retired_after(there, MINUTE_MS) == 0, "it has not heard yet that they were pulled"
     there.pull("frankfurt")
-    clock.advance(MINUTE_MS)
-    there.tick()
-    assert retired(there) == 2
+    assert retired_after(there, MINUTE_MS) == 2
 
 
-def test_files_wait_for_a_peer_that_this_reign_has_not_read_yet(pair: tuple[Site, Site], clock: FakeClock) -> None:
-    _, there = pair
+def test_files_wait_for_a_peer_that_this_reign_has_not_read_yet(here: Site, there: Site) -> None:
     consumed(there, "a")
-    exchange(*pair)
+    exchange(here, there)
     there.begin()
-    clock.advance(2 * HOUR_MS)
-    there.tick()
-    assert retired(there) == 0
+    assert retired_after(there, 2 * HOUR_MS) == 0
     there.pull("frankfurt")
-    clock.advance(MINUTE_MS)
-    there.tick()
-    assert retired(there) == 1
+    assert retired_after(there, MINUTE_MS) == 1
 
 
 def test_files_do_not_wait_for_who_pulls_nothing(tmp_path: Path, clock: FakeClock) -> None:
@@ -244,18 +226,13 @@ def test_files_do_not_wait_for_who_pulls_nothing(tmp_path: Path, clock: FakeCloc
     there = Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
     consumed(there, "a")
     there.pull("frankfurt")
-    clock.advance(2 * HOUR_MS)
-    there.tick()
-    assert retired(there) == 1
+    assert retired_after(there, 2 * HOUR_MS) == 1
 
 
-def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(pair: tuple[Site, Site], clock: FakeClock) -> None:
-    here, there = pair
-    exchange(*pair)
+def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(here: Site, there: Site) -> None:
+    exchange(here, there)
     consumed(there, "a", "b")
-    clock.advance(7 * DAY_MS + MINUTE_MS)
-    there.tick()
-    assert retired(there) == 2
+    assert retired_after(there, 7 * DAY_MS + MINUTE_MS) == 2
     there.publish("c")
     with pytest.raises(JournalError, match=r"PEER_GAP.*2 message\(s\).*bookmarks 0 to 1: .*sparkq peers skip .*virginia"):
         here.pull("virginia")
@@ -303,16 +280,12 @@ def pull_and_die(site: Site, peer: str, monkeypatch: pytest.MonkeyPatch, *, afte
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_who_skips_what_is_lost_skips_all_of_it(
-    pair: tuple[Site, Site], clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, dies: bool
-) -> None:
+def test_who_skips_what_is_lost_skips_all_of_it(here: Site, there: Site, monkeypatch: pytest.MonkeyPatch, *, dies: bool) -> None:
     """Over chunks and crashes, up to where the peer was then; what it lets go later is told again."""
-    here, there = pair
-    exchange(*pair)
+    exchange(here, there)
     consumed(there, "a", "b")
     consumed(there, "c", "d")
-    clock.advance(7 * DAY_MS + MINUTE_MS)
-    there.tick()
+    assert retired_after(there, 7 * DAY_MS + MINUTE_MS) == 4
     delete_retired(there)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
     with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 0 to 1"):
@@ -324,45 +297,33 @@ def test_who_skips_what_is_lost_skips_all_of_it(
     here.pull("virginia")
     assert lost(here) == 4
     consumed(there, "e")
-    clock.advance(7 * DAY_MS + MINUTE_MS)
-    there.tick()
+    assert retired_after(there, 7 * DAY_MS + MINUTE_MS) == 5
     delete_retired(there)
     with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 4 to 4"):
         here.pull("virginia")
 
 
-def test_what_was_gone_before_an_instance_joined_is_no_gap_for_the_next_coordinator(
-    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_was_gone_before_an_instance_joined_is_no_gap_also_for_the_next_coordinator(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
     there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
     consumed(there, "a", "b")
     consumed(there, "c", "d")
-    clock.advance(2 * HOUR_MS)
-    there.tick()
+    assert retired_after(there, 2 * HOUR_MS) == 4
     delete_retired(there)
     there.publish("e")
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
-    monkeypatch.setattr(puller, "PART_ROWS", 1)
-    pull_and_die(here, "virginia", monkeypatch, after=1)
+    if dies:
+        monkeypatch.setattr(puller, "PART_ROWS", 1)
+        pull_and_die(here, "virginia", monkeypatch, after=1)
     here.pull("virginia")
     assert here.values() == {0: "e"}
 
 
-def test_what_was_gone_before_an_instance_joined_is_no_gap(tmp_path: Path, clock: FakeClock) -> None:
-    there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
-    consumed(there, "a", "b")
-    clock.advance(2 * HOUR_MS)
-    there.tick()
-    there.publish("c")
-    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
-    here.pull("virginia")
-    assert here.values() == {0: "c"}
-
-
 def test_what_comes_by_two_ways_at_once_stands_once(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """DESIGN 17.3: what was copied is compared once more with what is here by then."""
-    sites = three_sites(tmp_path, clock)
-    here, tokyo, virginia = (sites[name] for name in ("frankfurt", "tokyo", "virginia"))
+    here, virginia, tokyo = three_sites(tmp_path, clock).values()
     hand_over = here.hand_over
 
     def overtaken(pulled: ApplyPulled) -> bool:
