@@ -10,18 +10,15 @@ _FAIRNESS = ("tests/unit/coordinator/test_loop_fairness.py",)
 BEGINNING = (
     Mutant(
         "what entered last is not looked at",
-        "if message_type not in self._unchecked:", "if message_type in self._unchecked:",
-        _RECOVERY,
+        "if message_type not in self._unchecked:", "if message_type in self._unchecked:", _RECOVERY,
     ),
     Mutant(
         "a reign reads files where they stood as it began",
-        "    state.foresee(())\n", "",
-        _RECOVERY, within="_fold",
+        "    state.foresee(())\n", "", _RECOVERY, within="_fold",
     ),
     Mutant(
         "a state from a snapshot asks somebody else for traits",
-        "    state.traits = traits\n", "",
-        _RECOVERY, within="_fold",
+        "    state.traits = traits\n", "", _RECOVERY, within="_fold",
     ),
     Mutant(
         "the newest claim is that of the snapshot",
@@ -35,19 +32,16 @@ BEGINNING = (
     ),
     Mutant(
         "the first of a group takes everything",
-        "        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)\n", "",
-        _FAIRNESS,
+        "        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)\n", "", _FAIRNESS,
     ),
     Mutant(
         "who hung up has a share",
-        "(call.request, commands.Next) and not call.abandoned()", "(call.request, commands.Next)",
-        _FAIRNESS,
+        "(call.request, commands.Next) and not call.abandoned()", "(call.request, commands.Next)", _FAIRNESS,
     ),
     Mutant(
         "what fell due during a commit waits for the next round",
         "[] if due_ms is None else [due_ms]",
-        "[] if due_ms is None or due_ms <= self._clock.now_ms() else [due_ms]",
-        ("tests/unit/coordinator/test_loop_polls.py",),
+        "[] if due_ms is None or due_ms <= self._clock.now_ms() else [due_ms]", ("tests/unit/coordinator/test_loop_polls.py",),
     ),
     Mutant(
         "an object store is asked as often while nothing comes",
@@ -79,15 +73,13 @@ BEGINNING = (
     Mutant(
         "a filter of which nothing is known sets its queue aside",
         "        self._prepared.clear()\n        for text in texts:",
-        "        self._prepared.clear()\n        for text in ():",
-        ("tests/unit/core/test_troubles.py",),
+        "        self._prepared.clear()\n        for text in ():", ("tests/unit/core/test_troubles.py",),
     ),
     Mutant(
         "an overtaken planner makes the coordinator forget the newer one",
         "    if command.incarnation != subscription.incarnation:\n",
         "    work.sessions.keep(subscription.name, work.sessions.of(subscription.name, command.incarnation))\n"
-        "    if command.incarnation != subscription.incarnation:\n",
-        ("tests/unit/core/test_scenarios.py",),
+        "    if command.incarnation != subscription.incarnation:\n", ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(
         "a deposed reign folds the log of another and goes on (P7)",
@@ -96,8 +88,7 @@ BEGINNING = (
     ),
     Mutant(
         "a poll whose caller hung up holds its thread for ever",
-        "                poll.call.answer(None)\n", "",
-        ("tests/unit/coordinator/test_loop_polls.py",),
+        "                poll.call.answer(None)\n", "", ("tests/unit/coordinator/test_loop_polls.py",),
     ),
     Mutant(
         "a queue stays set aside although its message file is back",
@@ -106,7 +97,6 @@ BEGINNING = (
     ),
     Mutant(
         "callers of a coordinator that cannot recover are not told why",
-        "        self._refusal = trouble\n", "        pass\n",
-        ("tests/unit/coordinator/test_server.py",),
+        "        self._refusal = trouble\n", "        pass\n", ("tests/unit/coordinator/test_server.py",),
     ),
 )  # fmt: skip

@@ -63,8 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",
-        "        self._check(base + 1, known=base, epoch=epoch)\n", "",
-        ("tests/unit/journal/test_control_log.py",),
+        "        self._check(base + 1, known=base, epoch=epoch)\n", "", ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "the check overlooks what follows the own last commit",
@@ -78,13 +77,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a refused swap passes for a commit",
-        "        if not created:\n", "        if created is None:\n",
-        ("tests/contract/test_journal.py",),
+        "        if not created:\n", "        if created is None:\n", ("tests/contract/test_journal.py",),
     ),
     Mutant(
         "a reign writes after one whose outcome is unknown",
-        "        self._is_in_doubt = True\n", "        self._is_in_doubt = False\n",
-        ("tests/unit/journal/test_control_log.py",),
+        "        self._is_in_doubt = True\n", "        self._is_in_doubt = False\n", ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "a clean-up that slept trusts the log that it read before",
@@ -93,26 +90,22 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "clean-up takes a young file for a leftover",
-        "if written_ms < settled_ms and key not in named", "if key not in named",
-        ("tests/unit/journal/test_control_leftovers.py",),
+        "if written_ms < settled_ms and key not in named", "if key not in named", ("tests/unit/journal/test_control_leftovers.py",),
     ),
     Mutant(
         "a zombie's stale merge is committed",
         "            self.refresh()\n            if not set(removed) <= self.sizes().keys():\n"
         "                return False\n",
-        "            delta.refresh(self.store, self.key, self._table)\n",
-        ("tests/unit/journal/test_message_compaction.py",),
+        "            delta.refresh(self.store, self.key, self._table)\n", ("tests/unit/journal/test_message_compaction.py",),
     ),
     Mutant(
         "two reigns have one epoch",
         "epoch=1 if last is None else last.epoch + 1,",
-        "epoch=1 if last is None else last.epoch,",
-        ("tests/unit/coordinator/test_election.py",),
+        "epoch=1 if last is None else last.epoch,", ("tests/unit/coordinator/test_election.py",),
     ),
     Mutant(
         "a deposed reign answers from memory (P7)",
-        "        elif ready:\n            self._journal.control.check(epoch=self._epoch)\n", "",
-        (*_LOOP, *_LOOP_WORLDS),
+        "        elif ready:\n            self._journal.control.check(epoch=self._epoch)\n", "", (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(
         "an answer leaves before its commit",
@@ -121,24 +114,20 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a repeated request takes effect again",
-        "self.state.has_done(command.request):", "False:",
-        (*_LOOP, *_LOOP_WORLDS),
+        "self.state.has_done(command.request):", "False:", (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(
         "a new reign gives living holders no time to renew",
-        "work.now_ms + work.ledger.definition.lease_period_ms // 3", "work.now_ms",
-        _LOOP,
+        "work.now_ms + work.ledger.definition.lease_period_ms // 3", "work.now_ms", _LOOP,
     ),
     Mutant(
         "what was published enters twice",
         "max(self._engine.state.message_types[message_type].version, self.read_until.get(message_type, -1))",
-        "self.read_until.get(message_type, -1)",
-        _LOOP,
+        "self.read_until.get(message_type, -1)", _LOOP,
     ),
     Mutant(
         "a snapshot is applied to another record than its own",
-        "if not records or header.last != _said(records[0]):", "if not records:",
-        ("tests/unit/journal/test_snapshot.py",),
+        "if not records or header.last != _said(records[0]):", "if not records:", ("tests/unit/journal/test_snapshot.py",),
     ),
     # Files and publishers.
     Mutant(
@@ -178,8 +167,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a commit whose file was merged is made again",
-        ".to_pylist()) | self._taken_away_after(base)\n", ".to_pylist())\n",
-        ("tests/unit/journal/test_commit.py",),
+        ".to_pylist()) | self._taken_away_after(base)\n", ".to_pylist())\n", ("tests/unit/journal/test_commit.py",),
     ),
     Mutant(
         "of a straddling batch one message is taken twice",

@@ -13,8 +13,7 @@ _SCRAPING = ("tests/unit/metrics/test_scraping.py",)
 DASHBOARD: tuple[Mutant, ...] = (
     Mutant(
         "a form changes something without the token of its session",
-        "        await self._pages.refuse_strange_form(request)\n", "",
-        (*_CHANGES, *_FUZZED), within="_admitted",
+        "        await self._pages.refuse_strange_form(request)\n", "", (*_CHANGES, *_FUZZED), within="_admitted",
     ),
     Mutant(
         "one form token holds for all sessions",
@@ -23,13 +22,11 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "any token logs in",
-        "lambda: hmac.compare_digest(given.encode(), self.token.encode())", "lambda: bool(given)",
-        _FUZZED,
+        "lambda: hmac.compare_digest(given.encode(), self.token.encode())", "lambda: bool(given)", _FUZZED,
     ),
     Mutant(
         "any cookie of the name is a session",
-        "return key if self.sessions.holds(key) else None", "return key or None",
-        _FUZZED,
+        "return key if self.sessions.holds(key) else None", "return key or None", _FUZZED,
     ),
     Mutant(
         "what somebody searched for stands on the page as it came",
@@ -48,8 +45,7 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "forms of other sites are taken",
-        "if not _is_own(request.headers, access):", "if request.headers is None:",
-        _GUARDED,
+        "if not _is_own(request.headers, access):", "if request.headers is None:", _GUARDED,
     ),
     Mutant(
         "answers carry no policy",
@@ -63,8 +59,7 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is only asked of a redrive is done",
-        "bookmarks=self.rows, dry_run=True)", "bookmarks=self.rows, dry_run=False)",
-        _CHANGES,
+        "bookmarks=self.rows, dry_run=True)", "bookmarks=self.rows, dry_run=False)", _CHANGES,
     ),
     Mutant(
         "another number than was shown is confirmed",
@@ -88,13 +83,11 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a login leads to any place",
-        """    return asked if is_own else "/"\n""", "    return asked\n",
-        _GUARDED,
+        """    return asked if is_own else "/"\n""", "    return asked\n", _GUARDED,
     ),
     Mutant(
         "errors that differ in ids are kinds of their own",
-        "(reason, error and error_class(error))", "(reason, error)",
-        ("tests/unit/core/test_error_class.py",),
+        "(reason, error and error_class(error))", "(reason, error)", ("tests/unit/core/test_error_class.py",),
     ),
     Mutant(
         "a session lasts for ever",
@@ -108,27 +101,22 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "metrics are told under every name",
-        "None if reaches_others(host) else host_headers(host, server.port)", "None",
-        _SCRAPING,
+        "None if reaches_others(host) else host_headers(host, server.port)", "None", _SCRAPING,
     ),
     Mutant(
         "metrics are told beyond this host without a token",
-        "lambda: logins.is_own(header)", "lambda: True",
-        _SCRAPING,
+        "lambda: logins.is_own(header)", "lambda: True", _SCRAPING,
     ),
     Mutant(
         "metrics leave this host without TLS",
-        "tls_context(cert, key) if reaches_others", "tls_context(cert, key) if False",
-        _SCRAPING,
+        "tls_context(cert, key) if reaches_others", "tls_context(cert, key) if False", _SCRAPING,
     ),
     Mutant(
         "a certificate that was replaced is never used",
-        "if self._versions() != self._known:", "if self._versions() is None:",
-        ("tests/unit/protocol/test_http_ports.py",),
+        "if self._versions() != self._known:", "if self._versions() is None:", ("tests/unit/protocol/test_http_ports.py",),
     ),
     Mutant(
         "who says a byte at a time keeps a place for ever",
-        "if until_s <= now_s]", "if until_s <= 0]",
-        _SCRAPING,
+        "if until_s <= now_s]", "if until_s <= 0]", _SCRAPING,
     ),
 )  # fmt: skip

@@ -11,24 +11,20 @@ DECIDING = (
     Mutant(
         "an older planner start takes the subscription back (P1)",
         "known is not None and incarnation < known.incarnation:",
-        "known is not None and incarnation < (0, 0):",
-        _SCENARIOS,
+        "known is not None and incarnation < (0, 0):", _SCENARIOS,
     ),
     Mutant(
         "a call that was overtaken acts (P1)",
-        "    if call < newest:\n", "    if call < 0:\n",
-        _SCENARIOS,
+        "    if call < newest:\n", "    if call < 0:\n", _SCENARIOS,
     ),
     Mutant(
         "a lease goes on claiming what another has been granted (P2)",
-        "    ledger.drop_recoverable(held, but=None)\n", "",
-        _SCENARIOS,
+        "    ledger.drop_recoverable(held, but=None)\n", "", _SCENARIOS,
     ),
     Mutant(
         "a resume brings back what others have taken (P2)",
         "    came_back = in_queue(work, lease.recoverable) - lease.leased - later\n",
-        "    came_back = lease.rows - lease.leased\n",
-        _SCENARIOS,
+        "    came_back = lease.rows - lease.leased\n", _SCENARIOS,
     ),
     Mutant(
         "every resume counts as a delivery (P3)",
@@ -37,88 +33,72 @@ DECIDING = (
     ),
     Mutant(
         "what an older run staged outlives the take-over (P4)",
-        "        lease.staged.clear()\n", "",
-        _SCENARIOS,
+        "        lease.staged.clear()\n", "", _SCENARIOS,
     ),
     Mutant(
         "a late proof does not take its dead letter back (P5)",
-        "but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)", "but=None)",
-        _SCENARIOS,
+        "but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)", "but=None)", _SCENARIOS,
     ),
     Mutant(
         "a late proof takes back a letter that somebody has taken (P5)",
         "dead -= letters.entered - letters.rows[State.AVAILABLE] -",
-        "dead -= letters.entered - letters.entered -",
-        _SCENARIOS,
+        "dead -= letters.entered - letters.entered -", _SCENARIOS,
     ),
     Mutant(
         "a goodbye gives back what Spark may have committed (P6)",
-        "self.started == lease.number != self.returned", "self.started == lease.number",
-        _SCENARIOS,
+        "self.started == lease.number != self.returned", "self.started == lease.number", _SCENARIOS,
     ),
     Mutant(
         "a goodbye gives back what an older planner start may have committed (P6)",
-        "and not lease.resumed and", "and",
-        _SCENARIOS,
+        "and not lease.resumed and", "and", _SCENARIOS,
     ),
     Mutant(
         "a repeated next grants another lease",
         "lease is not None and lease.number > command.finished:",
-        "lease is not None and lease.number > command.finished + 1:",
-        _SCENARIOS,
+        "lease is not None and lease.number > command.finished + 1:", _SCENARIOS,
     ),
     Mutant(
         "a proof acknowledges in explicit mode",
-        "acknowledges=subscription.ack_mode == AUTO", "acknowledges=True",
-        _SCENARIOS, within="next_lease",
+        "acknowledges=subscription.ack_mode == AUTO", "acknowledges=True", _SCENARIOS, within="next_lease",
     ),
     Mutant(
         "two planner starts read an at-most-once lease",
-        "return lease.rows if lease.handed_to == session.incarnation else BitMap64()", "return lease.rows",
-        _SCENARIOS,
+        "return lease.rows if lease.handed_to == session.incarnation else BitMap64()", "return lease.rows", _SCENARIOS,
     ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",
-        "each.due_at_ms <= work.now_ms]", "each.due_at_ms < work.now_ms]",
-        _SCENARIOS,
+        "each.due_at_ms <= work.now_ms]", "each.due_at_ms < work.now_ms]", _SCENARIOS,
     ),
     Mutant(
         "a dead at-most-once consumer keeps its keys (R31)",
         "    ledger.selection.order_keys.leave(rows)\n    ledger.returned_counts",
-        "    ledger.returned_counts",
-        _SCENARIOS,
+        "    ledger.returned_counts", _SCENARIOS,
     ),
     Mutant(
         "what lapsed at most once is read behind its key's younger messages",
-        " and not (lease.lapsed and queue.order_key is not None)", "",
-        _SCENARIOS,
+        " and not (lease.lapsed and queue.order_key is not None)", "", _SCENARIOS,
     ),
     Mutant(
         "renewals have no limit",
-        "lease.begun_at_ms + queue.lease_renewal_limit_ms", "work.now_ms + queue.lease_renewal_limit_ms",
-        _SCENARIOS,
+        "lease.begun_at_ms + queue.lease_renewal_limit_ms", "work.now_ms + queue.lease_renewal_limit_ms", _SCENARIOS,
     ),
     Mutant(
         "a message expires while it is leased",
         "_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)",
-        "_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.LEASED)",
-        _SCENARIOS,
+        "_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.LEASED)", _SCENARIOS,
     ),
     Mutant(
         "a count is taken back from messages that had none",
-        "        rows = self.at_least(1, rows)\n        for", "        for",
-        ("tests/unit/core/test_counts.py",),
+        "        rows = self.at_least(1, rows)\n        for", "        for", ("tests/unit/core/test_counts.py",),
     ),
     Mutant(
         "a message is delivered once too often",
-        "delivered.at_least(maximum + undelivered,", "delivered.at_least(maximum + 1 + undelivered,",
-        _SCENARIOS,
+        "delivered.at_least(maximum + undelivered,", "delivered.at_least(maximum + 1 + undelivered,", _SCENARIOS,
     ),
     Mutant(
         "a message is cancelled once too often",
-        "work.ledger.cancelled.at_least(limit, rows)", "work.ledger.cancelled.at_least(limit + 1, rows)",
-        _SCENARIOS,
+        "work.ledger.cancelled.at_least(limit, rows)", "work.ledger.cancelled.at_least(limit + 1, rows)", _SCENARIOS,
     ),
     Mutant(
         "a redrive takes what is leased in the dead-letter queue",
@@ -128,19 +108,16 @@ DECIDING = (
     # Who is given what.
     Mutant(
         "the queue's backlog counts nothing",
-        "ledger.definition.max_backlog - backlogs.total() if", "ledger.definition.max_backlog if",
-        _SCENARIOS,
+        "ledger.definition.max_backlog - backlogs.total() if", "ledger.definition.max_backlog if", _SCENARIOS,
     ),
     Mutant(
         "a subscription's backlog counts nothing",
         "backlog_limit(ledger, subscription) - backlogs[subscription.name]",
-        "_backlog_limit(ledger, subscription)",
-        _SCENARIOS,
+        "_backlog_limit(ledger, subscription)", _SCENARIOS,
     ),
     Mutant(
         "the lowest priority comes first",
-        "sorted(self._levels.items(), reverse=True)", "sorted(self._levels.items())",
-        ("tests/unit/core/test_priority.py",),
+        "sorted(self._levels.items(), reverse=True)", "sorted(self._levels.items())", ("tests/unit/core/test_priority.py",),
     ),
     Mutant(
         "what has no priority comes first",
@@ -150,45 +127,37 @@ DECIDING = (
     Mutant(
         "under another order key a dead letter keeps its key",
         "for state in (State.DEAD, State.REMOVED, State.REMOTE))",
-        "for state in (State.REMOVED, State.REMOTE))",
-        _SCENARIOS,
+        "for state in (State.REMOVED, State.REMOTE))", _SCENARIOS,
     ),
     Mutant(
         "at most once, what waits and expires or is purged keeps its key",
-        "not (self.definition.at_most_once and state is State.LEASED)", "not self.definition.at_most_once",
-        _SCENARIOS,
+        "not (self.definition.at_most_once and state is State.LEASED)", "not self.definition.at_most_once", _SCENARIOS,
     ),
     Mutant(
         "a subscription's filter selects nothing",
-        "return rows if text is None else rows & self.matches[text]", "return rows",
-        _SCENARIOS,
+        "return rows if text is None else rows & self.matches[text]", "return rows", _SCENARIOS,
     ),
     Mutant(
         "messages pass a barrier",
-        "    return below(rows, held.min()) if held else rows\n", "    return rows\n",
-        _SCENARIOS,
+        "    return below(rows, held.min()) if held else rows\n", "    return rows\n", _SCENARIOS,
     ),
     Mutant(
         "a barrier waits for available messages only",
         "for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if",
-        "for state in (State.AVAILABLE, State.INACTIVE) if",
-        _SCENARIOS, within="release",
+        "for state in (State.AVAILABLE, State.INACTIVE) if", _SCENARIOS, within="release",
     ),
     Mutant(
         "a barrier is received again and again",
-        "        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n",
-        _SCENARIOS,
+        "        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n", _SCENARIOS,
     ),
     Mutant(
         "round-robin begins with who was served last",
-        "each.position <= self.last,", "each.position < self.last,",
-        ("tests/unit/core/test_fairness.py",),
+        "each.position <= self.last,", "each.position < self.last,", ("tests/unit/core/test_fairness.py",),
     ),
     Mutant(
         "a share is kept for ever",
         "            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:\n",
-        "            if now_ms:\n",
-        _SCENARIOS,
+        "            if now_ms:\n", _SCENARIOS,
     ),
     Mutant(
         "strict leasing lets everybody settle",
@@ -197,33 +166,27 @@ DECIDING = (
     ),
     Mutant(
         "the active part is refilled without regard to what is in it",
-        "    room = target - _active(ledger) if target", "    room = target if target",
-        _SCENARIOS,
+        "    room = target - _active(ledger) if target", "    room = target if target", _SCENARIOS,
     ),
     Mutant(
         "an acknowledgement before activation is forgotten",
-        "    deferred = ledger.deferred_after(now_ms)\n", "    deferred = BitMap64()\n",
-        _SCENARIOS,
+        "    deferred = ledger.deferred_after(now_ms)\n", "    deferred = BitMap64()\n", _SCENARIOS,
     ),
     Mutant(
         "an acknowledgement before activation counts where what waits before it just fills the active part",
-        "len(waiting) < room", "len(waiting) <= room",
-        _SCENARIOS,
+        "len(waiting) < room", "len(waiting) <= room", _SCENARIOS,
     ),
     Mutant(
         "an acknowledgement before activation never lapses",
-        "in self.deferred.items() if until_ms > now_ms))", "in self.deferred.items() if until_ms > 0))",
-        _SCENARIOS,
+        "in self.deferred.items() if until_ms > now_ms))", "in self.deferred.items() if until_ms > 0))", _SCENARIOS,
     ),
     Mutant(
         "a barrier is received twice",
-        "    if not lease.rows & subscription.barriers:\n        return\n", "",
-        ("tests/unit/core/test_isolation.py",),
+        "    if not lease.rows & subscription.barriers:\n        return\n", "", ("tests/unit/core/test_isolation.py",),
     ),
     Mutant(
         "of two that come next in line, one that is further back gets the message",
-        "enumerate(_below(low + 1, slots))", "enumerate(_below(low + 2, slots))",
-        ("tests/unit/core/test_fairness.py",),
+        "enumerate(_below(low + 1, slots))", "enumerate(_below(low + 2, slots))", ("tests/unit/core/test_fairness.py",),
     ),
     Mutant(
         "when old matches are forgotten, a filter lets in what it had kept out",
@@ -237,7 +200,6 @@ DECIDING = (
     ),
     Mutant(
         "each start of a coordinator records leases that hold nothing",
-        " if work.ledger.outstanding(lease)]:", "]:",
-        ("tests/unit/core/test_engine.py",),
+        " if work.ledger.outstanding(lease)]:", "]:", ("tests/unit/core/test_engine.py",),
     ),
 )  # fmt: skip

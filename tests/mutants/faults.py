@@ -9,53 +9,43 @@ _TESTS = ("tests/unit/coordinator/test_loop_faults.py",)
 FAULTS = (
     Mutant(
         "a reign goes on with what a fault left half done",
-        "        if self._state.raises_faults:\n", "        if not self._state:\n",
-        _TESTS,
+        "        if self._state.raises_faults:\n", "        if not self._state:\n", _TESTS,
     ),
     Mutant(
         "a command that raises before it records sets its queue aside",
-        "            if self.begun != begun:\n", "            if self.begun >= begun:\n",
-        _TESTS,
+        "            if self.begun != begun:\n", "            if self.begun >= begun:\n", _TESTS,
     ),
     Mutant(
         "what was set aside stays so when it is revived",
-        "self._revived.get(queue, -1) > after", "False",
-        _TESTS,
+        "self._revived.get(queue, -1) > after", "False", _TESTS,
     ),
     Mutant(
         "a start that meets a fault does not record it",
-        "            self.set_aside(queue, fault, now_ms=now_ms)\n", "            pass\n",
-        _TESTS,
+        "            self.set_aside(queue, fault, now_ms=now_ms)\n", "            pass\n", _TESTS,
     ),
     Mutant(
         "a place in the order of planners is given twice (P1)",
-        "        self.heard_at_ms.clear()\n", "        self.heard_at_ms.clear()\n        self._drawn = 0\n",
-        _TESTS,
+        "        self.heard_at_ms.clear()\n", "        self.heard_at_ms.clear()\n        self._drawn = 0\n", _TESTS,
     ),
     Mutant(
         "what entered beside a fault is never read again",
-        "        self.read_until.clear()\n", "",
-        _TESTS,
+        "        self.read_until.clear()\n", "", _TESTS,
     ),
     Mutant(
         "other definitions reset a queue that is set aside",
-        "{*state.queues, *state.troubles, *goes_on}", "{*state.queues, *goes_on}",
-        _TESTS,
+        "{*state.queues, *state.troubles, *goes_on}", "{*state.queues, *goes_on}", _TESTS,
     ),
     Mutant(
         "a queue is altered while it is set aside",
-        " or name in resets or then != now:", ":",
-        _TESTS,
+        " or name in resets or then != now:", ":", _TESTS,
     ),
     Mutant(
         "a letter dies with the queue that it goes to",
-        "            if home is not None:\n", "            if work.dead_letters is not None:\n",
-        _TESTS,
+        "            if home is not None:\n", "            if work.dead_letters is not None:\n", _TESTS,
     ),
     Mutant(
         "a late proof takes back letters that somebody may have",
-        "BitMap64() if work.are_letters_unknown else ", "",
-        _TESTS,
+        "BitMap64() if work.are_letters_unknown else ", "", _TESTS,
     ),
     Mutant(
         "a lone message that is claimed has no time at which it was due",
@@ -79,8 +69,7 @@ FAULTS = (
     ),
     Mutant(
         "what peers said while a queue was set aside is lost on it",
-        "return hear_again(self.state, self._emit(now_ms))", "return False",
-        ("tests/unit/replication/test_sites.py",),
+        "return hear_again(self.state, self._emit(now_ms))", "return False", ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
         "a snapshot that lacks a queue is used although the queue is back",
@@ -90,43 +79,36 @@ FAULTS = (
     Mutant(
         "what raises at a peer's news of one queue keeps the others from their own",
         "commands.QueueCommand | ApplyPulled)\n        )",
-        "commands.QueueCommand)\n        )",
-        _TESTS,
+        "commands.QueueCommand)\n        )", _TESTS,
     ),
     Mutant(
         "what raises at the names that a queue has missed ends every start",
         "            with state.guard(name):\n                take_known_names(",
-        "            if True:\n                take_known_names(",
-        _TESTS,
+        "            if True:\n                take_known_names(", _TESTS,
     ),
     Mutant(
         "what raises at a queue that is new by the same group ends the reign",
         "        if call is None and fault.queue is not None and not is_of_queue:\n",
-        "        if False:\n",
-        _TESTS,
+        "        if False:\n", _TESTS,
     ),
     Mutant(
         "a file that is back and at which something raises ends the reign",
         "a fold of the log tells.\n                return True\n",
-        "a fold of the log tells.\n                raise\n",
-        ("tests/unit/journal/test_prepared_traits.py",),
+        "a fold of the log tells.\n                raise\n", ("tests/unit/journal/test_prepared_traits.py",),
     ),
     Mutant(
         "commits are kept for a history that nobody reads",
         "            self._committed, self._history = None, None\n",
-        "            self._history = None\n",
-        ("tests/unit/coordinator/test_metrics.py",),
+        "            self._history = None\n", ("tests/unit/coordinator/test_metrics.py",),
     ),
     Mutant(
         "figures of subscriptions end the reign",
         "_subscriptions(state, queue)\n        except Exception:",
-        "_subscriptions(state, queue)\n        except OSError:",
-        _TESTS,
+        "_subscriptions(state, queue)\n        except OSError:", _TESTS,
     ),
     Mutant(
         "a lease of one's own lets a reader end what another instance owns",
         "    if ledger is None or request.of_owner:\n",
-        "    if ledger is None:\n",
-        ("tests/unit/coordinator/test_rights.py",),
+        "    if ledger is None:\n", ("tests/unit/coordinator/test_rights.py",),
     ),
 )  # fmt: skip

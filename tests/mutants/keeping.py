@@ -9,8 +9,7 @@ _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 KEEPING = (
     Mutant(
         "an earlier Spark has committed where its newest batch began",
-        "self._committed = end", "self._committed = start",
-        ("tests/unit/source/test_stream_reader.py",),
+        "self._committed = end", "self._committed = start", ("tests/unit/source/test_stream_reader.py",),
     ),
     Mutant(
         "an earlier Spark has committed what it was granted",
@@ -20,19 +19,16 @@ KEEPING = (
     ),
     Mutant(
         "two processes draw one number",
-        "        if won and table", "        if table",
-        ("tests/unit/journal/test_transaction.py",),
+        "        if won and table", "        if table", ("tests/unit/journal/test_transaction.py",),
     ),
     Mutant(
         "a number that was drawn may be lost in a power loss",
-        "            store.sync([log_key(key, base + 1)])\n", "            pass\n",
-        ("tests/unit/journal/test_power_promises.py",),
+        "            store.sync([log_key(key, base + 1)])\n", "            pass\n", ("tests/unit/journal/test_power_promises.py",),
     ),
     Mutant(
         "a publish whose last sync fails says that nothing is visible",
         'raise self._failed(str(trouble.facts["reason"])) from None\n\n    def _failed',
-        "raise\n\n    def _failed",
-        ("tests/unit/journal/test_power_promises.py",),
+        "raise\n\n    def _failed", ("tests/unit/journal/test_power_promises.py",),
     ),
     Mutant(
         "an at-most-once lease of old keeps replaced files for ever",
@@ -47,18 +43,15 @@ KEEPING = (
     Mutant(
         "a merge whose files went is not planned anew",
         "the next round plans anew.\n            return True\n",
-        "the next round plans anew.\n            return False\n",
-        ("tests/unit/journal/test_message_upkeep.py",),
+        "the next round plans anew.\n            return False\n", ("tests/unit/journal/test_message_upkeep.py",),
     ),
     Mutant(
         "a file of another topic knows nothing of a subscription's filter",
-        ", matches={text: BitMap64() for text in each.filters})", ")",
-        ("tests/unit/journal/test_traits.py",), within="_traits",
+        ", matches={text: BitMap64() for text in each.filters})", ")", ("tests/unit/journal/test_traits.py",), within="_traits",
     ),
     Mutant(
         "messages expire that a filter keeps out, and others that never do",
-        "{at_ms: part & rows for", "{at_ms: part | rows for",
-        ("tests/unit/journal/test_traits.py",), within="_entry_traits",
+        "{at_ms: part & rows for", "{at_ms: part | rows for", ("tests/unit/journal/test_traits.py",), within="_entry_traits",
     ),
     Mutant(
         "the own snapshot goes because another log's is newer",
@@ -72,29 +65,24 @@ KEEPING = (
     ),
     Mutant(
         "what expires with a redriven message never does",
-        "            if not self._by_time[known_ms]:\n", "            if True:\n",
-        _SCENARIOS,
+        "            if not self._by_time[known_ms]:\n", "            if True:\n", _SCENARIOS,
     ),
     Mutant(
         "a redriven message is as old as it was before",
-        "(aged - self.expires.rows - self.begun.rows)", "(aged - self.expires.rows)",
-        _SCENARIOS,
+        "(aged - self.expires.rows - self.begun.rows)", "(aged - self.expires.rows)", _SCENARIOS,
     ),
     Mutant(
         "messages of one type wait for the queues of another",
-        "        if ledger.definition.message_type == message_type:\n", "        if True:\n",
-        _SCENARIOS,
+        "        if ledger.definition.message_type == message_type:\n", "        if True:\n", _SCENARIOS,
     ),
     Mutant(
         "a suspect dies at the first success of another",
-        "if queue.max_deliveries and ledger", "if queue.max_deliveries or ledger",
-        _SCENARIOS,
+        "if queue.max_deliveries and ledger", "if queue.max_deliveries or ledger", _SCENARIOS,
     ),
     Mutant(
         "who unsubscribes frees the keys of others",
         "for lease in ledger.leases.values() if lease.subscription == name]",
-        "for lease in ledger.leases.values()]",
-        _SCENARIOS,
+        "for lease in ledger.leases.values()]", _SCENARIOS,
     ),
     Mutant(
         "barriers count from before a queue's beginning",
@@ -104,8 +92,7 @@ KEEPING = (
     # What is kept longer than it looks.
     Mutant(
         "retention takes a merged file away from what is still needed",
-        " - {segment.path for segment in segments if not segment.retired}", "",
-        ("tests/unit/journal/test_message_upkeep.py",),
+        " - {segment.path for segment in segments if not segment.retired}", "", ("tests/unit/journal/test_message_upkeep.py",),
     ),
     Mutant(
         "what went while it was merged is let go again with the rest",
@@ -114,23 +101,19 @@ KEEPING = (
     ),
     Mutant(
         "what is too old as it enters is given to whoever asks first",
-        "self._emit(now_ms))\n        self.expire(now_ms=now_ms)", "self._emit(now_ms))",
-        ("tests/model",),
+        "self._emit(now_ms))\n        self.expire(now_ms=now_ms)", "self._emit(now_ms))", ("tests/model",),
     ),
     Mutant(
         "a checkpoint is believed in that was not written",
-        "raise OSError(str(reason)) from None\n        if store", "pass\n        if store",
-        ("tests/unit/journal/test_delta.py",),
+        "raise OSError(str(reason)) from None\n        if store", "pass\n        if store", ("tests/unit/journal/test_delta.py",),
     ),
     Mutant(
         "a commit counts that landed in a folder made anew while the journal was away",
-        "if is_made_anew(self._store, self._key, base):", "if False:",
-        ("tests/unit/journal/test_commit.py",),
+        "if is_made_anew(self._store, self._key, base):", "if False:", ("tests/unit/journal/test_commit.py",),
     ),
     Mutant(
         "writing below a journal that is away begins another one",
-        "if self.is_local and not Path(self.uri(self.log_folder)).is_dir():", "if False:",
-        ("tests/unit/journal/test_store.py",),
+        "if self.is_local and not Path(self.uri(self.log_folder)).is_dir():", "if False:", ("tests/unit/journal/test_store.py",),
     ),
     Mutant(
         "a log file that somebody else compacted counts as an entry",
@@ -139,13 +122,11 @@ KEEPING = (
     ),
     Mutant(
         "a torn checkpoint asks for a log that was cleaned away",
-        "version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1", "-1",
-        ("tests/unit/journal/test_recovery.py",),
+        "version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1", "-1", ("tests/unit/journal/test_recovery.py",),
     ),
     Mutant(
         "a torn checkpoint is set aside although nothing else holds its own commit",
-        "version_of(checkpoints[-1]) + 1)", "version_of(checkpoints[-1]))",
-        ("tests/unit/journal/test_recovery.py",),
+        "version_of(checkpoints[-1]) + 1)", "version_of(checkpoints[-1]))", ("tests/unit/journal/test_recovery.py",),
     ),
     # What is told, and what expressions fail on.
     Mutant(
@@ -162,23 +143,19 @@ KEEPING = (
     Mutant(
         "a renewal that is refused gives up the lease that is held by then",
         "            if self._lease == lease:\n                self._lease = None",
-        "            self._lease = None",
-        ("tests/unit/source/test_renewal.py",),
+        "            self._lease = None", ("tests/unit/source/test_renewal.py",),
     ),
     Mutant(
         "a batch that was given back counts as done",
-        "error=error, cancel=gives_back)", "error=error)",
-        ("tests/unit/source/test_run_reporter.py",),
+        "error=error, cancel=gives_back)", "error=error)", ("tests/unit/source/test_run_reporter.py",),
     ),
     Mutant(
         "an older commit proves the run that began again",
-        "        self._unproven = None\n        started", "        started",
-        ("tests/unit/source/test_run_reporter.py",),
+        "        self._unproven = None\n        started", "        started", ("tests/unit/source/test_run_reporter.py",),
     ),
     Mutant(
         "a slip in what fn says comes back for ever",
-        "if not self._cancels or _is_slip(failure):", "if not self._cancels:",
-        ("tests/unit/source/test_foreach_batch.py",),
+        "if not self._cancels or _is_slip(failure):", "if not self._cancels:", ("tests/unit/source/test_foreach_batch.py",),
     ),
     Mutant(
         "what a full disk did not take of a file passes for written",
@@ -192,14 +169,12 @@ KEEPING = (
     ),
     Mutant(
         "commits are listened to where nobody tells of them",
-        "query.sparkSession().streams()", "session._jsparkSession.streams()",
-        ("tests/unit/source/test_proof_listener.py",),
+        "query.sparkSession().streams()", "session._jsparkSession.streams()", ("tests/unit/source/test_proof_listener.py",),
     ),
     Mutant(
         "a merged file may be lost with its parts in a power loss",
         '[*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)]',
-        "[log_key(self.key, version - 1)]",
-        ("tests/unit/journal/test_message_compaction.py",),
+        "[log_key(self.key, version - 1)]", ("tests/unit/journal/test_message_compaction.py",),
     ),
     Mutant(
         "a checkpoint may be lost with the entries before it in a power loss",
@@ -208,8 +183,7 @@ KEEPING = (
     ),
     Mutant(
         "a file of records goes that only a young file holds otherwise",
-        "return at >= 0 and record", "return record",
-        ("tests/unit/journal/test_control_leftovers.py",),
+        "return at >= 0 and record", "return record", ("tests/unit/journal/test_control_leftovers.py",),
     ),
     Mutant(
         "a snapshot makes objects of any class that the core imports",
@@ -218,23 +192,19 @@ KEEPING = (
     ),
     Mutant(
         "a stream of a queue leaves out messages of another topic than the first",
-        "topic=target.topic or None)", "topic=target.topic or 'LINES')",
-        ("tests/unit/source/test_reads.py",),
+        "topic=target.topic or None)", "topic=target.topic or 'LINES')", ("tests/unit/source/test_reads.py",),
     ),
     Mutant(
         "a read takes another journal at its place for its own",
-        "if journal.journal_id != self._journal_id:", "if journal.journal_id == '':",
-        ("tests/unit/source/test_reads.py",),
+        "if journal.journal_id != self._journal_id:", "if journal.journal_id == '':", ("tests/unit/source/test_reads.py",),
     ),
     Mutant(
         "the end of a planner cuts its leave short",
-        "        _on_sigterm(signal.SIG_IGN)\n", "",
-        ("tests/unit/source/test_stream_reader.py",),
+        "        _on_sigterm(signal.SIG_IGN)\n", "", ("tests/unit/source/test_stream_reader.py",),
     ),
     Mutant(
         "the Java on the PATH is asked, although Spark starts the one of JAVA_HOME",
-        "java=${JAVA_HOME:+$JAVA_HOME/bin/}java\n", "java=java\n",
-        ("tests/unit/test_java.py",),
+        "java=${JAVA_HOME:+$JAVA_HOME/bin/}java\n", "java=java\n", ("tests/unit/test_java.py",),
     ),
     Mutant(
         "a client of Spark Connect has to have a Java",
@@ -253,8 +223,7 @@ KEEPING = (
     ),
     Mutant(
         "what delta-rs raises that is no error of Delta's is a traceback",
-        "REFUSALS = (DeltaError, ValueError)", "REFUSALS = (DeltaError,)",
-        ("tests/unit/cli/test_snapshots.py",),
+        "REFUSALS = (DeltaError, ValueError)", "REFUSALS = (DeltaError,)", ("tests/unit/cli/test_snapshots.py",),
     ),
     Mutant(
         "definitions of one type need the table of another",
@@ -263,7 +232,6 @@ KEEPING = (
     ),
     Mutant(
         "a coordinator writes on in the journal that was made anew at its place",
-        "            self._check_standing(base, epoch=epoch)\n", "            pass\n",
-        ("tests/unit/journal/test_control_log.py",),
+        "            self._check_standing(base, epoch=epoch)\n", "            pass\n", ("tests/unit/journal/test_control_log.py",),
     ),
 )  # fmt: skip

@@ -9,18 +9,15 @@ _SAID = ("tests/unit/core/test_membership.py",)
 MEMBERSHIP = (
     Mutant(
         "barriers of two owners wait for each other's messages of one key for ever",
-        "order_key is not None and not waits_for_others(ledger)", "order_key is not None",
-        _SAID,
+        "order_key is not None and not waits_for_others(ledger)", "order_key is not None", _SAID,
     ),
     Mutant(
         "a queue that is put back begins anew",
-        "if name in state.left and name not in state.troubles}", "if False}",
-        _SAID,
+        "if name in state.left and name not in state.troubles}", "if False}", _SAID,
     ),
     Mutant(
         "a queue that is put back hears nothing of what was said meanwhile",
-        "    fresh = [*goes_on.values()]\n", "    fresh = []\n",
-        _SAID,
+        "    fresh = [*goes_on.values()]\n", "    fresh = []\n", _SAID,
     ),
     Mutant(
         "a queue that was set aside before it was left ends the fold of its return",
@@ -29,8 +26,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "a queue that is put back before a peer is named for it begins anew",
-        "if queue.ownership != LOCAL and", "if wanted.is_replicated(name) and",
-        _SAID,
+        "if queue.ownership != LOCAL and", "if wanted.is_replicated(name) and", _SAID,
     ),
     Mutant(
         "letters that are put back without their source are nobody's to settle",
@@ -39,18 +35,15 @@ MEMBERSHIP = (
     ),
     Mutant(
         "retention keeps what came after a queue was left",
-        "state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()", "state.undecided(ledger)",
-        _SAID,
+        "state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()", "state.undecided(ledger)", _SAID,
     ),
     Mutant(
         "of two owners that wait for each other both give",
-        "(ledger.definition.order_key is not None and asked.requester > ownership.instance)", "False",
-        _SAID,
+        "(ledger.definition.order_key is not None and asked.requester > ownership.instance)", "False", _SAID,
     ),
     Mutant(
         "retention lets go what waits in a queue that was left",
-        "for ledger in (*state.queues.values(), *state.left.values()):", "for ledger in state.queues.values():",
-        _SAID,
+        "for ledger in (*state.queues.values(), *state.left.values()):", "for ledger in state.queues.values():", _SAID,
     ),
     Mutant(
         "what was claimed in a queue that was left stays nobody's when it is put back",
@@ -59,13 +52,11 @@ MEMBERSHIP = (
     ),
     Mutant(
         "the letters of a queue that was left are in the way when it is put back",
-        "state.definitions.source_of(name) or next(left, None)", "state.definitions.source_of(name)",
-        _SAID,
+        "state.definitions.source_of(name) or next(left, None)", "state.definitions.source_of(name)", _SAID,
     ),
     Mutant(
         "a queue that was left is reset when it is put back",
-        "for name, ledger in {**state.queues, **goes_on}.items():", "for name, ledger in state.queues.items():",
-        _SAID,
+        "for name, ledger in {**state.queues, **goes_on}.items():", "for name, ledger in state.queues.items():", _SAID,
     ),
     Mutant(
         "older software passes over that a queue goes on",
@@ -79,29 +70,24 @@ MEMBERSHIP = (
     ),
     Mutant(
         "each instance finds out by itself what is in a replicated queue",
-        "    return definitions.journal.instance is not None\n", "    return False\n",
-        _SAID,
+        "    return definitions.journal.instance is not None\n", "    return False\n", _SAID,
     ),
     Mutant(
         "the filter of here is asked of messages of elsewhere",
         "all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)",
-        "all_of_it = found",
-        _SAID,
+        "all_of_it = found", _SAID,
     ),
     Mutant(
         "a first owner of whom nobody hears has messages all the same",
-        "if queue.initial_owner is not None and is_near else origin", "if queue.initial_owner is not None else origin",
-        _SAID,
+        "if queue.initial_owner is not None and is_near else origin", "if queue.initial_owner is not None else origin", _SAID,
     ),
     Mutant(
         "what was said is recorded each time that it is heard",
-        "    new = here - told.known\n    if owner", "    new = here\n    if owner",
-        _SAID,
+        "    new = here - told.known\n    if owner", "    new = here\n    if owner", _SAID,
     ),
     Mutant(
         "a message that one of two origins leaves out stays out",
-        "        new |= told.outside(here)\n", "        pass\n",
-        _SAID,
+        "        new |= told.outside(here)\n", "        pass\n", _SAID,
     ),
     Mutant(
         "of two first owners the one that was heard of first stays",
@@ -110,8 +96,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "what came while its queue was set aside is never decided about",
-        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "",
-        _SAID,
+        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "", _SAID,
     ),
     Mutant(
         "an origin hears nothing of what it published itself",
@@ -121,23 +106,19 @@ MEMBERSHIP = (
     ),
     Mutant(
         "of messages of before its queue an origin says nothing",
-        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "",
-        _SAID,
+        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "", _SAID,
     ),
     Mutant(
         "what is over is said to be in the queue",
         "        standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]\n        members",
-        "        standing = before\n        members",
-        _SAID,
+        "        standing = before\n        members", _SAID,
     ),
     Mutant(
         "nobody decides for an origin without the queue",
-        "    _decide_for(state, pulled, emit)\n", "",
-        _SAID,
+        "    _decide_for(state, pulled, emit)\n", "", _SAID,
     ),
     Mutant(
         "a queue that begins forgets what was said before",
-        "    for owner, rows in [*told.members.items(), (None, told.barriers)]:\n", "    for owner, rows in ():\n",
-        _SAID,
+        "    for owner, rows in [*told.members.items(), (None, told.barriers)]:\n", "    for owner, rows in ():\n", _SAID,
     ),
 )  # fmt: skip

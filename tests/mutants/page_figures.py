@@ -10,8 +10,7 @@ PAGE_FIGURES: tuple[Mutant, ...] = (
     Mutant(
         "a replicated queue's chart counts what others own",
         "self.owned.put(at_ms, ledger.depth)",
-        "self.owned.put(at_ms, ledger.depth + len(ledger.rows[State.REMOTE]))",
-        ("tests/unit/dashboard/test_owners.py",),
+        "self.owned.put(at_ms, ledger.depth + len(ledger.rows[State.REMOTE]))", ("tests/unit/dashboard/test_owners.py",),
     ),
     Mutant(
         "a little chart stays as it was when something left its queue",
@@ -21,8 +20,7 @@ PAGE_FIGURES: tuple[Mutant, ...] = (
     Mutant(
         "messages of a past moment stand where they stand now",
         "        yield self._moments.at(journal, at_ms).state, at_ms\n",
-        "        yield look.state, at_ms\n",
-        ("tests/unit/dashboard/test_pages.py",),
+        "        yield look.state, at_ms\n", ("tests/unit/dashboard/test_pages.py",),
     ),
     Mutant(
         "each scrape reads the whole log again",
@@ -31,18 +29,15 @@ PAGE_FIGURES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "explain blames an alarm that stops nobody",
-        "all(each.is_stopped for each in matching)", "any(each.alarm is not None for each in matching)",
-        _WAITING_TESTS,
+        "all(each.is_stopped for each in matching)", "any(each.alarm is not None for each in matching)", _WAITING_TESTS,
     ),
     Mutant(
         "explain does not see the barrier that stands before a message",
-        "if held and held.min() < bookmark:", "if held and held.min() == bookmark:",
-        _WAITING_TESTS,
+        "if held and held.min() < bookmark:", "if held and held.min() == bookmark:", _WAITING_TESTS,
     ),
     Mutant(
         "explain does not see that consumers are given a released barrier first",
         "all(each.barriers and each.barriers.min() < bookmark for each in matching)",
-        "all(each.barriers and each.barriers.min() > bookmark for each in matching)",
-        _WAITING_TESTS,
+        "all(each.barriers and each.barriers.min() > bookmark for each in matching)", _WAITING_TESTS,
     ),
 )  # fmt: skip

@@ -17,8 +17,7 @@ _ATTACK = f"{_VERIFY}::test_a_peer_that_somebody_spoilt_is_not_compared"
 PEER_FILES = (
     Mutant(
         "the process that reads a peer may have all memory",
-        "_bound(resource.RLIMIT_DATA, memory_bytes)", "pass",
-        (f"{_STORES}::test_what_takes_more_than_there_may_be_is_refused",),
+        "_bound(resource.RLIMIT_DATA, memory_bytes)", "pass", (f"{_STORES}::test_what_takes_more_than_there_may_be_is_refused",),
     ),
     Mutant(
         "the process that reads a peer may take all time",
@@ -32,13 +31,11 @@ PEER_FILES = (
     ),
     Mutant(
         "the process that reads a peer stays",
-        "            process.kill()\n            process.wait()\n", "            pass\n",
-        (_STORES,),
+        "            process.kill()\n            process.wait()\n", "            pass\n", (_STORES,),
     ),
     Mutant(
         "what a process has read is not taken over as it said it",
-        "return BitMap64.deserialize(value)", "return BitMap64()",
-        (f"{_STORES}::test_what_is_read_there_is_what_is_read_here",),
+        "return BitMap64.deserialize(value)", "return BitMap64()", (f"{_STORES}::test_what_is_read_there_is_what_is_read_here",),
     ),
     Mutant(
         "what is no file of a peer is opened",
@@ -47,13 +44,11 @@ PEER_FILES = (
     ),
     Mutant(
         "a link of a peer may lead anywhere",
-        " and os.path.dirname(found) == folder", "",
-        (f"{_REFUSED}[messages elsewhere]", f"{_REFUSED}[records elsewhere]"),
+        " and os.path.dirname(found) == folder", "", (f"{_REFUSED}[messages elsewhere]", f"{_REFUSED}[records elsewhere]"),
     ),
     Mutant(
         "a next entry may be a link to anywhere",
-        "        check_place(self._store, self._peer, log_key(CONTROL, version))\n", "",
-        (f"{_LATER}[_link_to_nothing_of_ours]",),
+        "        check_place(self._store, self._peer, log_key(CONTROL, version))\n", "", (f"{_LATER}[_link_to_nothing_of_ours]",),
     ),
     Mutant(
         "a checkpoint of a peer may name further files",
@@ -73,8 +68,7 @@ PEER_FILES = (
     ),
     Mutant(
         "a file of records may have other records than its log says",
-        "        if len(rows) != file.last + 1 - first:", "        if False:",
-        (f"{_DEFINITIONS}[more records than its log says]",),
+        "        if len(rows) != file.last + 1 - first:", "        if False:", (f"{_DEFINITIONS}[more records than its log says]",),
     ),
     Mutant(
         "definitions of a peer may stand in a record of any kind",

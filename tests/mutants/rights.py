@@ -17,8 +17,7 @@ RIGHTS = (
     ),
     Mutant(
         "whoever asks may try new definitions out",
-        "    if known is None or not known.administers:\n", "    if known is None:\n",
-        ("tests/unit/client/test_dry_runs.py",),
+        "    if known is None or not known.administers:\n", "    if known is None:\n", ("tests/unit/client/test_dry_runs.py",),
     ),
     Mutant(
         "the table that a message type left behind is not looked at",
@@ -28,83 +27,67 @@ RIGHTS = (
     Mutant(
         "who may read may also purge",
         "matches a filter. Answered with `Purged`.\"\"\"\n",
-        "matches a filter. Answered with `Purged`.\"\"\"\n\n    right = READ\n",
-        _TABLE,
+        "matches a filter. Answered with `Purged`.\"\"\"\n\n    right = READ\n", _TABLE,
     ),
     Mutant(
         "a right on one queue is one on all",
-        "any(right in each.rights and topic_matches(each.queues, name)", "any(right in each.rights",
-        _TABLE,
+        "any(right in each.rights and topic_matches(each.queues, name)", "any(right in each.rights", _TABLE,
     ),
     Mutant(
         "an expired token goes on",
-        "or now_ms < self.expires_ms:", "or now_ms >= 0:",
-        _TABLE,
+        "or now_ms < self.expires_ms:", "or now_ms >= 0:", _TABLE,
     ),
     Mutant(
         "a withdrawn token goes on",
-        " or who.token_hash not in principal.token_hash:", ":",
-        _TABLE,
+        " or who.token_hash not in principal.token_hash:", ":", _TABLE,
     ),
     Mutant(
         "a refused token is not read again",
-        "        self._token = self._read_token()\n        if", "        if",
-        ("tests/unit/coordinator/test_server_principals.py",),
+        "        self._token = self._read_token()\n        if", "        if", ("tests/unit/coordinator/test_server_principals.py",),
     ),
     Mutant(
         "a reader settles whatever it names together with its own lease",
-        "if not all(_holds(lease, first, until)", "if not all(True",
-        _TABLE,
+        "if not all(_holds(lease, first, until)", "if not all(True", _TABLE,
     ),
     Mutant(
         "a subscription is whoever's names it",
-        "        or known.principal == principal.name\n", "        or known.principal is not None\n",
-        _TABLE,
+        "        or known.principal == principal.name\n", "        or known.principal is not None\n", _TABLE,
     ),
     Mutant(
         "a refused poll has a share",
-        " and self._refusal(call, now_ms) is None:", ":",
-        _TABLE,
+        " and self._refusal(call, now_ms) is None:", ":", _TABLE,
     ),
     Mutant(
         "a grant forgets what is hidden",
-        "        for text in subscription.entitlement:\n", "        for text in ():\n",
-        _HIDDEN,
+        "        for text in subscription.entitlement:\n", "        for text in ():\n", _HIDDEN,
     ),
     Mutant(
         "a purge removes what is hidden",
-        "    rows = lost | work.visible_to_caller((in_queue(", "    rows = lost | ((in_queue(",
-        _HIDDEN,
+        "    rows = lost | work.visible_to_caller((in_queue(", "    rows = lost | ((in_queue(", _HIDDEN,
     ),
     Mutant(
         "of a subscription of before, hidden messages are resumed",
-        " or not work.row_filters():", " or True:",
-        _HIDDEN,
+        " or not work.row_filters():", " or True:", _HIDDEN,
     ),
     Mutant(
         "the figures of a queue count what is hidden",
-        "(who is None or not state.definitions.row_filters(who.principal, poll.queue))", "True",
-        _HIDDEN,
+        "(who is None or not state.definitions.row_filters(who.principal, poll.queue))", "True", _HIDDEN,
     ),
     Mutant(
         "the last one who administers may expire",
-        "each.administers and each.expires_ms is None", "each.administers",
-        _TABLE,
+        "each.administers and each.expires_ms is None", "each.administers", _TABLE,
     ),
     Mutant(
         "new definitions hide nothing from subscriptions that are there",
-        " and entitlement != each.entitlement:", " and False:",
-        _HIDDEN,
+        " and entitlement != each.entitlement:", " and False:", _HIDDEN,
     ),
     Mutant(
         "a released barrier is given to who may not see it any more",
-        "            _let_go_of_hidden_barriers(work, each)\n", "",
-        _HIDDEN,
+        "            _let_go_of_hidden_barriers(work, each)\n", "", _HIDDEN,
     ),
     Mutant(
         "what a filter hides is settled by hand",
-        "_seen_of(work, given) if work.row_filters() else", "work.ledger.entered if True else",
-        _HIDDEN,
+        "_seen_of(work, given) if work.row_filters() else", "work.ledger.entered if True else", _HIDDEN,
     ),
     Mutant(
         "a right that was taken away goes on for settling",
@@ -114,17 +97,14 @@ RIGHTS = (
     ),
     Mutant(
         "a poll tells figures of what is hidden",
-        "and (who is None or not", "and (who is not None or not",
-        _WORLDS,
+        "and (who is None or not", "and (who is not None or not", _WORLDS,
     ),
     Mutant(
         "where there are few principals all are refused",
-        "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or",
-        _WORLDS, within="refusal",
+        "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or", _WORLDS, within="refusal",
     ),
     Mutant(
         "the page lets somebody confirm a pause who may not pause",
-        "            queue.attempts_in_doubt()\n", "            pass\n",
-        ("tests/unit/dashboard/test_change_rights.py",),
+        "            queue.attempts_in_doubt()\n", "            pass\n", ("tests/unit/dashboard/test_change_rights.py",),
     ),
 )  # fmt: skip

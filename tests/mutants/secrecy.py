@@ -10,13 +10,11 @@ _SHOWN = ("tests/unit/cli/test_harmless.py",)
 SECRECY = (
     Mutant(
         "an address is believed without a proof",
-        "if meeting.believes(introduction, reply) and (", "if (",
-        _PROOFS,
+        "if meeting.believes(introduction, reply) and (", "if (", _PROOFS,
     ),
     Mutant(
         "a proof may be passed on from another address",
-        "or reply.address == self.address)", "or True)",
-        _PROOFS,
+        "or reply.address == self.address)", "or True)", _PROOFS,
     ),
     Mutant(
         "what was sent to one process opens the next",
@@ -30,47 +28,38 @@ SECRECY = (
     ),
     Mutant(
         "a principal's token goes wherever a journal says",
-        "if not is_for_journal and not is_own_word(store, address):", "if False:",
-        _PROOFS,
+        "if not is_for_journal and not is_own_word(store, address):", "if False:", _PROOFS,
     ),
     Mutant(
         "a token for one journal is sent to another",
-        "if _is_same_journal(Store(journal), store):", "if True:",
-        _PROOFS,
+        "if _is_same_journal(Store(journal), store):", "if True:", _PROOFS,
     ),
     Mutant(
         "who introduces itself may ask anything",
-        "== (wire.Ping.__name__, self._journal_id)", "== (envelope.kind, self._journal_id)",
-        _PROOFS,
+        "== (wire.Ping.__name__, self._journal_id)", "== (envelope.kind, self._journal_id)", _PROOFS,
     ),
     Mutant(
         "somebody else's directory has our locks",
-        "if shared.lstat().st_uid == os.getuid():", "if True:",
-        ("tests/unit/protocol/test_user_files.py",),
+        "if shared.lstat().st_uid == os.getuid():", "if True:", ("tests/unit/protocol/test_user_files.py",),
     ),
     Mutant(
         "a journal is made for everybody to read",
-        "mkdir(mode=0o700, parents", "mkdir(parents",
-        ("tests/unit/journal/test_open.py",), within="create_journal",
+        "mkdir(mode=0o700, parents", "mkdir(parents", ("tests/unit/journal/test_open.py",), within="create_journal",
     ),
     Mutant(
         "a secret among the arguments is taken in silence",
-        "        if is_secret(key):\n", "        if False:\n",
-        ("tests/unit/cli/test_storage_options.py",),
+        "        if is_secret(key):\n", "        if False:\n", ("tests/unit/cli/test_storage_options.py",),
     ),
     Mutant(
         "a body commands the terminal",
-        "return Text(harmless(text), style=style)", "return Text(text, style=style)",
-        _SHOWN,
+        "return Text(harmless(text), style=style)", "return Text(text, style=style)", _SHOWN,
     ),
     Mutant(
         "a body is markup",
-        "*(styled(cell) for name, cell in", "*(harmless(cell) for name, cell in",
-        _SHOWN,
+        "*(styled(cell) for name, cell in", "*(harmless(cell) for name, cell in", _SHOWN,
     ),
     Mutant(
         "an alarm looks like wrong usage",
-        "ALARM_EXIT_CODE = 3", "ALARM_EXIT_CODE = 2",
-        ("tests/unit/cli/test_status.py",),
+        "ALARM_EXIT_CODE = 3", "ALARM_EXIT_CODE = 2", ("tests/unit/cli/test_status.py",),
     ),
 )  # fmt: skip

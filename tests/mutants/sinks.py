@@ -16,101 +16,82 @@ _SPARK_TABLE = "tests/integration/test_source_spark_table.py"
 SINKS = (
     Mutant(
         "messages in doubt are given back with the end of their lease, without a fence",
-        "if ledger.outstanding(lease) and not lease.is_in_doubt)", "if ledger.outstanding(lease))",
-        _WORLDS,
+        "if ledger.outstanding(lease) and not lease.is_in_doubt)", "if ledger.outstanding(lease))", _WORLDS,
     ),
     Mutant(
         "there is one number for each lease, not for each attempt",
-        "    number = max(numbers.last + 1, command.transaction_version // 2 + 1)\n", "    number = lease.number\n",
-        _WORLDS,
+        "    number = max(numbers.last + 1, command.transaction_version // 2 + 1)\n", "    number = lease.number\n", _WORLDS,
     ),
     Mutant(
         "an attempt is prepared without a look at what its lease still holds",
-        "    if lost:\n        facts", "    if found is lost:\n        facts",
-        _WORLDS,
+        "    if lost:\n        facts", "    if found is lost:\n        facts", _WORLDS,
     ),
     Mutant(
         "a call that comes twice hides what its run has read and lost",
-        "    lost = lease.lost | (lease.rows - found)\n", "    lost = lease.rows - found\n",
-        _SCENARIOS,
+        "    lost = lease.lost | (lease.rows - found)\n", "    lost = lease.rows - found\n", _SCENARIOS,
     ),
     Mutant(
         "a new run begins before the earlier attempt is decided",
-        "    for other in in_doubt(work.ledger, lease.subscription):\n", "    for other in ():\n",
-        _SCENARIOS,
+        "    for other in in_doubt(work.ledger, lease.subscription):\n", "    for other in ():\n", _SCENARIOS,
     ),
     Mutant(
         "a run is not told of its own earlier attempt",
-        "        own=next(map(told, in_doubt(work.ledger, subscription.name)), None),\n", "",
-        _WORLDS,
+        "        own=next(map(told, in_doubt(work.ledger, subscription.name)), None),\n", "", _WORLDS,
     ),
     Mutant(
         "a journal that was put back uses a number that the table has seen",
-        "command.transaction_version // 2 + 1)\n", "1)\n",
-        _WORLDS,
+        "command.transaction_version // 2 + 1)\n", "1)\n", _WORLDS,
     ),
     Mutant(
         "numbers begin anew with the queue",
-        "ledger.next_lease, ledger.attempts = old.next_lease, old.attempts", "ledger.next_lease = old.next_lease",
-        _SCENARIOS,
+        "ledger.next_lease, ledger.attempts = old.next_lease, old.attempts", "ledger.next_lease = old.next_lease", _SCENARIOS,
     ),
     Mutant(
         "a dropped queue forgets its numbers",
-        "    ledger.attempts = state.attempts.get(queue.name, {})\n", "",
-        _SCENARIOS,
+        "    ledger.attempts = state.attempts.get(queue.name, {})\n", "", _SCENARIOS,
     ),
     Mutant(
         "the end of a lease gives back what has landed",
         "    if lease.has_landed:\n        settle_landed(work, lease)\n        return\n    apply_staged",
-        "    apply_staged",
-        _WORLDS,
+        "    apply_staged", _WORLDS,
     ),
     Mutant(
         "what was left out of a commit is acknowledged with it",
-        "{said: rows.copy() for said, rows in attempt.exceptions.items()}", "dict()",
-        _WORLDS,
+        "{said: rows.copy() for said, rows in attempt.exceptions.items()}", "dict()", _WORLDS,
     ),
     Mutant(
         "two exceptions of one kind count as the last of them",
         "exceptions.setdefault((outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))",
-        "exceptions[outcome, due_at_ms, error] = to_bitmap(ranges)",
-        _WORLDS,
+        "exceptions[outcome, due_at_ms, error] = to_bitmap(ranges)", _WORLDS,
     ),
     Mutant(
         "a batch that has landed is not read again once its messages are done",
-        "    own = own or lease.has_landed\n", "",
-        _WORLDS,
+        "    own = own or lease.has_landed\n", "", _WORLDS,
     ),
     Mutant(
         "retention lets go what a landed batch has to read again",
-        "if ledger.definition.at_most_once or each.has_landed)", "if ledger.definition.at_most_once)",
-        _SCENARIOS,
+        "if ledger.definition.at_most_once or each.has_landed)", "if ledger.definition.at_most_once)", _SCENARIOS,
     ),
     Mutant(
         "a proof settles what is in doubt",
-        "    if lease.is_in_doubt or lease.is_fenced:\n", "    if lease.is_fenced:\n",
-        _SCENARIOS,
+        "    if lease.is_in_doubt or lease.is_fenced:\n", "    if lease.is_fenced:\n", _SCENARIOS,
     ),
     Mutant(
         "a proof of a fenced run acknowledges its messages",
-        "    if lease.is_in_doubt or lease.is_fenced:\n", "    if lease.is_in_doubt:\n",
-        _SCENARIOS,
+        "    if lease.is_in_doubt or lease.is_fenced:\n", "    if lease.is_in_doubt:\n", _SCENARIOS,
     ),
     Mutant(
         "a fenced run goes on",
-        "lease.fenced.incarnation == run.incarnation:\n", "lease.fenced.incarnation == run:\n",
-        _SCENARIOS,
+        "lease.fenced.incarnation == run.incarnation:\n", "lease.fenced.incarnation == run:\n", _SCENARIOS,
     ),
     Mutant(
         "people settle what is in doubt",
         "        if lease.attempt is not None and (held := lease.leased & rows):\n",
-        "        if lease.attempt is None is not (held := lease.leased & rows):\n",
-        _SCENARIOS,
+        "        if lease.attempt is None is not (held := lease.leased & rows):\n", _SCENARIOS,
     ),
     Mutant(
         "a goodbye gives back what is in doubt",
-        "if lease is not None and lease.attempt is None and session", "if lease is not None and session",
-        _WORLDS,
+        "if lease is not None and lease.attempt is None and session", "if lease is not None and session", _WORLDS,
     ),
     Mutant(
         "a subscription ends while its attempt is in doubt",
@@ -124,8 +105,7 @@ SINKS = (
     ),
     Mutant(
         "a batch in doubt is halved as it is read again",
-        "    if lease.is_in_doubt:\n        # Nothing", "    if lease.is_fenced:\n        # Nothing",
-        _WORLDS,
+        "    if lease.is_in_doubt:\n        # Nothing", "    if lease.is_fenced:\n        # Nothing", _WORLDS,
     ),
     Mutant(
         "what goes back with a cancelled message of its key may be appended",
@@ -135,8 +115,7 @@ SINKS = (
     Mutant(
         "whoever reads the queue decides about everybody's attempts",
         "    return known is not None and known.principal == principal.name\n\n\ndef _is_of_own_leases",
-        "    return known is not None\n\n\ndef _is_of_own_leases",
-        ("tests/unit/coordinator/test_sinks.py",),
+        "    return known is not None\n\n\ndef _is_of_own_leases", ("tests/unit/coordinator/test_sinks.py",),
     ),
     Mutant(
         "older software may skip what is in doubt",
@@ -150,44 +129,36 @@ SINKS = (
     ),
     Mutant(
         "an append does not look whether it has landed already",
-        "            if fate is not Fate.IN_DOUBT:\n", "            if fate is Fate.FENCED:\n",
-        _TABLE,
+        "            if fate is not Fate.IN_DOUBT:\n", "            if fate is Fate.FENCED:\n", _TABLE,
     ),
     Mutant(
         "a fence takes the number of the attempt that it is of",
-        "attempt, 2 * attempt + 1, [], None)", "attempt, 2 * attempt, [], None)",
-        _TABLE,
+        "attempt, 2 * attempt + 1, [], None)", "attempt, 2 * attempt, [], None)", _TABLE,
     ),
     Mutant(
         "who decides believes whatever table stands there",
-        "            if self.id() == attempt.table_id:\n", "            if self.id():\n",
-        _TABLE,
+        "            if self.id() == attempt.table_id:\n", "            if self.id():\n", _TABLE,
     ),
     Mutant(
         "a race that is lost counts as a failure of the store",
-        "failures = failures + 1 if head == before else 0", "failures = failures + 1 if head else 0",
-        _TABLE,
+        "failures = failures + 1 if head == before else 0", "failures = failures + 1 if head else 0", _TABLE,
     ),
     Mutant(
         "a store that refuses each commit is taken for lost races",
-        "failures = failures + 1 if head == before else 0", "failures = 0",
-        _TABLE,
+        "failures = failures + 1 if head == before else 0", "failures = 0", _TABLE,
     ),
     Mutant(
         "rows that were staged for another schema are committed",
         "            if plan is not None and self._is_changed(table, plan):\n",
-        "            if plan is None is not self._is_changed:\n",
-        _TABLE,
+        "            if plan is None is not self._is_changed:\n", _TABLE,
     ),
     Mutant(
         "a table may forget its transaction ids",
-        "_seconds(retention) < RETENTION_DAYS * _DAY_S", "_seconds(retention) < 0",
-        _TABLE,
+        "_seconds(retention) < RETENTION_DAYS * _DAY_S", "_seconds(retention) < 0", _TABLE,
     ),
     Mutant(
         "a table is appended to whatever else its writers promise",
-        "found = set(table.protocol().writer_features or ()) - _KEPT_FEATURES", "found = set[str]()",
-        _TABLE,
+        "found = set(table.protocol().writer_features or ()) - _KEPT_FEATURES", "found = set[str]()", _TABLE,
     ),
     Mutant(
         "a table is partitioned by what the log has no text for",
@@ -206,8 +177,7 @@ SINKS = (
     ),
     Mutant(
         "a topic's attempt lands beside its fence",
-        "version=lambda found: version if found < 2 * attempt else None", "version=lambda found: version",
-        _TOPIC,
+        "version=lambda found: version if found < 2 * attempt else None", "version=lambda found: version", _TOPIC,
     ),
     Mutant(
         "a batch that was only planned counts as committed",
@@ -217,14 +187,12 @@ SINKS = (
     Mutant(
         "a checkpoint of another journal proves batches of this one",
         'for offset in _committed(checkpoint) if offset["journal"] == view.state.journal_id]',
-        "for offset in _committed(checkpoint)]",
-        _PROVING,
+        "for offset in _committed(checkpoint)]", _PROVING,
     ),
     Mutant(
         "exceptions are appended, and what is done is not",
         "exceptions is not None and each.outcome != Outcome.ACKNOWLEDGE",
-        "exceptions is not None and each.outcome == Outcome.ACKNOWLEDGE",
-        (f"{_SPARK}::test_exceptions_do_not_stand_in_the_table",),
+        "exceptions is not None and each.outcome == Outcome.ACKNOWLEDGE", (f"{_SPARK}::test_exceptions_do_not_stand_in_the_table",),
     ),
     Mutant(
         "files of a batch that has landed are deleted",
@@ -254,18 +222,15 @@ SINKS = (
     ),
     Mutant(
         "who has slept believes in the head that it knew",
-        "if abs(SystemClock().wall_ms() - self._listed_at_ms) > _LISTED_MS or", "if",
-        _TABLE,
+        "if abs(SystemClock().wall_ms() - self._listed_at_ms) > _LISTED_MS or", "if", _TABLE,
     ),
     Mutant(
         "what was committed behind a handle is not looked for",
-        "            self._transactions |= entry.transactions\n", "",
-        _TABLE,
+        "            self._transactions |= entry.transactions\n", "", _TABLE,
     ),
     Mutant(
         "a table whose columns changed is read on as it was",
-        "            if entry.changes_table:\n                return False\n", "",
-        _TABLE,
+        "            if entry.changes_table:\n                return False\n", "", _TABLE,
     ),
     Mutant(
         "another table in its place is taken for the one that was known",

@@ -15,8 +15,7 @@ STRANGERS = (
     ),
     Mutant(
         "connections take all descriptors",
-        "min(CONNECTIONS_MAX, soft - min(DESCRIPTORS_KEPT, soft // 2))", "min(CONNECTIONS_MAX, soft)",
-        _STRANGERS,
+        "min(CONNECTIONS_MAX, soft - min(DESCRIPTORS_KEPT, soft // 2))", "min(CONNECTIONS_MAX, soft)", _STRANGERS,
     ),
     Mutant(
         "who says nothing keeps the connection",
@@ -36,33 +35,27 @@ STRANGERS = (
     ),
     Mutant(
         "who may be known later may send as slowly as it likes",
-        "        late.start()\n", "",
-        _STRANGERS,
+        "        late.start()\n", "", _STRANGERS,
     ),
     Mutant(
         "who may be known later hears of process and reign",
-        "epoch=0, pid=0, recovering=True", "epoch=self._epoch, pid=os.getpid(), recovering=True",
-        _STRANGERS,
+        "epoch=0, pid=0, recovering=True", "epoch=self._epoch, pid=os.getpid(), recovering=True", _STRANGERS,
     ),
     Mutant(
         "guesses that come at once are all looked at",
-        "if until_ms - now_ms > (FREE_GUESSES - 1) * GUESS_MS:", "if until_ms < 0:",
-        ("tests/unit/protocol/test_guesses.py",),
+        "if until_ms - now_ms > (FREE_GUESSES - 1) * GUESS_MS:", "if until_ms < 0:", ("tests/unit/protocol/test_guesses.py",),
     ),
     Mutant(
         "half a request keeps a place on the page",
-        "CONNECTIONS_MAX and not self._end_one():", "CONNECTIONS_MAX:",
-        ("tests/unit/dashboard/test_connections.py",),
+        "CONNECTIONS_MAX and not self._end_one():", "CONNECTIONS_MAX:", ("tests/unit/dashboard/test_connections.py",),
     ),
     Mutant(
         "who is being answered makes room on the page",
-        "        if is_answered:\n", "        if number < 0:\n",
-        ("tests/unit/dashboard/test_connections.py",),
+        "        if is_answered:\n", "        if number < 0:\n", ("tests/unit/dashboard/test_connections.py",),
     ),
     Mutant(
         "who says nothing keeps scrapes out",
-        " or (self._end_one() and self._free.acquire(timeout=_ROOM_S))", "",
-        ("tests/unit/metrics/test_scraping.py",),
+        " or (self._end_one() and self._free.acquire(timeout=_ROOM_S))", "", ("tests/unit/metrics/test_scraping.py",),
     ),
     Mutant(
         "jars are whatever a repository gives",
@@ -71,32 +64,26 @@ STRANGERS = (
     ),
     Mutant(
         "an expired token publishes",
-        "        raise expiry\n", "        return known\n",
-        _RIGHTS,
+        "        raise expiry\n", "        return known\n", _RIGHTS,
     ),
     Mutant(
         "whoever reads the log tries definitions",
-        "    if token is not None:\n", "    if token == 0:\n",
-        _RIGHTS,
+        "    if token is not None:\n", "    if token == 0:\n", _RIGHTS,
     ),
     Mutant(
         "a batch function that exits ends the thread that Spark waits for",
-        "except BaseException as ended:", "except GeneratorExit as ended:",
-        ("tests/unit/source/test_foreach_batch.py",),
+        "except BaseException as ended:", "except GeneratorExit as ended:", ("tests/unit/source/test_foreach_batch.py",),
     ),
     Mutant(
         "a login that is left in the middle fills the page's log",
-        "        ClientDisconnect: site.left,\n", "",
-        ("tests/unit/dashboard/test_guard.py",),
+        "        ClientDisconnect: site.left,\n", "", ("tests/unit/dashboard/test_guard.py",),
     ),
     Mutant(
         "a request of another principal is a repeat",
-        "isinstance(command, commands.ChangeCommand) and command.request:", "False:",
-        ("tests/unit/coordinator/test_hidden.py",),
+        "isinstance(command, commands.ChangeCommand) and command.request:", "False:", ("tests/unit/coordinator/test_hidden.py",),
     ),
     Mutant(
         "a path that delta-rs decodes is another directory",
-        "if urllib.parse.unquote(found) != found or", "if",
-        ("tests/unit/journal/test_open.py",),
+        "if urllib.parse.unquote(found) != found or", "if", ("tests/unit/journal/test_open.py",),
     ),
 )  # fmt: skip
