@@ -10,7 +10,8 @@ CORE = (
     Mutant(
         "a run of what is there ends where what another has kept fills the queue's backlog (R31)",
         "(len(kept) >= left or kept.intersect(rows))",
-        "kept.intersect(rows)", ("tests/unit/coordinator/test_loop_fairness.py",),
+        "kept.intersect(rows)",
+        ("tests/unit/coordinator/test_loop_fairness.py",),
     ),
     Mutant(
         "messages are claimed before it is known whether a filter can be asked of all",
@@ -25,12 +26,14 @@ CORE = (
         "    known = hand_to_caller(work, known)\n",
         "    known = hand_to_caller(work, known)\n"
         "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters())"
-        " if text is not None])\n", ("tests/unit/coordinator/test_hidden.py",),
+        " if text is not None])\n",
+        ("tests/unit/coordinator/test_hidden.py",),
     ),
     Mutant(
         "a repeat is forgotten after as many calls of planners as are remembered",
         " and record.at_ms >= self._newest_since_ms + _KEPT_MS:",
-        ":", ("tests/unit/core/test_engine.py",),
+        ":",
+        ("tests/unit/core/test_engine.py",),
     ),
     Mutant(
         "a stream without a subscription is taken for a view until it starts",
@@ -41,12 +44,14 @@ CORE = (
     Mutant(
         "who cannot fold a log claims it all the same",
         "    past.refuse_newer(candidate.path)\n",
-        "", ("tests/unit/coordinator/test_election.py",),
+        "",
+        ("tests/unit/coordinator/test_election.py",),
     ),
     Mutant(
         "what another queue is due for is forgotten where a queue ends",
         "                self._agenda.note(self.state.queues_changed_by(record))\n                self.begun += 1\n",
-        "                self.begun += 1\n", _SCENARIOS,
+        "                self.begun += 1\n",
+        _SCENARIOS,
     ),
     Mutant(
         "every poll asks every queue when something is due",
@@ -57,6 +62,7 @@ CORE = (
     Mutant(
         "a count is kept in one bitmap for each delivery",
         "            rows = carried\n",
-        "            rows = carried or rows\n", ("tests/unit/core/test_counts.py",),
+        "            rows = carried or rows\n",
+        ("tests/unit/core/test_counts.py",),
     ),
 )
