@@ -214,4 +214,4 @@ KINDS = frozenset(Kind)
 def refuse_unknown(record: Record, *, path: str) -> None:
     """Refuse a record that cannot be skipped and is of no kind that is known here."""
     if record.kind not in KINDS and record.detail.get("critical"):
-        raise JournalError("PROTOCOL_NEWER", path=path, what=f"records of kind '{record.kind}'")
+        raise JournalError("PROTOCOL_NEWER", path=path, what=f"records of kind {record.kind[:50]!r}")

@@ -63,7 +63,7 @@ class NewerDetailError(Exception):
     """A record's detail has a version that this software does not know; the control log names it to the caller."""
 
     def __init__(self, kind: str, record: int) -> None:
-        super().__init__(f"record {record} of kind '{kind}'")
+        super().__init__(f"record {record} of kind {str(kind)[:50]!r}")
 
 
 def to_table(records: Sequence[Record]) -> pa.Table:

@@ -21,6 +21,10 @@ _FITTING_TESTS = (
 
 PEERS = (
     Mutant(
+        "the kind of a newer record stands in the log as it is",
+        "of kind {str(kind)[:50]!r}", "of kind '{kind}'", (f"{_JOURNALS}::test_what_a_peer_calls_a_kind_forges_no_line_of_a_log",),
+    ),
+    Mutant(
         "news about a queue that is another one there are taken",
         " and not self._fit.withholds(news.queue)]", "]", _FITTING_TESTS,
     ),

@@ -183,9 +183,10 @@ def test_a_kind_of_newer_software_is_skipped_unless_it_is_critical(attack: Attac
     attack.heal()
 
 
-def test_what_a_peer_calls_a_kind_forges_no_line_of_a_log(attack: Attack) -> None:
+@pytest.mark.parametrize("detail", [{"v": 1, "critical": True}, {"v": 9}], ids=["critical", "newer"])
+def test_what_a_peer_calls_a_kind_forges_no_line_of_a_log(attack: Attack, detail: dict[str, Any]) -> None:
     number = attack.peer.number("subscribed")
-    attack.peer.rewrite(number, lambda row: row.update(kind="x\nCRITICAL forged\x1b[2J", detail={"v": 1, "critical": True}))
+    attack.peer.rewrite(number, lambda row: row.update(kind="x\nCRITICAL forged\x1b[2J", detail=detail))
     attack.pull("PROTOCOL_NEWER", r"x\nCRITICAL forged\x1b[2J")
     attack.heal()
 
