@@ -12,14 +12,8 @@ BEGINNING = (
         "what entered last is not looked at",
         "if message_type not in self._unchecked:", "if message_type in self._unchecked:", _RECOVERY,
     ),
-    Mutant(
-        "a reign reads files where they stood as it began",
-        "    state.foresee(())\n", "", _RECOVERY, within="_fold",
-    ),
-    Mutant(
-        "a state from a snapshot asks somebody else for traits",
-        "    state.traits = traits\n", "", _RECOVERY, within="_fold",
-    ),
+    Mutant("a reign reads files where they stood as it began", "    state.foresee(())\n", "", _RECOVERY, within="_fold"),
+    Mutant("a state from a snapshot asks somebody else for traits", "    state.traits = traits\n", "", _RECOVERY, within="_fold"),
     Mutant(
         "the newest claim is that of the snapshot",
         "        if found is None and self.state is not None", "        if self.state is not None",

@@ -112,10 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self._ready.append((call, answer))\n", "        call.answer(answer.reply, answer.pieces)\n",
         (*_LOOP, *_LOOP_WORLDS),
     ),
-    Mutant(
-        "a repeated request takes effect again",
-        "self.state.has_done(command.request):", "False:", (*_LOOP, *_LOOP_WORLDS),
-    ),
+    Mutant("a repeated request takes effect again", "self.state.has_done(command.request):", "False:", (*_LOOP, *_LOOP_WORLDS)),
     Mutant(
         "a new reign gives living holders no time to renew",
         "work.now_ms + work.ledger.definition.lease_period_ms // 3", "work.now_ms", _LOOP,

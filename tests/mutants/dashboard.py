@@ -20,10 +20,7 @@ DASHBOARD: tuple[Mutant, ...] = (
         "hmac.new(self._secret, session.encode(), hashlib.sha256)", "hmac.new(self._secret, b'form', hashlib.sha256)",
         (*_SESSIONS, *_FUZZED),
     ),
-    Mutant(
-        "any token logs in",
-        "lambda: hmac.compare_digest(given.encode(), self.token.encode())", "lambda: bool(given)", _FUZZED,
-    ),
+    Mutant("any token logs in", "lambda: hmac.compare_digest(given.encode(), self.token.encode())", "lambda: bool(given)", _FUZZED),
     Mutant(
         "any cookie of the name is a session",
         "return key if self.sessions.holds(key) else None", "return key or None", _FUZZED,
@@ -43,10 +40,7 @@ DASHBOARD: tuple[Mutant, ...] = (
         'request.headers.get("host", "").lower() not in access.hosts:', 'request.headers.get("host", "") == "":',
         _GUARDED,
     ),
-    Mutant(
-        "forms of other sites are taken",
-        "if not _is_own(request.headers, access):", "if request.headers is None:", _GUARDED,
-    ),
+    Mutant("forms of other sites are taken", "if not _is_own(request.headers, access):", "if request.headers is None:", _GUARDED),
     Mutant(
         "answers carry no policy",
         '    "Content-Security-Policy": POLICY,\n', "",
@@ -81,10 +75,7 @@ DASHBOARD: tuple[Mutant, ...] = (
         '        self._pages.access.sessions.end(self._pages.access.session_of(request) or "")\n', "",
         _SESSIONS,
     ),
-    Mutant(
-        "a login leads to any place",
-        """    return asked if is_own else "/"\n""", "    return asked\n", _GUARDED,
-    ),
+    Mutant("a login leads to any place", """    return asked if is_own else "/"\n""", "    return asked\n", _GUARDED),
     Mutant(
         "errors that differ in ids are kinds of their own",
         "(reason, error and error_class(error))", "(reason, error)", ("tests/unit/core/test_error_class.py",),
@@ -103,10 +94,7 @@ DASHBOARD: tuple[Mutant, ...] = (
         "metrics are told under every name",
         "None if reaches_others(host) else host_headers(host, server.port)", "None", _SCRAPING,
     ),
-    Mutant(
-        "metrics are told beyond this host without a token",
-        "lambda: logins.is_own(header)", "lambda: True", _SCRAPING,
-    ),
+    Mutant("metrics are told beyond this host without a token", "lambda: logins.is_own(header)", "lambda: True", _SCRAPING),
     Mutant(
         "metrics leave this host without TLS",
         "tls_context(cert, key) if reaches_others", "tls_context(cert, key) if False", _SCRAPING,
@@ -115,8 +103,5 @@ DASHBOARD: tuple[Mutant, ...] = (
         "a certificate that was replaced is never used",
         "if self._versions() != self._known:", "if self._versions() is None:", ("tests/unit/protocol/test_http_ports.py",),
     ),
-    Mutant(
-        "who says a byte at a time keeps a place for ever",
-        "if until_s <= now_s]", "if until_s <= 0]", _SCRAPING,
-    ),
+    Mutant("who says a byte at a time keeps a place for ever", "if until_s <= now_s]", "if until_s <= 0]", _SCRAPING),
 )  # fmt: skip

@@ -13,10 +13,7 @@ DECIDING = (
         "known is not None and incarnation < known.incarnation:",
         "known is not None and incarnation < (0, 0):", _SCENARIOS,
     ),
-    Mutant(
-        "a call that was overtaken acts (P1)",
-        "    if call < newest:\n", "    if call < 0:\n", _SCENARIOS,
-    ),
+    Mutant("a call that was overtaken acts (P1)", "    if call < newest:\n", "    if call < 0:\n", _SCENARIOS),
     Mutant(
         "a lease goes on claiming what another has been granted (P2)",
         "    ledger.drop_recoverable(held, but=None)\n", "", _SCENARIOS,
@@ -31,10 +28,7 @@ DECIDING = (
         '    if record.detail["counted"]:\n', "    if True:\n",
         _SCENARIOS,
     ),
-    Mutant(
-        "what an older run staged outlives the take-over (P4)",
-        "        lease.staged.clear()\n", "", _SCENARIOS,
-    ),
+    Mutant("what an older run staged outlives the take-over (P4)", "        lease.staged.clear()\n", "", _SCENARIOS),
     Mutant(
         "a late proof does not take its dead letter back (P5)",
         "but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)", "but=None)", _SCENARIOS,
@@ -66,10 +60,7 @@ DECIDING = (
         "return lease.rows if lease.handed_to == session.incarnation else BitMap64()", "return lease.rows", _SCENARIOS,
     ),
     # Time and limits.
-    Mutant(
-        "a lease outlives its end",
-        "each.due_at_ms <= work.now_ms]", "each.due_at_ms < work.now_ms]", _SCENARIOS,
-    ),
+    Mutant("a lease outlives its end", "each.due_at_ms <= work.now_ms]", "each.due_at_ms < work.now_ms]", _SCENARIOS),
     Mutant(
         "a dead at-most-once consumer keeps its keys (R31)",
         "    ledger.selection.order_keys.leave(rows)\n    ledger.returned_counts",
@@ -137,10 +128,7 @@ DECIDING = (
         "a subscription's filter selects nothing",
         "return rows if text is None else rows & self.matches[text]", "return rows", _SCENARIOS,
     ),
-    Mutant(
-        "messages pass a barrier",
-        "    return below(rows, held.min()) if held else rows\n", "    return rows\n", _SCENARIOS,
-    ),
+    Mutant("messages pass a barrier", "    return below(rows, held.min()) if held else rows\n", "    return rows\n", _SCENARIOS),
     Mutant(
         "a barrier waits for available messages only",
         "for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if",

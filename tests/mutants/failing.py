@@ -7,26 +7,14 @@ from tests.mutants.mutant import Mutant
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 FAILING = (
-    Mutant(
-        "the alarm comes one message late",
-        "SUSPECTS_LIMIT = 3", "SUSPECTS_LIMIT = 4", _SCENARIOS,
-    ),
-    Mutant(
-        "a failing batch is not halved",
-        "oldest(rows, (len(rows) + 1) // 2)", "oldest(rows, len(rows) - 1)", _SCENARIOS,
-    ),
+    Mutant("the alarm comes one message late", "SUSPECTS_LIMIT = 3", "SUSPECTS_LIMIT = 4", _SCENARIOS),
+    Mutant("a failing batch is not halved", "oldest(rows, (len(rows) + 1) // 2)", "oldest(rows, len(rows) - 1)", _SCENARIOS),
     Mutant(
         "the grant after a failed batch is as large",
         "oldest(piece, max(1, len(piece) // 2))", "oldest(piece, len(piece))", _SCENARIOS,
     ),
-    Mutant(
-        "what succeeded is searched again for what fails",
-        "        subscription.failed -= lease.rows\n", "", _SCENARIOS,
-    ),
-    Mutant(
-        "what failed alone is granted with others",
-        "    rows = without_lone(ledger, rows)\n", "", _SCENARIOS,
-    ),
+    Mutant("what succeeded is searched again for what fails", "        subscription.failed -= lease.rows\n", "", _SCENARIOS),
+    Mutant("what failed alone is granted with others", "    rows = without_lone(ledger, rows)\n", "", _SCENARIOS),
     Mutant(
         "what failed alone comes before all others",
         "if lone and not (others and subscription.tried_lone):", "if lone:", _SCENARIOS,
@@ -35,10 +23,7 @@ FAILING = (
         "what failed alone comes back after a second, whenever it failed last",
         "backoff.delay_ms(work.ledger.lone_failures.of(rows.min()))", "backoff.delay_ms(0)", _SCENARIOS,
     ),
-    Mutant(
-        "what is redriven is tried alone",
-        "        self.lone_failures.forget(part)\n", "", _SCENARIOS,
-    ),
+    Mutant("what is redriven is tried alone", "        self.lone_failures.forget(part)\n", "", _SCENARIOS),
     Mutant(
         "what is suspected is tried again while there are others",
         "    rows = (rows - BitMap64(subscription.suspects)) or rows\n", "", _SCENARIOS,

@@ -42,8 +42,5 @@ FAILING_OVER = (
         "a pulled publisher's number goes back",
         "if (found := known[name]) is None or last > found}", "if last != known[name]}", _REPEATS,
     ),
-    Mutant(
-        "a number alone makes two messages one",
-        "same &= np.array(", "same |= np.array(", _REPEATS,
-    ),
+    Mutant("a number alone makes two messages one", "same &= np.array(", "same |= np.array(", _REPEATS),
 )  # fmt: skip

@@ -15,10 +15,7 @@ FAULTS = (
         "a command that raises before it records sets its queue aside",
         "            if self.begun != begun:\n", "            if self.begun >= begun:\n", _TESTS,
     ),
-    Mutant(
-        "what was set aside stays so when it is revived",
-        "self._revived.get(queue, -1) > after", "False", _TESTS,
-    ),
+    Mutant("what was set aside stays so when it is revived", "self._revived.get(queue, -1) > after", "False", _TESTS),
     Mutant(
         "a start that meets a fault does not record it",
         "            self.set_aside(queue, fault, now_ms=now_ms)\n", "            pass\n", _TESTS,
@@ -27,26 +24,17 @@ FAULTS = (
         "a place in the order of planners is given twice (P1)",
         "        self.heard_at_ms.clear()\n", "        self.heard_at_ms.clear()\n        self._drawn = 0\n", _TESTS,
     ),
-    Mutant(
-        "what entered beside a fault is never read again",
-        "        self.read_until.clear()\n", "", _TESTS,
-    ),
+    Mutant("what entered beside a fault is never read again", "        self.read_until.clear()\n", "", _TESTS),
     Mutant(
         "other definitions reset a queue that is set aside",
         "{*state.queues, *state.troubles, *goes_on}", "{*state.queues, *goes_on}", _TESTS,
     ),
-    Mutant(
-        "a queue is altered while it is set aside",
-        " or name in resets or then != now:", ":", _TESTS,
-    ),
+    Mutant("a queue is altered while it is set aside", " or name in resets or then != now:", ":", _TESTS),
     Mutant(
         "a letter dies with the queue that it goes to",
         "            if home is not None:\n", "            if work.dead_letters is not None:\n", _TESTS,
     ),
-    Mutant(
-        "a late proof takes back letters that somebody may have",
-        "BitMap64() if work.are_letters_unknown else ", "", _TESTS,
-    ),
+    Mutant("a late proof takes back letters that somebody may have", "BitMap64() if work.are_letters_unknown else ", "", _TESTS),
     Mutant(
         "a lone message that is claimed has no time at which it was due",
         "rows if since_ms is None else rows & ledger.delayed[since_ms]", "rows & ledger.delayed[since_ms]",

@@ -37,18 +37,9 @@ LETTERS = (
         "    rows = remove_aged(work, rows, lease=lease)\n    if not rows:\n", "    if not rows:\n",
         _SCENARIOS, within="give_back_failed",
     ),
-    Mutant(
-        "a late proof leaves inactive letters",
-        " - letters.rows[State.INACTIVE]", "", _SCENARIOS,
-    ),
-    Mutant(
-        "a probe that comes late is not acknowledged",
-        " or (alone and lease.failure is not None):", " or alone:", _SCENARIOS,
-    ),
-    Mutant(
-        "a restart reads what somebody cancelled for later",
-        "- lease.leased - later", "- lease.leased", _SCENARIOS,
-    ),
+    Mutant("a late proof leaves inactive letters", " - letters.rows[State.INACTIVE]", "", _SCENARIOS),
+    Mutant("a probe that comes late is not acknowledged", " or (alone and lease.failure is not None):", " or alone:", _SCENARIOS),
+    Mutant("a restart reads what somebody cancelled for later", "- lease.leased - later", "- lease.leased", _SCENARIOS),
     Mutant(
         "what was granted is left out when its filter says otherwise by now",
         "TELLING = frozenset({Kind.GRANTED, ", "TELLING = frozenset({", ("tests/unit/core/test_records_win.py",),

@@ -11,10 +11,7 @@ MEMBERSHIP = (
         "barriers of two owners wait for each other's messages of one key for ever",
         "order_key is not None and not waits_for_others(ledger)", "order_key is not None", _SAID,
     ),
-    Mutant(
-        "a queue that is put back begins anew",
-        "if name in state.left and name not in state.troubles}", "if False}", _SAID,
-    ),
+    Mutant("a queue that is put back begins anew", "if name in state.left and name not in state.troubles}", "if False}", _SAID),
     Mutant(
         "a queue that is put back hears nothing of what was said meanwhile",
         "    fresh = [*goes_on.values()]\n", "    fresh = []\n", _SAID,
@@ -113,10 +110,7 @@ MEMBERSHIP = (
         "        standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]\n        members",
         "        standing = before\n        members", _SAID,
     ),
-    Mutant(
-        "nobody decides for an origin without the queue",
-        "    _decide_for(state, pulled, emit)\n", "", _SAID,
-    ),
+    Mutant("nobody decides for an origin without the queue", "    _decide_for(state, pulled, emit)\n", "", _SAID),
     Mutant(
         "a queue that begins forgets what was said before",
         "    for owner, rows in [*told.members.items(), (None, told.barriers)]:\n", "    for owner, rows in ():\n", _SAID,

@@ -38,8 +38,5 @@ METRICS: tuple[Mutant, ...] = (
         "a refused call is not counted",
         "        self.refused(request, reply.code)\n", "", ("tests/unit/coordinator/test_metrics.py",),
     ),
-    Mutant(
-        "a batch is linked to no send",
-        "kind=kind, links=linked,", "kind=kind,", ("tests/unit/test_tracing.py",),
-    ),
+    Mutant("a batch is linked to no send", "kind=kind, links=linked,", "kind=kind,", ("tests/unit/test_tracing.py",)),
 )  # fmt: skip

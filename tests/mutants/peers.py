@@ -46,10 +46,7 @@ PEERS = (
         "news that waited are not read again",
         "return bool(self._waiting - _withheld(self._now))", "return False", _FITTING_TESTS,
     ),
-    Mutant(
-        "a coordinator that begins does not know which news waited",
-        "else _withheld(told)", "else frozenset()", _FITTING_TESTS,
-    ),
+    Mutant("a coordinator that begins does not know which news waited", "else _withheld(told)", "else frozenset()", _FITTING_TESTS),
     Mutant(
         "what may not pass through reaches everybody",
         "peer.passes(origin, known[origin]", "True or (origin, known[origin]", _FITTING_TESTS,
@@ -94,10 +91,7 @@ PEERS = (
         "            self.is_to_look.wait(max(", "            self._told_to_end.wait(max(",
         ("tests/unit/replication/test_pullers.py",),
     ),
-    Mutant(
-        "who may be missed grants",
-        "3 * silence_ms >= 2 * after_ms", "False", ("tests/unit/coordinator/test_returning.py",),
-    ),
+    Mutant("who may be missed grants", "3 * silence_ms >= 2 * after_ms", "False", ("tests/unit/coordinator/test_returning.py",)),
     Mutant(
         "who was missed goes on at once",
         "                self._gaps.append(gap_ms)\n",
@@ -238,10 +232,7 @@ PEERS = (
         "if state.returning is not None and self._is_back(",
         "if state.returning is not None and self._number is None or self._is_back(", ("tests/unit/coordinator/test_returning.py",),
     ),
-    Mutant(
-        "a copy of a peer's journal is a second peer",
-        "            self._refuse_twin(request)\n", "", _FITTING_TESTS,
-    ),
+    Mutant("a copy of a peer's journal is a second peer", "            self._refuse_twin(request)\n", "", _FITTING_TESTS),
     Mutant(
         "a redrive belongs to nobody",
         "return MessageValue(life, Stage.PRESENT, 0, initial or self.instance)", "return None", _TESTS,
@@ -325,10 +316,7 @@ PEERS = (
         "what was published since a puller began is taken for lost",
         "        lost = _lost(look(), copied)\n", "        pass\n", ("tests/unit/replication/test_restored.py",),
     ),
-    Mutant(
-        "a peer may have any name",
-        "            self._check_name()\n", "", ("tests/unit/replication",),
-    ),
+    Mutant("a peer may have any name", "            self._check_name()\n", "", ("tests/unit/replication",)),
     Mutant(
         "an old request is answered",
         " or (news.is_request and record.at_ms < self._newest_ms - OPEN_MS)):", "):", ("tests/unit/replication",),

@@ -51,10 +51,7 @@ RESTORED = (
         "what a peer has shown of a restore stays, though it shows it no more",
         "self.is_compared, self.restored = True, None", "self.is_compared = True", _PULLERS, within="_meet",
     ),
-    Mutant(
-        "what was in line when somebody said that the journal was restored is taken over",
-        " or request.is_over():", ":", _LOOP,
-    ),
+    Mutant("what was in line when somebody said that the journal was restored is taken over", " or request.is_over():", ":", _LOOP),
     Mutant(
         "a store that fails takes back that the journal was restored",
         "                    self.restored = trouble\n",

@@ -33,14 +33,8 @@ RIGHTS = (
         "a right on one queue is one on all",
         "any(right in each.rights and topic_matches(each.queues, name)", "any(right in each.rights", _TABLE,
     ),
-    Mutant(
-        "an expired token goes on",
-        "or now_ms < self.expires_ms:", "or now_ms >= 0:", _TABLE,
-    ),
-    Mutant(
-        "a withdrawn token goes on",
-        " or who.token_hash not in principal.token_hash:", ":", _TABLE,
-    ),
+    Mutant("an expired token goes on", "or now_ms < self.expires_ms:", "or now_ms >= 0:", _TABLE),
+    Mutant("a withdrawn token goes on", " or who.token_hash not in principal.token_hash:", ":", _TABLE),
     Mutant(
         "a refused token is not read again",
         "        self._token = self._read_token()\n        if", "        if", ("tests/unit/coordinator/test_server_principals.py",),
@@ -53,10 +47,7 @@ RIGHTS = (
         "a subscription is whoever's names it",
         "        or known.principal == principal.name\n", "        or known.principal is not None\n", _TABLE,
     ),
-    Mutant(
-        "a refused poll has a share",
-        " and self._refusal(call, now_ms) is None:", ":", _TABLE,
-    ),
+    Mutant("a refused poll has a share", " and self._refusal(call, now_ms) is None:", ":", _TABLE),
     Mutant(
         "a grant forgets what is hidden",
         "        for text in subscription.entitlement:\n", "        for text in ():\n", _HIDDEN,
@@ -65,18 +56,12 @@ RIGHTS = (
         "a purge removes what is hidden",
         "    rows = lost | work.visible_to_caller((in_queue(", "    rows = lost | ((in_queue(", _HIDDEN,
     ),
-    Mutant(
-        "of a subscription of before, hidden messages are resumed",
-        " or not work.row_filters():", " or True:", _HIDDEN,
-    ),
+    Mutant("of a subscription of before, hidden messages are resumed", " or not work.row_filters():", " or True:", _HIDDEN),
     Mutant(
         "the figures of a queue count what is hidden",
         "(who is None or not state.definitions.row_filters(who.principal, poll.queue))", "True", _HIDDEN,
     ),
-    Mutant(
-        "the last one who administers may expire",
-        "each.administers and each.expires_ms is None", "each.administers", _TABLE,
-    ),
+    Mutant("the last one who administers may expire", "each.administers and each.expires_ms is None", "each.administers", _TABLE),
     Mutant(
         "new definitions hide nothing from subscriptions that are there",
         " and entitlement != each.entitlement:", " and False:", _HIDDEN,
@@ -95,10 +80,7 @@ RIGHTS = (
         "    may = _has(definitions, principal, request.right, request) or isinstance(request, commands.Settle | commands.Purge)\n",
         _WORLDS,
     ),
-    Mutant(
-        "a poll tells figures of what is hidden",
-        "and (who is None or not", "and (who is not None or not", _WORLDS,
-    ),
+    Mutant("a poll tells figures of what is hidden", "and (who is None or not", "and (who is not None or not", _WORLDS),
     Mutant(
         "where there are few principals all are refused",
         "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or", _WORLDS, within="refusal",

@@ -8,14 +8,8 @@ _PROOFS = ("tests/unit/coordinator/test_proofs.py",)
 _SHOWN = ("tests/unit/cli/test_harmless.py",)
 
 SECRECY = (
-    Mutant(
-        "an address is believed without a proof",
-        "if meeting.believes(introduction, reply) and (", "if (", _PROOFS,
-    ),
-    Mutant(
-        "a proof may be passed on from another address",
-        "or reply.address == self.address)", "or True)", _PROOFS,
-    ),
+    Mutant("an address is believed without a proof", "if meeting.believes(introduction, reply) and (", "if (", _PROOFS),
+    Mutant("a proof may be passed on from another address", "or reply.address == self.address)", "or True)", _PROOFS),
     Mutant(
         "what was sent to one process opens the next",
         'self._mac("bearer", session, key=token)', 'self._mac("bearer", key=token)',
@@ -30,10 +24,7 @@ SECRECY = (
         "a principal's token goes wherever a journal says",
         "if not is_for_journal and not is_own_word(store, address):", "if False:", _PROOFS,
     ),
-    Mutant(
-        "a token for one journal is sent to another",
-        "if _is_same_journal(Store(journal), store):", "if True:", _PROOFS,
-    ),
+    Mutant("a token for one journal is sent to another", "if _is_same_journal(Store(journal), store):", "if True:", _PROOFS),
     Mutant(
         "who introduces itself may ask anything",
         "== (wire.Ping.__name__, self._journal_id)", "== (envelope.kind, self._journal_id)", _PROOFS,
@@ -50,16 +41,7 @@ SECRECY = (
         "a secret among the arguments is taken in silence",
         "        if is_secret(key):\n", "        if False:\n", ("tests/unit/cli/test_storage_options.py",),
     ),
-    Mutant(
-        "a body commands the terminal",
-        "return Text(harmless(text), style=style)", "return Text(text, style=style)", _SHOWN,
-    ),
-    Mutant(
-        "a body is markup",
-        "*(styled(cell) for name, cell in", "*(harmless(cell) for name, cell in", _SHOWN,
-    ),
-    Mutant(
-        "an alarm looks like wrong usage",
-        "ALARM_EXIT_CODE = 3", "ALARM_EXIT_CODE = 2", ("tests/unit/cli/test_status.py",),
-    ),
+    Mutant("a body commands the terminal", "return Text(harmless(text), style=style)", "return Text(text, style=style)", _SHOWN),
+    Mutant("a body is markup", "*(styled(cell) for name, cell in", "*(harmless(cell) for name, cell in", _SHOWN),
+    Mutant("an alarm looks like wrong usage", "ALARM_EXIT_CODE = 3", "ALARM_EXIT_CODE = 2", ("tests/unit/cli/test_status.py",)),
 )  # fmt: skip

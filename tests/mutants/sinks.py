@@ -46,10 +46,7 @@ SINKS = (
         "numbers begin anew with the queue",
         "ledger.next_lease, ledger.attempts = old.next_lease, old.attempts", "ledger.next_lease = old.next_lease", _SCENARIOS,
     ),
-    Mutant(
-        "a dropped queue forgets its numbers",
-        "    ledger.attempts = state.attempts.get(queue.name, {})\n", "", _SCENARIOS,
-    ),
+    Mutant("a dropped queue forgets its numbers", "    ledger.attempts = state.attempts.get(queue.name, {})\n", "", _SCENARIOS),
     Mutant(
         "the end of a lease gives back what has landed",
         "    if lease.has_landed:\n        settle_landed(work, lease)\n        return\n    apply_staged",

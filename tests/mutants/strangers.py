@@ -33,10 +33,7 @@ STRANGERS = (
         '"grpc.compression_enabled_algorithms_bitset": 1,', '"grpc.compression_enabled_algorithms_bitset": 7,',
         _STRANGERS,
     ),
-    Mutant(
-        "who may be known later may send as slowly as it likes",
-        "        late.start()\n", "", _STRANGERS,
-    ),
+    Mutant("who may be known later may send as slowly as it likes", "        late.start()\n", "", _STRANGERS),
     Mutant(
         "who may be known later hears of process and reign",
         "epoch=0, pid=0, recovering=True", "epoch=self._epoch, pid=os.getpid(), recovering=True", _STRANGERS,
@@ -62,14 +59,8 @@ STRANGERS = (
         '    _check(draft / "jars")\n', "",
         ("tests/unit/test_delta_jars.py",),
     ),
-    Mutant(
-        "an expired token publishes",
-        "        raise expiry\n", "        return known\n", _RIGHTS,
-    ),
-    Mutant(
-        "whoever reads the log tries definitions",
-        "    if token is not None:\n", "    if token == 0:\n", _RIGHTS,
-    ),
+    Mutant("an expired token publishes", "        raise expiry\n", "        return known\n", _RIGHTS),
+    Mutant("whoever reads the log tries definitions", "    if token is not None:\n", "    if token == 0:\n", _RIGHTS),
     Mutant(
         "a batch function that exits ends the thread that Spark waits for",
         "except BaseException as ended:", "except GeneratorExit as ended:", ("tests/unit/source/test_foreach_batch.py",),
