@@ -15,7 +15,7 @@ import pyarrow as pa
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
-from spark_queue.errors import CallerError, ConfigError, parsed
+from spark_queue.errors import AccessError, CallerError, ConfigError, parsed
 from spark_queue.journal.commit import Identity, Published
 from spark_queue.journal.publisher import OpenedName, make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
@@ -69,7 +69,7 @@ def publish(
 class Publisher:
     """A publisher's name, held by this process until another opens it (R98); use it in a ``with`` statement.
 
-    It keeps the definitions that held when it was opened.
+    Each publish goes by the definitions, and rights, that hold then.
     """
 
     def __init__(self, store: Store, endpoint: Endpoint, name: str) -> None:
@@ -139,12 +139,13 @@ class Publisher:
                 "a repeat if they did. For other rows, open the publisher again."
             )
             raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
+        self._target.look_again()
         waiting = self._target.waiting(replicated_to, timeout) if replicated_to else None
         was_unsure, self._unsure = self._unsure, True
         try:
             given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
             done = self._target.publish(data, **given, first_sequence=first)
-        except (CallerError, ConfigError):
+        except (AccessError, CallerError, ConfigError):
             self._unsure = was_unsure
             raise
         self._unsure = False
@@ -173,6 +174,10 @@ class _Target:
         #: What opening the name drew; None where a publish opens it with its own commit.
         self._opened = opened
         self.client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
+
+    def look_again(self) -> None:
+        """Go by the definitions that hold now: a right may be withdrawn, and a queue take another topic."""
+        self._definitions = self._journal.definitions()
 
     def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
         """Make what waits until so many peers have what is published from now on."""

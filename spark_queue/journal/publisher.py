@@ -50,6 +50,9 @@ class OpenedName:
         """Return the number drawn for a type; raises what keeps it from being published to."""
         if message_type in self.troubles:
             raise self.troubles[message_type]
+        if message_type not in self.numbers:
+            reason = f"message type '{message_type}' came after publisher '{self.name}' was opened."
+            raise CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Open the publisher again.")
         return self.numbers[message_type]
 
 

@@ -88,10 +88,7 @@ class SinkWrapper(BatchWrapper):
         sink = self._sink()
         if isinstance(sink, SinkTable):
             sink.refuse_inside(self._store)
-        else:
-            definitions = open_reader(self._store).definitions()
-            if definitions.principals:
-                check_writes(definitions, [str(topic)], partial(self._endpoint.token, self._store))
+        self._check_writes()
         sink.check()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,6 +102,12 @@ class SinkWrapper(BatchWrapper):
             else:
                 self._opened = SparkTable(table, options, self._merge) if self._writer == SPARK else SinkTable(table, options)
         return self._opened
+
+    def _check_writes(self) -> None:
+        """Refuse a topic that this caller may not publish to by now."""
+        definitions = None if self._topic is None else open_reader(self._store).definitions()
+        if definitions is not None and definitions.principals:
+            check_writes(definitions, [str(self._topic)], partial(self._endpoint.token, self._store))
 
     def _own_sink(self) -> SinkTopic:
         journal = open_reader(self._store)
@@ -157,6 +160,7 @@ class SinkWrapper(BatchWrapper):
         if not told.messages:
             # It landed in an earlier run, or has no messages.
             return ()
+        self._check_writes()
         rows, outcomes = self._rows(self._call(self._fn, batch, batch_id), batch)
         fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
         plan = self._sink().plan(fields, partition_by=self._partition_by, merges_schema=self._merge_schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -64,6 +65,31 @@ def test_a_reader_is_given_what_it_may_see_and_nothing_else(guarded: World, monk
             refused()
     assert queue.status().queue_depth == 28
     verify(guarded.store, as_json=True)
+
+
+def test_who_may_publish_no_longer_is_refused_at_the_next_one(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`write` is asked by each publish, also of a publisher and of a batch that are under way."""
+    rights = {"queues": "^WORK$|^ORDERS$", "rights": ["read", "write"]}
+
+    def applied(*given: dict[str, Any], **further: Any) -> None:
+        monkeypatch.setenv(TOKEN_VARIABLE, ADMIN)
+        known = principals() | {"writer": {"token_hash": token_hash(WRITER), "rights": list(given)}}
+        journal(guarded).apply({**guarded.definitions, **further, "principals": known})
+        monkeypatch.setenv(TOKEN_VARIABLE, WRITER)
+
+    applied(rights)
+    work = journal(guarded).queue("WORK")
+    into: Any = work.into(topic="ORDERS", fn=lambda *_: pytest.fail("it is called"), subscription="s")
+    types = guarded.definitions["message_types"]
+    with journal(guarded).publisher("till") as publisher:
+        publisher.publish(['{"n": 1}'], topic="WORK")
+        applied(rights | {"queues": "^NEW$"}, message_types={**types, "new": {"columns": "n INT", "topics": ["NEW"]}})
+        with pytest.raises(AccessError, match="ACCESS_DENIED.*'writer'"):
+            publisher.publish(['{"n": 2}'], topic="WORK")
+        with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*'new' came after publisher 'till' was opened"):
+            publisher.publish([{"n": 2}], topic="NEW")
+    with pytest.raises(AccessError, match="ACCESS_DENIED.*'writer'"):
+        into._work(Mock(), Mock(is_barrier=False), Mock(), 0)
 
 
 def test_tokens_change_while_a_coordinator_serves(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:

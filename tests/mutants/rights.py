@@ -7,8 +7,28 @@ from tests.mutants.mutant import Mutant
 _TABLE = ("tests/unit/coordinator/test_rights.py",)
 _WORLDS = ("tests/simulation/test_principals.py",)
 _HIDDEN = ("tests/unit/coordinator/test_hidden.py",)
+_OPEN = ("tests/integration/test_rights.py",)
 
 RIGHTS = (
+    Mutant("an open publisher goes by the rights of when it was opened", "        self._target.look_again()\n", "", _OPEN),
+    Mutant(
+        "a batch into a topic goes by the rights of its beginning",
+        "            return ()\n        self._check_writes()\n", "            return ()\n", _OPEN,
+    ),
+    Mutant(
+        "a barrier goes to nobody while its reader has no right",
+        "matching = work.entitled(subscription, matching) if work.may_read(subscription) else matching",
+        "matching = work.entitled(subscription, matching)", ("tests/unit/coordinator/test_hidden.py",),
+    ),
+    Mutant(
+        "whoever works on a lease is forgotten",
+        " and subscription.name not in holders", "", ("tests/unit/core/test_scenarios.py",),
+    ),
+    Mutant(
+        "a retention may be shorter than signs of life are apart",
+        "retention_ms = max(work.ledger.definition.subscription_retention_ms, work.ledger.definition.lease_period_ms)",
+        "retention_ms = work.ledger.definition.subscription_retention_ms", ("tests/unit/core/test_scenarios.py",),
+    ),
     Mutant(
         "a dry run of new definitions asks less than applying them",
         "    _refuse_removals(now, wanted, remove, leave)\n",

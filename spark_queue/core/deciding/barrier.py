@@ -39,10 +39,15 @@ def release(work: UnitOfWork) -> None:
 
 
 def _oldest_with_takers(work: UnitOfWork, due: BitMap64) -> tuple[list[str], BitMap64]:
-    """Return the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73)."""
+    """Return the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73).
+
+    Whose principal may not read the queue now is current all the same: whoever attaches it next finds its barrier (R70), unless
+    that is hidden then.
+    """
     names, until = [], due.max() + 1
     for name, subscription in sorted(work.ledger.subscriptions.items()):
-        matching = work.visible_to_subscription(subscription, due)
+        matching = work.ledger.selection.matching(due, subscription.filter)
+        matching = work.entitled(subscription, matching) if work.may_read(subscription) else matching
         if due.min() in matching:
             names.append(name)
         others = due - matching if due.min() in matching else matching

@@ -158,12 +158,17 @@ class UnitOfWork:
         if not definitions.principals:
             return rows
         queue = self.ledger.definition
-        may_read = definitions.may(subscription.principal, READ, queue.name)
-        if not may_read or (queue.underlying_topic is None and definitions.row_filters(subscription.principal, queue.name)):
+        hides_letters = queue.underlying_topic is None and definitions.row_filters(subscription.principal, queue.name)
+        if not self.may_read(subscription) or hides_letters:
             return BitMap64()
         for text in subscription.entitlement:
             rows = selection.matching(rows, text)
         return rows
+
+    def may_read(self, subscription: Subscription) -> bool:
+        """Return whether the queue is its principal's to read by now, be it that some of its messages are hidden (R12)."""
+        definitions = self.state.definitions
+        return not definitions.principals or definitions.may(subscription.principal, READ, self.ledger.definition.name)
 
     @property
     def dead_letters(self) -> QueueLedger | None:

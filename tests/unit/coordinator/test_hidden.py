@@ -214,6 +214,27 @@ def test_a_released_barrier_that_is_hidden_by_now_is_not_given_any_more() -> Non
     assert rows_of(world, planner) == [6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("before", ["few", None], ids=["renamed", "named for the first time"])
+def test_a_barrier_waits_for_whoever_attaches_next_where_its_reader_has_no_right(before: str | None) -> None:
+    """R70: a subscription is current, also while its principal is called otherwise or has no right any more."""
+    first = {**HALF, "few": principal(entry(READ), token="few")} if before else {}
+    renamed = {**HALF, "renamed": principal(entry(READ), token="renamed")}
+    world = World({key: value for key, value in definitions(first, barrier="id = 0").items() if value})
+    world.act_as(before)
+    assert Planner(world).next(limit=100).messages == 0
+    world.act_as("admin" if before else None)
+    assert world.ask(commands.Apply, definitions=definitions(renamed, barrier="id = 0")) == replies.Done()
+    publish(world, 2)
+    world.act_as("all")
+    # Before that it looks at the log.
+    assert world.ask(commands.Purge, queue="WORK", where="id > 7") == replies.Purged(purged=0, leased=0)
+    assert list(world.loop._engine.state.queues["WORK"].subscriptions["s"].barriers) == [0]
+    world.act_as("renamed")
+    planner = Planner(world)
+    assert planner.next(limit=100).messages == 1
+    assert rows_of(world, planner) == [0]
+
+
 def test_a_filter_that_cannot_be_is_refused_when_it_is_applied(world: World) -> None:
     reply = world.ask(commands.Apply, definitions=definitions(few("nothing > 1")))
     assert isinstance(reply, wire.Failed)
