@@ -150,7 +150,7 @@ class Journal:
         named = {"remove": set(remove), "leave": set(leave)}
         changes = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **named)
         if changes and not dry_run:
-            command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
+            command = commands.Apply(definitions=dict(wanted.stored), reset=resets, may_go=(*named["remove"], *named["leave"]))
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)
         return changes
 

@@ -285,6 +285,8 @@ class Apply(Command, frozen=True, kw_only=True):
     definitions: dict[str, Any]
     #: Queues whose recovery point is taken again.
     reset: tuple[str, ...] = ()
+    #: Queues that may go where the definitions leave them out; None where its caller has not been asked.
+    may_go: tuple[str, ...] | None = None
 
 
 class Unsubscribe(SubscriptionCommand, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
+from spark_queue.client.changes import plan
 from spark_queue.core import commands
 from spark_queue.core.records import Kind
 from spark_queue.errors import SparkQueueError
@@ -147,3 +148,25 @@ def test_a_dry_run_wants_the_right_that_apply_wants(
     assert str(refusal(lambda: journal.apply(other))) == str(tried)
     monkeypatch.setenv(TOKEN_VARIABLE, "admin")
     assert [str(change) for change in journal.apply(other, dry_run=True)] == ["change [journal] retention: none -> '1d'"]
+
+
+def test_of_two_at_once_the_later_drops_no_queue_that_nobody_named(make_world: Callable[..., World]) -> None:
+    """Its caller could not know of the queue that the earlier one adds between its look and the decision."""
+    world = make_world()
+    journal = Journal(world.store.path)
+
+    def file(*names: str) -> dict[str, Any]:
+        queues = {**world.definitions["queues"], **{name: {"underlying_topic": "ORDERS"} for name in names}}
+        return {**world.definitions, "queues": queues}
+
+    def plan_late(*given: Any, **keys: Any) -> Any:
+        found = plan(*given, **keys)
+        patch.undo()
+        journal.apply(file("X"))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_queue.client.changes.plan", plan_late)
+        refused = refusal(lambda: journal.apply(file("Y")))
+    assert (refused.code, refused.facts["name"]) == ("DEFINITION_IN_USE", "X")
+    assert [str(change) for change in journal.apply(file("Y"), remove=["X"])] == ["remove [queues.X]", "add [queues.Y]"]

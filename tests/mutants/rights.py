@@ -10,6 +10,10 @@ _HIDDEN = ("tests/unit/coordinator/test_hidden.py",)
 _OPEN = ("tests/integration/test_rights.py",)
 
 RIGHTS = (
+    Mutant(
+        "of two definitions at once the later drops what the earlier adds",
+        "    _refuse_unnamed(state, wanted, command.may_go)\n", "", ("tests/integration/test_apply_dry_run.py",),
+    ),
     Mutant("an open publisher goes by the rights of when it was opened", "        self._target.look_again()\n", "", _OPEN),
     Mutant(
         "a batch into a topic goes by the rights of its beginning",

@@ -33,6 +33,7 @@ from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
     wanted, resets = parsing.parse(command.definitions), set(command.reset)
+    _refuse_unnamed(state, wanted, command.may_go)
     goes_on = back(state, wanted)
     recovery_points = starts(state, wanted, resets, goes_on)
     check(state, wanted, resets, goes_on)
@@ -40,6 +41,15 @@ def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
     further = {"told": replicating.tells(wanted), "goes_on": list(goes_on), "request": command.request}
     return detail | {name: value for name, value in further.items() if value}
+
+
+def _refuse_unnamed(state: JournalState, wanted: Definitions, may_go: Collection[str] | None) -> None:
+    """Refuse to let a queue go that came after the caller looked, by an `apply` at the same time."""
+    unnamed = () if may_go is None else sorted(state.definitions.queues.keys() - wanted.queues.keys() - {*may_go})
+    for name in unnamed:
+        reason = "the definitions leave it out, and it was added while they were applied."
+        next_step = "Nothing was changed. Look with `sparkq log`, correct the definitions, and apply them again."
+        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
 def back(state: JournalState, wanted: Definitions) -> dict[str, QueueLedger]:
