@@ -17,6 +17,7 @@ from spark_queue.coordinator.election import ReignClock
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
 from spark_queue.core import commands, replies
+from spark_queue.core.definitions.keys import IDLE_LEAST_MS
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.alarm import Alarm, FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
@@ -141,7 +142,7 @@ class Loop:
         # A replay waits here only to save itself looks.
         is_asked = any(not isinstance(poll.request, wire.AwaitPublish) for poll in self._polls)
         may_end = self._ends_idle and not definitions.peers and not is_asked
-        return self._stopped or (may_end and idle_ms >= definitions.journal.coordinator_idle_ms)
+        return self._stopped or (may_end and idle_ms >= max(IDLE_LEAST_MS, definitions.journal.coordinator_idle_ms))
 
     def wait_ms(self) -> int:
         """Return how long the next step may wait for a call, in milliseconds."""

@@ -171,6 +171,8 @@ class Engine:
         self._retention = Retention()
         #: Knowledge of planners, by queue, and of other instances.
         self.sessions: dict[str, Sessions] = {}
+        #: The newest place that was given to a planner start of a queue that was dropped: nobody may get it twice.
+        self._drawn = 0
         self.liveness = Liveness()
 
     @contextmanager
@@ -441,6 +443,7 @@ class Engine:
                 self._agenda.note(self.state.queues_changed_by(record))
                 self.begun += 1
                 self.state.fold(record)
+                self._forget_ended(record)
                 self._agenda.note(self.state.queues_changed_by(record))
                 self._pending.append(record)
                 if record.queue is not None and record.queue not in self.state.queues:
@@ -451,6 +454,18 @@ class Engine:
                         consequence(self.state, record, emit)
 
         return emit
+
+    def _forget_ended(self, record: Record) -> None:
+        """Forget what is known beyond the log of what a record ended: of a subscription, or of queues that were dropped."""
+        if record.kind == Kind.UNSUBSCRIBED:
+            queue, subscription = str(record.queue), str(record.subscription)
+            self.sessions[queue].forget(subscription)
+            self._shares[queue].forget(subscription)
+        elif record.kind == Kind.DEFINITIONS_APPLIED:
+            for queue in {*self.sessions, *self._shares} - self.state.definitions.queues.keys():
+                self._drawn = max(self._drawn, self.sessions.pop(queue, Sessions()).drawn)
+                self._shares.pop(queue, None)
+                self._transfer_delays.pop(queue, None)
 
     def _work_on_peers(self, now_ms: int, request: str, caller: Caller | None) -> PeersWork:
         return PeersWork(
@@ -467,7 +482,7 @@ class Engine:
 
     def _work(self, queue: str, now_ms: int, request: str = "", caller: Caller | None = None) -> UnitOfWork:
         ledger = self.state.ledger(queue)
-        sessions, shares = self.sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
+        sessions, shares = self.sessions.setdefault(queue, Sessions(self._drawn)), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
             state=self.state, ledger=ledger, sessions=sessions, shares=shares, liveness=self.liveness,
             transfer_delay=self._transfer_delays.setdefault(queue, TransferDelay()), now_ms=now_ms, request=request,

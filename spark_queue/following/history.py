@@ -211,7 +211,8 @@ class QueueTrace:
         elif record.kind == Kind.BARRIER_RELEASED:
             self.leave(record.at_ms, rows, dies=False)
         elif record.kind == Kind.DEAD_LETTERED:
-            self.come(record.at_ms, rows)
+            # Letters that it still has after its source was reset stay as they are.
+            self.come(record.at_ms, rows - self.later - self.dead)
         elif record.kind == Kind.REDRIVEN:
             letters = rows & self.dead
             if letters:

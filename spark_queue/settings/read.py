@@ -139,12 +139,12 @@ def load_definitions(source: str | Path | Mapping[str, Any]) -> Definitions:
     Raises
     ------
     ConfigError
-        DEFINITIONS_UNREADABLE, or what `core.parsing.parse` refuses.
+        DEFINITIONS_UNREADABLE, or what `core.parsing.parse_wanted` refuses.
     """
     if isinstance(source, Mapping):
-        return parsing.parse(source)
+        return parsing.parse_wanted(source)
     try:
         stored = tomllib.loads(Path(source).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
         raise ConfigError("DEFINITIONS_UNREADABLE", path=str(source), reason=f"{reason}.") from None
-    return parsing.parse(stored)
+    return parsing.parse_wanted(stored)

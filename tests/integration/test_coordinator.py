@@ -182,7 +182,7 @@ def test_five_callers_starting_at_once_on_a_dead_one_make_one(world: World) -> N
 
 
 def test_an_idle_coordinator_ends_and_the_next_call_starts_another(make_world: MakeWorld) -> None:
-    world = make_world(journal={"coordinator_idle": "300ms"})
+    world = make_world(journal={"coordinator_idle": "1s"})
     first = world.ping()
     wait_for_end(first.pid)
     assert read_advertisement(world.store, world.journal_id) is None

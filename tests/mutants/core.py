@@ -60,6 +60,21 @@ CORE = (
         ("tests/unit/coordinator/test_many_queues.py",),
     ),
     Mutant(
+        "a reign remembers the polls of who unsubscribed",
+        "            self._shares[queue].forget(subscription)\n",
+        "",
+        ("tests/unit/core/test_engine.py",),
+    ),
+    Mutant(
+        "a reign remembers who called a queue that was dropped",
+        "self.sessions.pop(queue, Sessions()).drawn)",
+        "self.sessions.get(queue, Sessions()).drawn)",
+        ("tests/unit/core/test_engine.py",),
+    ),
+    Mutant(
+        "a queue that is put back gives a place twice", "Sessions(self._drawn)", "Sessions()", ("tests/unit/core/test_engine.py",)
+    ),
+    Mutant(
         "a count is kept in one bitmap for each delivery",
         "            rows = carried\n",
         "            rows = carried or rows\n",

@@ -22,7 +22,7 @@ FAULTS = (
     ),
     Mutant(
         "a place in the order of planners is given twice (P1)",
-        "        self.heard_at_ms.clear()\n", "        self.heard_at_ms.clear()\n        self._drawn = 0\n", _TESTS,
+        "        self.heard_at_ms.clear()\n", "        self.heard_at_ms.clear()\n        self.drawn = 0\n", _TESTS,
     ),
     Mutant("what entered beside a fault is never read again", "        self.read_until.clear()\n", "", _TESTS),
     Mutant(

@@ -13,6 +13,10 @@ PAGE_FIGURES: tuple[Mutant, ...] = (
         "self.owned.put(at_ms, ledger.depth + len(ledger.rows[State.REMOTE]))", ("tests/unit/dashboard/test_owners.py",),
     ),
     Mutant(
+        "a chart counts a letter that waits twice",
+        "rows - self.later - self.dead)", "rows)", ("tests/unit/dashboard/test_history.py",),
+    ),
+    Mutant(
         "a little chart stays as it was when something left its queue",
         "        steps = [trace.outgoing, trace.incoming, ", "        steps = [trace.incoming, ",
         ("tests/unit/dashboard/test_history.py",),

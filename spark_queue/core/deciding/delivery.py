@@ -64,7 +64,6 @@ def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription
     if known is None or work.caller is None or known.principal == work.caller.principal or not work.row_filters():
         return known
     end_subscription(work, known, reason="principal")
-    work.sessions.forget(known.name)
     return None
 
 
@@ -274,7 +273,6 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
 def unsubscribe(work: UnitOfWork, command: Unsubscribe) -> Done:
     """End a subscription because somebody says so; what it holds returns."""
     end_subscription(work, work.subscription(command.subscription), reason="user")
-    work.sessions.forget(command.subscription)
     return Done()
 
 

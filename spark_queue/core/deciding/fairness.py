@@ -59,6 +59,11 @@ class Shares:
         """Note that the owner of a subscription asks for work, or still waits for it."""
         self._polls[subscription.name] = Poll(incarnation=subscription.incarnation, at_ms=now_ms, limit=limit)
 
+    def forget(self, subscription: str) -> None:
+        """Forget the poll of a subscription that ended, and keep nothing for it."""
+        self._polls.pop(subscription, None)
+        self.kept.pop(subscription, None)
+
     def polling(self, ledger: QueueLedger, now_ms: int) -> Iterator[tuple[Subscription, int]]:
         """Yield the subscriptions that have polled within the window, and how many messages each asked for."""
         for name, poll in self._polls.items():

@@ -32,7 +32,7 @@ from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 
 def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
-    wanted, resets = parsing.parse(command.definitions), set(command.reset)
+    wanted, resets = parsing.parse_wanted(command.definitions), set(command.reset)
     _refuse_unnamed(state, wanted, command.may_go)
     goes_on = back(state, wanted)
     recovery_points = starts(state, wanted, resets, goes_on)

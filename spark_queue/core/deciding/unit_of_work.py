@@ -47,13 +47,19 @@ class Session:
 
 
 class Sessions:
-    """The newest planner start of each subscription of one queue, as this reign has seen them."""
+    """The newest planner start of each subscription of one queue, as this reign has seen them.
 
-    def __init__(self) -> None:
+    Attributes
+    ----------
+    drawn : int
+        The newest place that was given to a planner start.
+    """
+
+    def __init__(self, drawn: int = 0) -> None:
+        self.drawn = drawn
         #: When each subscription last called, in milliseconds.
         self.heard_at_ms: dict[str, int] = {}
         self._newest: dict[str, Session] = {}
-        self._drawn = 0
 
     def begin_again(self) -> None:
         """Forget all but which places were given, as a new reign would; nobody may get one of them twice."""
@@ -62,8 +68,8 @@ class Sessions:
 
     def draw(self, epoch: int) -> Incarnation:
         """Return the place of one more planner start in the order of all of them (DESIGN 15.6)."""
-        self._drawn += 1
-        return (epoch, self._drawn)
+        self.drawn += 1
+        return (epoch, self.drawn)
 
     def of(self, subscription: str, incarnation: Incarnation) -> Session:
         """Return what is known of a planner start; one that is new here is not kept before `keep`."""

@@ -32,6 +32,9 @@ BEACON_PERIOD_MS = 5_000
 #: Three of them: one that comes late is no silence.
 SILENCE_LEAST_MS = 3 * BEACON_PERIOD_MS
 
+#: What a coordinator awaits its first call for at least, in milliseconds: who starts one has to find it first.
+IDLE_LEAST_MS = 1_000
+
 #: Longest duration: a century, so that no time stored with it can overflow.
 DURATION_LIMIT_MS = 36_500 * 86_400_000
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_queue.core import commands
 from spark_queue.core.deciding.settlement import ERROR_TEXT_LIMIT
+from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Outcome
 from tests.deciding import decide
 from tests.scenario import Scenario, run_scenario
@@ -63,6 +66,38 @@ def test_a_draw_changes_nothing_and_comes_after_all_earlier_ones() -> None:
     drawn.append(world.decide(draw).incarnation)
     assert drawn == [(1, 2), (1, 3), (2, 1)]
     assert drawn == sorted(drawn)
+
+
+def known_beyond_the_log(engine: Engine) -> dict[str, set[str]]:
+    """Return the subscriptions, or owners, that are known of each queue."""
+    known = {queue: set(each.heard_at_ms) | set(each._newest) for queue, each in engine.sessions.items()}
+    for queue, shares in engine._shares.items():
+        known.setdefault(queue, set()).update(shares._polls, shares.kept)
+    for queue, delay in engine._transfer_delays.items():
+        known.setdefault(queue, set()).update(delay._means_ms)
+    return known
+
+
+@pytest.mark.parametrize("end", ["unsubscribe Q/s1", "wait 6d\nnext p2 limit=1\ntick 2d"])
+def test_what_is_known_of_a_subscription_ends_with_it(end: str) -> None:
+    """Or a reign of months would know everybody who ever came."""
+    scenario = begin("planner p2 Q/s2\nnext p1 limit=1\nnext p2 limit=1")
+    engine = scenario.world.engine
+    assert known_beyond_the_log(engine) == {"Q": {"s1", "s2"}}
+    scenario.run(end)
+    assert known_beyond_the_log(engine) == {"Q": {"s2"}}
+
+
+def test_what_is_known_of_a_queue_ends_with_it_but_no_place_is_given_twice() -> None:
+    """P1: a planner of then would be taken for one of now."""
+    world, draw = begin("planner p2 Q/s2").world, commands.DrawIncarnation(queue="Q", subscription="s1")
+    definitions = dict(world.state.definitions.stored)
+    assert known_beyond_the_log(world.engine) == {"Q": {"s1", "s2"}}
+    world.decide(commands.Apply(definitions=definitions | {"queues": {}}))
+    assert known_beyond_the_log(world.engine) == {}
+    world.decide(commands.Apply(definitions=definitions))
+    assert world.decide(draw).incarnation == (1, 3)
+    assert known_beyond_the_log(world.engine) == {"Q": set()}
 
 
 def test_error_texts_are_kept_up_to_a_limit() -> None:

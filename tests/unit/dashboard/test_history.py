@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.records import Outcome
 from spark_queue.core.state import status
 from spark_queue.dashboard.journal_page import Moments, queue_row
 from spark_queue.following.follower import JournalFollower
@@ -83,6 +84,27 @@ def test_a_reset_queue_begins_where_it_began_anew(tmp_path: Path) -> None:
         assert look.history is not None
         assert look.history.since_ms("REFUNDS") == world.at(20)
         assert look.history.since_ms("BILLING") == world.at(0)
+
+
+def test_a_letter_that_waits_is_no_second_one_when_its_message_dies_again(tmp_path: Path) -> None:
+    """Its source began anew meanwhile; what is settled comes again."""
+    world = DashboardWorld(tmp_path)
+    definitions = dict(world.journal.definitions().stored)
+    world.publish(4, 1)
+    world.expire("BILLING", range(3), "broken", 2)
+    said = zip((Outcome.EXPIRE, Outcome.ACKNOWLEDGE), (((0, 1),), ((1, 2),)), strict=True)
+    outcomes = tuple(commands.OutcomeRows(outcome=outcome, ranges=ranges) for outcome, ranges in said)
+    world.decide(commands.Settle(queue="BILLING_FAILED", outcomes=outcomes), 3)
+    world.decide(commands.Apply(definitions=definitions, reset=("BILLING",)), 20)
+    world.expire("BILLING", range(4), "broken", 21)
+    world.commit()
+    for queue in ("BILLING", "BILLING_FAILED"):
+        _, depth, _, letters = at_record(world, queue, world.engine.state.next_record - 1)
+        with followed(world).look() as look:
+            assert look is not None
+            assert look.history is not None
+            found = look.history.series(look.state, queue, np.array([world.at(20), world.at(21)]))
+        assert (int(found.depth[-1]), int(found.dead_letters[-1])) == (depth, letters), queue
 
 
 def test_a_little_chart_is_drawn_again_when_it_looks_otherwise_and_only_then(
