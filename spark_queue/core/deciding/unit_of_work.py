@@ -14,7 +14,6 @@ from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import Caller
 from spark_queue.core.deciding.fairness import Shares
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
-from spark_queue.core.definitions.keys import READ
 from spark_queue.core.records import Emit, Incarnation, Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease, Subscription
@@ -157,9 +156,7 @@ class UnitOfWork:
         definitions, selection = self.state.definitions, self.ledger.selection
         if not definitions.principals:
             return rows
-        queue = self.ledger.definition
-        may_read = definitions.may(subscription.principal, READ, queue.name)
-        if not may_read or (queue.underlying_topic is None and definitions.row_filters(subscription.principal, queue.name)):
+        if not definitions.may_consume(subscription.principal, self.ledger.definition):
             return BitMap64()
         for text in subscription.entitlement:
             rows = selection.matching(rows, text)
