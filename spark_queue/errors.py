@@ -26,6 +26,9 @@ from spark_queue import error_texts
 
 _Parsed = TypeVar("_Parsed")
 
+#: What stands in a text for a byte that is no UTF-8, and cannot be encoded.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 #: A sentence's end, and one more full stop; three of them leave something out.
 _ENDED_TWICE = re.compile(r"((?<!\.)\.|[?!])\s?\.(?=\s|$)")
 
@@ -113,6 +116,18 @@ def parsed(parse: Callable[[Any], _Parsed], value: Any, *, key: str, where: str)
         return parse(value)
     except ValueError as reason:
         raise ConfigError("BAD_VALUE", key=key, where=where, value=value, expected=str(reason)) from None
+
+
+def check_text(value: Any, *, key: str, where: str) -> None:
+    """Refuse what is no text, or none that can be stored: bytes that are no UTF-8 come as lone surrogates from Linux.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    """
+    if not isinstance(value, str) or _SURROGATE.search(value):
+        raise ConfigError("BAD_VALUE", key=key, where=where, value=value, expected="a text in UTF-8")
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from spark_queue.client.changes import Change
     from spark_queue.client.journal import Journal
+    from spark_queue.client.proving import ProvenLease
 
 #: How long to wait for somebody who starts a coordinator on this host, in seconds.
 _LOCK_S = 10.0
@@ -285,8 +286,16 @@ def prove(
         show_json({"leases": [asdict(each) for each in found]})
         return
     for each in found:
-        done = f"{each.messages:,} message(s) are done" if each.messages else "it was proven before"
-        say(f"Queue '{each.queue}', subscription '{each.subscription}', lease {each.lease}: {done}.")
+        say(f"Queue '{each.queue}', subscription '{each.subscription}', lease {each.lease}: {_what_became_of(each)}.")
+
+
+def _what_became_of(proven: ProvenLease) -> str:
+    if proven.was_proven:
+        return "it was proven before"
+    if proven.is_barrier:
+        return "its barrier is done"
+    # Others have them by now, or they left before, or they are settled by hand.
+    return f"{proven.messages:,} message(s) are done" if proven.messages else "no message was acknowledged by this"
 
 
 def settle(

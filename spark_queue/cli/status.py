@@ -19,7 +19,7 @@ from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, Storag
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show, show_json, styled, table
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Kind
-from spark_queue.errors import JournalError
+from spark_queue.errors import JournalError, check_text
 from spark_queue.settings.types import to_text
 
 if TYPE_CHECKING:
@@ -288,6 +288,9 @@ def log(
     from spark_queue.journal.reader import open_reader
     from spark_queue.views.tables import record_page
 
+    for name, text in (("QUEUE", queue), ("--kind", kind)):
+        if text is not None:
+            check_text(text, key=name, where="the arguments")
     opened = open_reader(open_target(journal, storage).store)
     all_rows = opened.record_rows()
     page = record_page(all_rows, queue=queue, kind=kind, by_people=people, before=before, limit=limit)

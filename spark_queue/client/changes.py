@@ -339,11 +339,18 @@ def _tables(definitions: Definitions, kind: str) -> dict[str, _Table]:
 
 
 def _of_table(where: str, keys: tuple[Key, ...], before: _Table, after: _Table) -> Iterator[Change]:
-    # What counts is the value in effect; what is shown is what the user wrote, or the default that stands for it.
     for key in keys:
         if getattr(before[0], key.field) != getattr(after[0], key.field):
-            old, new = (side[1].get(key.name, key.default) for side in (before, after))
-            yield Change(where=where, action="change", key=key.name, before=old, after=new)
+            yield Change(where=where, action="change", key=key.name, before=_said(key, before), after=_said(key, after))
+
+
+def _said(key: Key, table: _Table) -> Any:
+    """Return what the user wrote, or the default that stands for it; where neither counts, what follows from other keys."""
+    parsed, stored = table
+    value = getattr(parsed, key.field)
+    if key.name in stored or value == key.value:
+        return stored.get(key.name, key.default)
+    return f"{value}ms" if key.field.endswith("_ms") else value
 
 
 def _shown(value: Any) -> str:

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_queue.client.changes import try_out
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.core.commands import Prove
+from spark_queue.core.records import Removal
 from spark_queue.core.replies import Run
-from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Subscription
 from spark_queue.errors import LeaseError
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
-from spark_queue.views import state_at
+from spark_queue.views import JournalView, state_at
 
 _NUMBER = re.compile(r"(?:.*/)?(\d+)")
 
@@ -32,8 +34,12 @@ class ProvenLease:
     queue: str
     subscription: str
     lease: int
-    #: Messages that the proof acknowledged; 0 where it was proven before.
+    #: Messages that the proof acknowledged; what others have by now is left alone (P5).
     messages: int
+    #: Whether its batch was a barrier, which the proof let its subscription have received.
+    is_barrier: bool = False
+    #: Whether it had been proven before, so that there was nothing to say.
+    was_proven: bool = False
 
 
 def prove(store: Store, endpoint: Endpoint, checkpoint: Store) -> list[ProvenLease]:
@@ -50,29 +56,40 @@ def prove(store: Store, endpoint: Endpoint, checkpoint: Store) -> list[ProvenLea
     if not told:
         expected = f"a committed batch of a queue of journal {view.state.journal_id}"
         raise LeaseError("CHECKPOINT_FOREIGN", what="nothing", expected=expected)
-    found = [_proven(view.state, offset) for offset in told]
+    found = [_proven(view, offset) for offset in told]
     for each in found:
-        if each.messages:
+        if not each.was_proven:
             subscription = view.state.ledger(each.queue).subscriptions[each.subscription]
-            run = Run(incarnation=subscription.incarnation, lease=each.lease)
-            call_once(
-                store, view.state.journal_id, Prove(queue=each.queue, subscription=each.subscription, run=run), endpoint=endpoint
-            )
+            call_once(store, view.state.journal_id, _proof(each.lease, each.queue, subscription), endpoint=endpoint)
     return found
 
 
-def _proven(state: JournalState, offset: Mapping[str, Any]) -> ProvenLease:
-    """Return what there is to prove."""
+def _proven(view: JournalView, offset: Mapping[str, Any]) -> ProvenLease:
+    """Return what there is to prove, tried out on the journal in memory: what a lease holds does not tell what its proof does."""
     who = {"queue": str(offset["queue"]), "subscription": str(offset["subscription"])}
-    ledger, number = state.ledger(who["queue"]), int(offset["lease"])
+    ledger, number = view.state.ledger(who["queue"]), int(offset["lease"])
     subscription = ledger.subscriptions.get(who["subscription"])
     newest = 0 if subscription is None else subscription.lease
     if number > newest:
         expected = f"one that queue '{who['queue']}' has granted to subscription '{who['subscription']}', whose newest is {newest}"
         raise LeaseError("CHECKPOINT_FOREIGN", what=f"lease {number}", expected=expected)
     lease = ledger.leases.get(number)
-    is_open = lease is not None and not lease.proven
-    return ProvenLease(**who, lease=number, messages=len(ledger.outstanding(lease)) if lease is not None and is_open else 0)
+    if subscription is None or number < newest or (lease is not None and lease.proven):
+        # A subscription is given a new lease only with the proof of the one before.
+        return ProvenLease(**who, lease=number, messages=0, is_barrier=False, was_proven=True)
+    acknowledged, barriers = ledger.removed_counts[Removal.ACKNOWLEDGED], subscription.barriers.copy()
+    try_out(view, _proof(number, who["queue"], subscription))
+    return ProvenLease(
+        **who,
+        lease=number,
+        messages=ledger.removed_counts[Removal.ACKNOWLEDGED] - acknowledged,
+        is_barrier=lease is not None and lease.is_barrier and bool(lease.rows & (barriers - subscription.barriers)),
+        was_proven=False,
+    )
+
+
+def _proof(lease: int, queue: str, subscription: Subscription) -> Prove:
+    return Prove(queue=queue, subscription=subscription.name, run=Run(incarnation=subscription.incarnation, lease=lease))
 
 
 def _committed(checkpoint: Store) -> Iterator[dict[str, Any]]:

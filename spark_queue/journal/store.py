@@ -24,7 +24,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError, UnknownConfigurationKeyError
 from obstore.store import LocalStore, from_url
 
-from spark_queue.errors import ConfigError, JournalError
+from spark_queue.errors import ConfigError, JournalError, check_text
 from spark_queue.journal.store_files import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count
 
 #: Options of the HTTP client rather than of the store; delta-rs takes them with or without the store's prefix.
@@ -386,6 +386,8 @@ def log_key(table: str, version: int) -> str:
 
 
 def _normal_path(path: str) -> str:
+    # Folders would be made there before the log says its place, which no file can hold.
+    check_text(path, key="path", where="the call")
     # Hadoop, and so Spark for the tables of its catalog, writes a single slash.
     if path.startswith("file:/"):
         path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)

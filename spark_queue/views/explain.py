@@ -34,7 +34,7 @@ from spark_queue.protocol.connection import read_heard
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.journal_view import PublishedBy, StateNow, count_on, cut, fold_until, times_of, whole_state
 from spark_queue.views.message_search import python_rows, read_bodies
-from spark_queue.views.messages import MessageRows, MessageTraits, fold_alone
+from spark_queue.views.messages import MessageRows, MessageTraits, fold_alone, is_of_others
 from spark_queue.views.why_waiting import waits, why_it_waits, why_never_taken
 
 #: What a history does not say in a line of its own, before its events.
@@ -381,6 +381,8 @@ class _Life:
         return (0, 0) if ledger is None else (ledger.delivered.of(self._bookmark), ledger.cancelled.of(self._bookmark))
 
     def _tells(self, state: JournalState, record: Record) -> bool:
+        if is_of_others(state, record, message_type=self._type):
+            return False
         if holds(record.ranges, self._bookmark):
             return record.queue is not None or record.message_type == self._type
         ledger = state.queues.get(str(record.queue))

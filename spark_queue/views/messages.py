@@ -345,14 +345,19 @@ class MessageTraits:
         )
 
 
+def is_of_others(state: JournalState, record: Record, *, message_type: str) -> bool:
+    """Return whether a record is of a queue while it has messages of another type: bookmarks mean others then."""
+    ledger = None if record.queue is None else state.queues.get(record.queue)
+    return ledger is not None and ledger.definition.message_type != message_type
+
+
 def fold_alone(state: JournalState, record: Record, *, message_type: str, bookmark: int) -> None:
     """Fold a record as if the message were the only one that it speaks of.
 
-    What a queue did while it had messages of another type is left out: bookmarks meant others then.
+    What a queue did with messages of another type is left out. Its subscriptions and pauses outlive them (DESIGN 15.6).
     """
     if record.queue is not None:
-        ledger = state.queues.get(record.queue)
-        if ledger is not None and ledger.definition.message_type != message_type:
+        if is_of_others(state, record, message_type=message_type) and record.kind not in _OF_QUEUE:
             return
         record = replace(record, ranges=((bookmark, bookmark + 1),) if holds(record.ranges, bookmark) else ())
     state.fold(record)

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import from_array
 from spark_queue.core.deciding.fairness import left_within, room_within
-from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Subscription
@@ -111,11 +111,12 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int,
         return f"Instance '{owner}' owns it, and alone delivers it: look there why it waits. {lost}"
     if ledger.ownership is not None and state.returning is not None and state.returning.holds(queue):
         return f"It waits: {JournalError('RETURNING')}"
-    return next(_reasons(ledger, queue, bookmark, now_ms, heard), None)
+    return next(_reasons(state, queue, bookmark, now_ms, heard), None)
 
 
-def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int, heard: Heard) -> Iterator[str]:
+def _reasons(state: JournalState, queue: str, bookmark: int, now_ms: int, heard: Heard) -> Iterator[str]:
     """Yield what keeps it, the most telling reason first."""
+    ledger = state.ledger(queue)
     if ledger.paused:
         yield f"It waits: queue '{queue}' is paused, and grants nothing until `sparkq unpause`."
     due_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), now_ms)
@@ -131,13 +132,20 @@ def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int, heard:
     if held and held.min() < bookmark:
         barrier = held.min()
         yield f"It waits behind barrier {barrier}, which is given out when all before it are settled{_unsettled(ledger, barrier)}."
+    yield from _reasons_of_consumers(state.definitions, ledger, bookmark, now_ms, heard)
+
+
+def _reasons_of_consumers(definitions: Definitions, ledger: QueueLedger, bookmark: int, now_ms: int, heard: Heard) -> Iterator[str]:
+    queue, only = ledger.definition.name, BitMap64([bookmark])
     known = [each for each in ledger.subscriptions.values() if not each.left]
+    readers = [each for each in known if definitions.may_consume(each.principal, ledger.definition)]
+    matching = [each for each in readers if all(bookmark in ledger.selection.matching(only, text) for text in each.filters)]
     if not known:
         yield f"It waits: nobody consumes queue '{queue}' now. A stream that starts under a subscription would be given it."
-    only = BitMap64([bookmark])
-    matching = [each for each in known if all(bookmark in ledger.selection.matching(only, text) for text in each.filters)]
-    if known and not matching:
-        told = "; ".join(f"'{each.name}': {' AND '.join(each.filters)}" for each in known)
+    elif not readers:
+        yield f"It waits: who consumes it has no right to read queue '{queue}' any more: {_who(known)}.{_of_letters(ledger)}"
+    elif not matching:
+        told = "; ".join(f"'{each.name}': {' AND '.join(each.filters)}" for each in readers)
         yield f"It waits: no subscription's filter matches it. {told}"
     if matching and all(each.is_stopped for each in matching):
         told = "; ".join(f"'{each.name}': {each.alarm.error}" for each in matching if each.alarm is not None)
@@ -147,8 +155,18 @@ def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int, heard:
         yield f"It waits behind barrier {barrier}, which each consumer is given first."
     if bookmark not in ledger.selection.heads(only):
         yield f"It waits behind message {_ahead_of(ledger, bookmark)}."
-    if known:
+    if matching:
         yield _turn(ledger, matching, bookmark, now_ms, heard)
+
+
+def _who(subscriptions: Iterable[Subscription]) -> str:
+    owners = ((each.name, "nobody's" if each.principal is None else f"principal '{each.principal}'") for each in subscriptions)
+    return ", ".join(f"'{name}' ({owner})" for name, owner in owners)
+
+
+def _of_letters(ledger: QueueLedger) -> str:
+    """Say what a right with a filter is worth in a dead-letter queue, where no filter is evaluated."""
+    return " In a dead-letter queue a right with a filter is none." if ledger.definition.underlying_topic is None else ""
 
 
 def _unsettled(ledger: QueueLedger, barrier: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.client.proving import ProvenLease
 from spark_queue.errors import JournalError, LeaseError
-from tests.integration.coordinator_world import MakeWorld, Planner, World
+from tests.integration.coordinator_world import DEADLINE_S, MakeWorld, Planner, World
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_the_newest_committed_batch_is_proven_once(world: World, tmp_path: Path,
     path = checkpoint(tmp_path / "checkpoint", *lines)
     expected = ProvenLease(queue="WORK", subscription="s", lease=2, messages=2)
     assert prove(world, path) == [expected]
-    assert prove(world, path) == [replace(expected, messages=0)]
+    assert prove(world, path) == [replace(expected, messages=0, was_proven=True)]
     status = Journal(world.store.path).queue("WORK").status()
     assert (status.acknowledged, status.backlog) == (4, 0)
 
@@ -91,4 +92,51 @@ def test_what_is_no_offset_of_a_queue_proves_nothing(world: World, tmp_path: Pat
 
 def test_a_later_lease_has_the_earlier_one_proven(world: World, tmp_path: Path) -> None:
     path = checkpoint(tmp_path / "checkpoint", json.dumps(offset(world, lease=1)))
-    assert prove(world, path) == [ProvenLease(queue="WORK", subscription="s", lease=1, messages=0)]
+    assert prove(world, path) == [ProvenLease(queue="WORK", subscription="s", lease=1, messages=0, was_proven=True)]
+
+
+def taken_when_it_lapsed(planner: Planner, *, limit: int) -> int:
+    """Poll until another one's lease has ended, and its messages are there again."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not (messages := planner.next(limit=limit, wait_ms=500).messages):
+        assert time.monotonic() < deadline_s, "the lease goes on"
+    return messages
+
+
+def test_a_lease_that_lapsed_is_proven_as_far_as_nobody_else_has_its_messages(make_world: MakeWorld, tmp_path: Path) -> None:
+    """P5, R44: the end of a lease is no proof of it, whoever has its messages by then."""
+    world = make_world(queue={"lease_period": "1s"})
+    world.publish(2)
+    assert Planner(world).next(limit=2).messages == 2
+    assert taken_when_it_lapsed(Planner(world, "other"), limit=1) == 1
+    path = checkpoint(tmp_path / "checkpoint", json.dumps(offset(world, lease=1)))
+    expected = ProvenLease(queue="WORK", subscription="s", lease=1, messages=1)
+    assert prove(world, path) == [expected]
+    assert Journal(world.store.path).queue("WORK").status().acknowledged == 1
+    assert prove(world, path) == [replace(expected, messages=0, was_proven=True)]
+
+
+def test_what_others_have_by_now_is_proven_and_not_acknowledged(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = make_world(queue={"lease_period": "1s"})
+    world.publish(1)
+    assert Planner(world).next().messages == 1
+    assert taken_when_it_lapsed(Planner(world, "other"), limit=1) == 1
+    path = checkpoint(tmp_path / "checkpoint", json.dumps(offset(world, lease=1)))
+    expected = ProvenLease(queue="WORK", subscription="s", lease=1, messages=0)
+    assert prove(world, path) == [expected]
+    assert Journal(world.store.path).queue("WORK").status().acknowledged == 0
+    assert prove(world, path) == [replace(expected, was_proven=True)]
+
+
+def test_a_barrier_is_proven_by_its_batch(make_world: MakeWorld, tmp_path: Path) -> None:
+    """R44, R71: no lease holds a barrier, which is its subscription's until the proof."""
+    world = make_world(queue={"barrier": "value IS NOT NULL"})
+    world.publish(1)
+    planner = Planner(world)
+    planner.next()
+    assert planner.bookmarks() == [0]
+    path = checkpoint(tmp_path / "checkpoint", json.dumps(offset(world, lease=1)))
+    expected = ProvenLease(queue="WORK", subscription="s", lease=1, messages=0, is_barrier=True)
+    assert prove(world, path) == [expected]
+    assert prove(world, path) == [replace(expected, is_barrier=False, was_proven=True)]
+    assert not Planner(world).next().messages, "it is not delivered again"

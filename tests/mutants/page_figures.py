@@ -44,4 +44,15 @@ PAGE_FIGURES: tuple[Mutant, ...] = (
         "all(each.barriers and each.barriers.min() < bookmark for each in matching)",
         "all(each.barriers and each.barriers.min() > bookmark for each in matching)", _WAITING_TESTS,
     ),
+    Mutant("explain blames the turn where none may read", "    elif not readers:\n", "    elif readers is None:\n", _WAITING_TESTS),
+    Mutant("explain hides who else may read", "for each in readers if all(", "for each in known if all(", _WAITING_TESTS),
+    Mutant(
+        "explain forgets who subscribed before a queue got another message type", " and record.kind not in _OF_QUEUE", "",
+        ("tests/unit/views/test_explain.py",),
+    ),
+    Mutant(
+        "explain tells the life of a message of another type",
+        "        if is_of_others(state, record, message_type=self._type):\n            return False\n", "",
+        ("tests/unit/views/test_explain.py",),
+    ),
 )  # fmt: skip

@@ -187,6 +187,10 @@ SINKS = (
         "for offset in _committed(checkpoint)]", _PROVING,
     ),
     Mutant(
+        "a lease that holds nothing any more counts as proven",
+        "(lease is not None and lease.proven):", "(lease is None or not ledger.outstanding(lease)):", _PROVING, within="_proven",
+    ),
+    Mutant(
         "exceptions are appended, and what is done is not",
         "exceptions is not None and each.outcome != Outcome.ACKNOWLEDGE",
         "exceptions is not None and each.outcome == Outcome.ACKNOWLEDGE", (f"{_SPARK}::test_exceptions_do_not_stand_in_the_table",),

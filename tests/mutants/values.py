@@ -145,4 +145,8 @@ VALUES = (
         "the lowest number of a type is taken and fails on every message",
         "_BEYOND = frozenset(", "_BEYOND = frozenset() & set(", ("tests/unit/expression/test_expressions.py",),
     ),
+    Mutant(
+        "a change of what follows from other keys is shown as none",
+        "if key.name in stored or value == key.value:", "if key.field:", ("tests/unit/client/test_changes.py",),
+    ),
 )  # fmt: skip

@@ -14,7 +14,6 @@ from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import Caller
 from spark_queue.core.deciding.fairness import Shares
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
-from spark_queue.core.definitions.keys import READ
 from spark_queue.core.records import Emit, Incarnation, Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease, Subscription
@@ -163,18 +162,15 @@ class UnitOfWork:
         definitions, selection = self.state.definitions, self.ledger.selection
         if not definitions.principals:
             return rows
-        queue = self.ledger.definition
-        hides_letters = queue.underlying_topic is None and definitions.row_filters(subscription.principal, queue.name)
-        if not self.may_read(subscription) or hides_letters:
+        if not self.may_read(subscription):
             return BitMap64()
         for text in subscription.entitlement:
             rows = selection.matching(rows, text)
         return rows
 
     def may_read(self, subscription: Subscription) -> bool:
-        """Return whether the queue is its principal's to read by now, be it that some of its messages are hidden (R12)."""
-        definitions = self.state.definitions
-        return not definitions.principals or definitions.may(subscription.principal, READ, self.ledger.definition.name)
+        """Return whether a subscription's principal may be given messages of the queue, be it that some are hidden (R12)."""
+        return self.state.definitions.may_consume(subscription.principal, self.ledger.definition)
 
     @property
     def dead_letters(self) -> QueueLedger | None:

@@ -26,6 +26,7 @@ from spark_queue.core.definitions.keys import (
     GROUP_LOCAL,
     LOCAL,
     PROPORTIONAL,
+    READ,
     ROUND_ROBIN,
     Backoff,
     duration,
@@ -349,6 +350,11 @@ class Definitions:
             return True
         known = self.principals.get(principal or "")
         return known is not None and known.may(right, queue)
+
+    def may_consume(self, principal: str | None, queue: QueueDefinition) -> bool:
+        """Return whether somebody may be given messages of a queue; of a dead-letter queue, which has no filters, all or none."""
+        hides = queue.underlying_topic is None and bool(self.row_filters(principal, queue.name))
+        return self.may(principal, READ, queue.name) and not hides
 
     def row_filters(self, principal: str | None, queue: str) -> tuple[str, ...]:
         """Return the filters that hide messages of a queue from a principal."""

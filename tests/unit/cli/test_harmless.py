@@ -150,3 +150,23 @@ def test_metrics_are_exact_for_programs_and_harmless_on_a_terminal(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     output.show_exact(COMMANDS)
     assert capsys.readouterr().out == SHOWN
+
+
+#: As Linux hands the byte 0xff over that stands in an argument.
+NO_UTF8 = "a\udcff"
+
+
+def test_what_is_no_utf8_is_refused_before_anything_is_made(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    for arguments in (
+        ("init", tmp_path / NO_UTF8),
+        ("backup", journal.path, tmp_path / NO_UTF8),
+        ("init", f"s3://bucket/{NO_UTF8}"),
+    ):
+        done = sparkq(*arguments)
+        assert (done.code, "[BAD_VALUE] 'path' in the call is" in done.err) == (1, True)
+        assert "but it must be a text in UTF-8." in done.err
+    assert set(tmp_path.iterdir()) == before
+    for chosen in ((NO_UTF8,), ("--kind", NO_UTF8)):
+        done = sparkq("log", journal.path, *chosen)
+        assert (done.code, "[BAD_VALUE]" in done.err, "a\\udcff" in done.err) == (1, True, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.client.proving import ProvenLease
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Endpoint
@@ -201,3 +203,23 @@ def test_pause_and_unpause_ask_for_it_and_say_so(
     assert [type(request) for request in asked.requests] == [request_type] * 2
     assert {getattr(request, "queue", None) for request in asked.requests} == {"WORK"}
     assert asked.address == "host:1"
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"messages": 1_200}, "1,200 message(s) are done."),
+        ({"messages": 0, "is_barrier": True}, "its barrier is done."),
+        ({"messages": 0}, "no message was acknowledged by this."),
+        ({"messages": 0, "was_proven": True}, "it was proven before."),
+    ],
+)
+def test_prove_tells_what_the_proof_did(
+    sparkq: Terminal, monkeypatch: pytest.MonkeyPatch, journal: Journal, found: dict[str, Any], says: str
+) -> None:
+    """P5, R44: whether the batch is proven, and how many messages that acknowledged, are two things."""
+    proven = ProvenLease(queue="WORK", subscription="s", lease=7, **found)
+    monkeypatch.setattr(Journal, "prove", lambda *_, **__: [proven])
+    done = sparkq("prove", journal.path, "checkpoint")
+    assert (done.code, done.out) == (0, f"Queue 'WORK', subscription 's', lease 7: {says}\n")
+    assert sparkq("prove", journal.path, "checkpoint", "--json").json == {"leases": [asdict(proven)]}

@@ -232,6 +232,29 @@ def test_a_queue_that_began_anew_says_so(world: ViewsWorld) -> None:
     assert events(life(world, 0))[-3:] == ["proven", "reset", "taken"]
 
 
+def test_after_a_reset_to_another_type_only_its_own_message_is_told_of(world: ViewsWorld) -> None:
+    """Subscriptions outlive it, and bookmarks mean other messages from then on (DESIGN 15.6)."""
+    world.publish(10)
+    world.attach()
+    world.next(1)
+    world.settle(Outcome.EXPIRE, 0, error="no price")
+    world.next(1)
+    world.engine.decide(commands.Pause(queue="WORK"), now_ms=START_MS)
+    types = {**DEFINITIONS["message_types"], "size": {"columns": "size BIGINT", "topics": ["SIZES"]}}
+    queues = {"WORK": {"underlying_topic": "SIZES"}}
+    world.engine.decide(commands.Apply(definitions={"message_types": types, "queues": queues}, reset=("WORK",)), now_ms=START_MS)
+    world.commit()
+    world.opened.create_message_table("size", "size BIGINT")
+    world.journal.publish([{"size": 1}], topic="SIZES")
+    world.admit("size")
+    assert "is paused" in str(life(world, 0).reason)
+    world.engine.decide(commands.Unpause(queue="WORK"), now_ms=START_MS)
+    world.next(1)
+    told = life(world, 0)
+    assert (told.trouble, told.message_type, told.state, told.subscription) == (None, "size", "leased", "s")
+    assert events(told) == ["published", "committed", "entered", "taken", "granted"]
+
+
 def test_a_barrier_tells_its_release_and_each_receipt(world: ViewsWorld) -> None:
     """R70, R71."""
     queues = {"WORK": {"underlying_topic": "LINES", "barrier": "amount = 0"}}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.definitions.definition import Entitlement, PrincipalDefinition
 from spark_queue.core.records import Outcome, Record
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.journal_state import JournalState
@@ -96,6 +98,30 @@ def test_an_alarm_is_why_only_where_it_stops_who_may_take_it(world: DashboardWor
         assert told in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3), heard={}))
     east.left = True
     assert "nobody consumes" in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3), heard={}))
+
+
+def test_who_attached_has_no_right_to_read_any_more(world: DashboardWorld) -> None:
+    """R12: it is given nothing, however often it asks."""
+    world.attach("BILLING", "east", 2)
+    state, definitions = world.engine.state, world.engine.state.definitions
+    [east] = state.ledger("BILLING").subscriptions.values()
+
+    def told(**readers: Entitlement) -> str:
+        principals = {name: PrincipalDefinition(name=name, token_hash=(), rights=(each,)) for name, each in readers.items()}
+        state.definitions = replace(definitions, principals=principals)
+        return str(why_it_waits(state, "BILLING", 3, now_ms=world.at(3), heard={}))
+
+    here, elsewhere = (Entitlement(queues=name, rights=("read",)) for name in ("BILLING", "SHIPPING"))
+    assert "for its turn" in told()
+    assert "no right to read queue 'BILLING' any more: 'east' (nobody's)." in told(clerk=here)
+    east.principal = "clerk"
+    assert "for its turn" in told(clerk=here)
+    assert "It waits: who consumes it has no right to read queue 'BILLING' any more: 'east' (principal 'clerk')." in told(
+        clerk=elsewhere
+    )
+    state.ledger("BILLING").subscriptions["west"] = replace(east, name="west", principal="chief")
+    both = told(clerk=elsewhere, chief=here)
+    assert ("'west' " in both, "'east' " in both) == (True, False), "only who may be given it is named"
 
 
 def test_a_barrier_stands_before_it(tmp_path: Path) -> None:

@@ -61,7 +61,11 @@ class ViewsWorld:
         """Publish rows in one commit, and let them enter at once."""
         self.journal.publish([{"item": f"i{amount}", "amount": amount} for amount in amounts], topic="LINES")
         date_commit(newest_entry(self.journal.path, "line"), now_ms)
-        self._entrance.admit("line", now_ms=now_ms)
+        self.admit("line", now_ms=now_ms)
+
+    def admit(self, message_type: str, *, now_ms: int = START_MS) -> None:
+        """Let what was published enter."""
+        self._entrance.admit(message_type, now_ms=now_ms)
 
     def attach(self, *, backlog: int = 100, ack_mode: str = "auto", now_ms: int = START_MS) -> None:
         """Begin the subscription."""
