@@ -282,8 +282,8 @@ JOURNAL: dict[str, str] = {
         "Something is at '{path}' already, and a backup is made in an empty place. Nothing was copied. Name another one."
     ),
     "BACKUP_OVERTAKEN": (
-        "'{file}' of '{path}' was let go before it was copied, and the copy needs it. Delete what is at '{copy}', and run the "
-        "backup again."
+        "'{file}' of '{path}' was gone before it was copied, and the copy needs it. Delete what is at '{copy}', and run the "
+        "backup again. If that says the same, the journal lacks the file: `sparkq verify` tells what else it lacks."
     ),
     "JOURNAL_MISMATCH": (
         "This call is for journal {expected}, but '{path}' is journal {found}: it was deleted and made anew, or restored. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -53,8 +53,8 @@ def back_up(store: Store, destination: Store) -> BackedUp:
     ConfigError
         BAD_VALUE when the destination lies within the journal.
     JournalError
-        NOT_A_JOURNAL; BACKUP_TARGET_TAKEN when something is at the destination; BACKUP_OVERTAKEN when a file was let go before
-        it was copied; STORE_FAILED.
+        NOT_A_JOURNAL; BACKUP_TARGET_TAKEN when something is at the destination; BACKUP_OVERTAKEN when a file that the
+        copy needs was gone before it was copied; STORE_FAILED.
     """
     journal = open_reader(store).journal_id
     _check_place(store, destination)
@@ -76,7 +76,7 @@ def back_up(store: Store, destination: Store) -> BackedUp:
     for key, content in control.items():
         destination.create(key, content)
     destination.sync_all()
-    _check_whole(store, destination, [key for key, is_there in zip(keys, copied, strict=True) if not is_there])
+    _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})
     records = listing(destination, open_control(destination))[-1].last + 1
     return BackedUp(journal=journal, records=records, objects=len(keys) + len(control))
 
@@ -119,11 +119,10 @@ def _tables(store: Store) -> list[str]:
     return sorted({"/".join(entry.key.split("/")[:2]) for entry in store.list(MESSAGES)})
 
 
-def _check_whole(store: Store, copy: Store, lost: Sequence[str]) -> None:
-    """Refuse a copy that lacks a file which it needs; most that go meanwhile are needed by nobody."""
-    needed = set(_needed(copy)) if lost else set[str]()
-    for key in lost:
-        if key in needed:
+def _check_whole(store: Store, copy: Store, copied: Collection[str]) -> None:
+    """Refuse a copy that lacks a file which it needs, be it that no listing had it; most that go meanwhile are needed by nobody."""
+    for key in _needed(copy):
+        if key not in copied:
             raise JournalError("BACKUP_OVERTAKEN", path=store.path, file=key, copy=copy.path)
 
 

@@ -234,4 +234,11 @@ KEEPING = (
         "a coordinator writes on in the journal that was made anew at its place",
         "            self._check_standing(base, epoch=epoch)\n", "            pass\n", ("tests/unit/journal/test_control_log.py",),
     ),
+    Mutant(
+        "a backup lacks a file that was gone already, and says nothing",
+        "    _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})\n",
+        "    if not all(copied):\n"
+        "        _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})\n",
+        ("tests/unit/cli/test_backup.py",),
+    ),
 )  # fmt: skip

@@ -141,6 +141,17 @@ def test_a_file_that_goes_before_it_is_copied_is_told(
         back_up(disk.store, Store(str(tmp_path / "copy")))
 
 
+def test_a_file_that_is_gone_before_the_backup_begins_is_told(shop: tuple[Disk, Reign], sparkq: Terminal, tmp_path: Path) -> None:
+    """A listing does not have it."""
+    disk, reign = shop
+    needed = f"messages/order/{reign.segments[-1].path}"
+    disk.store.delete([needed])
+    answer = sparkq("backup", disk.store.path, str(tmp_path / "copy"))
+    assert answer.code == 1
+    assert "BACKUP_OVERTAKEN" in answer.err
+    assert needed in answer.err
+
+
 def test_a_backup_needs_an_empty_place_of_its_own(shop: tuple[Disk, Reign], sparkq: Terminal, tmp_path: Path) -> None:
     path = shop[0].store.path
     (tmp_path / "taken").mkdir()
