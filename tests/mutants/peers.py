@@ -412,7 +412,7 @@ PEERS = (
     ),
     Mutant(
         "a backup may lack a file that it needs",
-        "        if key in needed:\n", "        if False:\n",
+        "        if key not in copied:\n", "        if False:\n",
         ("tests/unit/cli/test_backup.py::test_a_file_that_goes_before_it_is_copied_is_told",),
     ),
     Mutant(
