@@ -22,7 +22,7 @@ from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import DEAD_LETTER_REASONS
 from spark_queue.core.state.dead_letter import LetterChoice
-from spark_queue.errors import ConfigError
+from spark_queue.errors import ConfigError, check_text
 from spark_queue.journal.traits import EXPRESSION_KEYS
 from spark_queue.settings.types import in_utc, to_ms
 
@@ -33,14 +33,31 @@ def letter_choice(*, reason: str | None, error: str | None, since: datetime | No
     Raises
     ------
     ConfigError
-        BAD_VALUE for a reason that no dead letter has.
+        BAD_VALUE for a reason that no dead letter has, and an error that is no text.
     CallerError
         TIMESTAMP_AMBIGUOUS for a time without an offset.
     """
+    if error is not None:
+        check_text(error, key="error", where="the choice of dead letters")
     if reason is not None and reason not in DEAD_LETTER_REASONS:
         expected = f"one of {', '.join(sorted(DEAD_LETTER_REASONS))}"
         raise ConfigError("BAD_VALUE", key="reason", where="the choice of dead letters", value=reason, expected=expected)
     return LetterChoice(reason=reason, error=error, since_ms=_ms(since, "since"), until_ms=_ms(until, "until"))
+
+
+def to_bookmarks(bookmarks: Iterable[int], *, where: str) -> BitMap64:
+    """Return bookmarks that a user gave as a set.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for what is no bookmark.
+    """
+    try:
+        return BitMap64(bookmarks)
+    except (TypeError, ValueError, OverflowError) as reason:
+        expected = f"whole numbers from 0 of 64 bits ({reason})"
+        raise ConfigError("BAD_VALUE", key="bookmarks", where=where, value=bookmarks, expected=expected) from None
 
 
 def _ms(time: datetime | None, name: str) -> int | None:

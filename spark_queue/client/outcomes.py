@@ -19,7 +19,7 @@ from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome, Ranges
-from spark_queue.errors import CallerError, ConfigError, nearest, parsed
+from spark_queue.errors import CallerError, check_text, nearest, parsed
 
 _REQUIRED = ("bookmark", "outcome")
 _OPTIONAL = ("retry_after", "error")
@@ -273,8 +273,8 @@ def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -
     CallerError
         OUTCOME_INVALID.
     """
-    if error is not None and not isinstance(error, str):
-        raise ConfigError("BAD_VALUE", key="error", where="settle", value=error, expected="a text")
+    if error is not None:
+        check_text(error, key="error", where="settle")
     if error is not None and Outcome.ACKNOWLEDGE in outcomes:
         raise invalid(queue, "an error has a meaning with 'cancel' and 'expire' only.", "Leave it out.")
 
@@ -340,6 +340,6 @@ def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
         # By itself pyarrow takes the first row's columns, and drops the others of further rows.
         names = dict.fromkeys(name for value in named for name in value)
         return pa.table({name: [value.get(name) for value in named] for name in names})
-    except (pa.ArrowException, TypeError, AttributeError, OverflowError) as reason:
+    except (pa.ArrowException, TypeError, AttributeError, OverflowError, UnicodeError) as reason:
         next_step = "Give a DataFrame, an Arrow table, dicts with 'bookmark', or bookmarks."
         raise invalid(queue, f"the rows cannot be read: {reason}.", next_step) from None

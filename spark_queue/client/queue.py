@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from pyroaring import BitMap64
-
 from spark_queue import tracing
 from spark_queue.client import changes
 from spark_queue.client.coordinator_client import call_once
-from spark_queue.client.letters import letter_choice, redrive_rows
+from spark_queue.client.letters import letter_choice, redrive_rows, to_bookmarks
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.errors import CallerError, ConfigError, SparkQueueError
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError, check_text
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
 
@@ -184,7 +182,7 @@ class Queue:
         Raises
         ------
         ConfigError
-            BAD_VALUE for a `retry_after` that is no duration, or an `error` that is no text.
+            BAD_VALUE for a `retry_after` that is no duration, and what should be a text and is none.
         CallerError
             OUTCOME_INVALID or UNKNOWN_BOOKMARK.
         LeaseError
@@ -194,7 +192,9 @@ class Queue:
             reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
             raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
         after_ms = to_delay_ms(retry_after)
+        check_text(outcome, key="outcome", where="settle")
         if where is not None:
+            check_text(where, key="where", where="settle")
             check_error(self.name, [outcome], error)
             asked: dict[str, Any] = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}
             return self._settle(commands.SettleWhere(queue=self.name, of_owner=of_owner, **asked), dry_run=dry_run)
@@ -221,7 +221,14 @@ class Queue:
         -------
         Purged
             How many were removed, and how many are leased and stay.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE for a `where` that is no text.
         """
+        if where is not None:
+            check_text(where, key="where", where="purge")
         return cast(replies.Purged, self._ask(commands.Purge(queue=self.name, where=where), dry_run=dry_run))
 
     def redrive(
@@ -268,21 +275,25 @@ class Queue:
         Raises
         ------
         ConfigError
-            BAD_VALUE for a `per_second` below 1, or a reason that no dead letter has.
+            BAD_VALUE for a `per_second` below 1, a reason that no dead letter has, a `where` or `error` that is no text, and
+            `bookmarks` that are none.
         CallerError
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
             TIMESTAMP_AMBIGUOUS for a time without an offset.
         """
+        place = f"redrive of queue '{self.name}'"
         if per_second is not None and per_second < 1:
-            where, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
-            raise ConfigError("BAD_VALUE", key="per_second", where=where, value=per_second, expected=expected)
+            raise ConfigError("BAD_VALUE", key="per_second", where=place, value=per_second, expected="a whole number from 1")
+        if where is not None:
+            check_text(where, key="where", where=place)
+        chosen = None if bookmarks is None else to_bookmarks(bookmarks, where=place)
         choice = letter_choice(reason=reason, error=error, since=since, until=until)
         asked = commands.FindDeadLetters(queue=self.name, where=where)
         found = cast(replies.DeadLetters, self._ask(asked, dry_run=dry_run))
         left = to_bitmap(found.ranges)
         requested = len(left) + found.skipped
-        if bookmarks is not None or not choice.is_of_all:
-            named = left if bookmarks is None else BitMap64(bookmarks)
+        if chosen is not None or not choice.is_of_all:
+            named = left if chosen is None else chosen
             named = named if choice.is_of_all else named & choice.rows_of(self._dead_letters())
             left, requested = left & named, len(named)
         if dry_run:

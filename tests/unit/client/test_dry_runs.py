@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal, Queue
-from spark_queue.errors import AccessError, CallerError
+from spark_queue.errors import AccessError, CallerError, ConfigError
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
 
@@ -78,3 +78,21 @@ def test_who_may_not_administer_may_not_try_new_definitions_out(work: Queue, mon
         journal.apply(wanted, dry_run=True)
     with pytest.raises(AccessError, match="ACCESS_DENIED"):
         journal.apply(journal.definitions().stored)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, b"true", "item = '\udcff'"])
+def test_a_filter_that_is_no_text_is_refused_and_no_file_is_blamed(work: Queue, value: Any) -> None:
+    for ask in (work.settle, work.purge):
+        with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'where' in .*must be a text in UTF-8"):
+            ask(where=value, dry_run=True)
+
+
+@pytest.mark.parametrize("given", [{"error": "\udcff"}, {"outcome": "\udcff"}, {"outcome": 10**40}])
+def test_what_is_said_of_rows_is_text(work: Queue, given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] '(error|outcome)' in settle is"):
+        work.settle([0], **{"outcome": "expire", **given}, dry_run=True)
+
+
+def test_a_row_with_a_text_that_is_no_utf8_is_refused(work: Queue) -> None:
+    with pytest.raises(CallerError, match=r"\[OUTCOME_INVALID\].*the rows cannot be read"):
+        work.settle([{"bookmark": 0, "outcome": "expire", "error": "\udcff"}], dry_run=True)

@@ -84,3 +84,22 @@ def test_a_pace_below_one_is_refused(redrive: Redrive) -> None:
 
     with pytest.raises(ConfigError, match="per_second"):
         redrive(ask, None, per_second=0)
+
+
+@pytest.mark.parametrize(
+    ("where", "given", "key"),
+    [
+        (None, {"bookmarks": [-1]}, "bookmarks"),
+        (None, {"bookmarks": [2**64]}, "bookmarks"),
+        (None, {"bookmarks": ["1"]}, "bookmarks"),
+        (None, {"error": 5}, "error"),
+        (True, {}, "where"),
+        ("item = '\udcff'", {}, "where"),
+    ],
+)
+def test_what_is_no_bookmark_and_no_text_is_refused(redrive: Redrive, where: Any, given: dict[str, Any], key: str) -> None:
+    def ask(_: commands.AnyCommand) -> replies.CoreReply:
+        raise AssertionError("nothing is asked")
+
+    with pytest.raises(ConfigError, match=rf"\[BAD_VALUE\] '{key}' in "):
+        redrive(ask, where, **given)
