@@ -30,7 +30,8 @@ from tests.simulation.seeds import over_seeds
 from tests.simulation.test_journal import folded, published_otherwise, transactions_that_go_back
 from tests.simulation.whole_instance import WholeInstance
 
-#: Seeds that once failed, and what was broken.
+#: Seeds that once failed, and what was broken: with claims and without, but for those of restored journals whose other world
+#: restores none.
 KEPT_SEEDS: dict[int, str] = {
     6: "what had not entered when the backup was taken came twice, as it may",
     9: "with a planted bug: what came by two ways at once entered twice",
@@ -84,7 +85,7 @@ def run(seed: int, *, claims: bool, alters: bool = False) -> InstancesWorld:
     return world
 
 
-@over_seeds(every=125, kept=KEPT_SEEDS)
+@over_seeds(every=125, kept=sorted(KEPT_SEEDS.keys() - {6, 41}))
 def test_a_message_is_in_one_pair_of_hands(seed: int) -> None:
     """R14, R16, R101 to R105, R114: never leased twice in the world, nothing lost, and all say the same in the end."""
     with simulated_delta(random.Random(seed).getrandbits):
@@ -96,7 +97,7 @@ def test_a_message_is_in_one_pair_of_hands(seed: int) -> None:
 
 
 # In the last one a store failed between the commit of pulled files and reading it: what was said of them was about nothing.
-@over_seeds(every=125, kept=[*KEPT_SEEDS, 73651754])
+@over_seeds(every=125, kept=[*sorted(KEPT_SEEDS.keys() - {13, 33, 93}), 73651754])
 def test_what_was_claimed_ends_once_everywhere(seed: int) -> None:
     """R107 to R111: what is delivered twice was claimed; in the end all say the same, also where a store never returns."""
     with simulated_delta(random.Random(seed).getrandbits):
