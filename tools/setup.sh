@@ -76,7 +76,8 @@ install_java() {
     "  Fedora:         sudo dnf install java-21-openjdk-headless" \
     "  macOS:          brew install openjdk@17" \
     "Or set JAVA_HOME to one that is there, and run this again."
-  printf '%s\n' "$home" >"$java_home_file"
+  # What stands is left alone: others may be reading it.
+  [[ -f $java_home_file && $(<"$java_home_file") == "$home" ]] || printf '%s\n' "$home" >"$java_home_file"
 }
 
 # Print the home of the first Java that Spark runs on. Spark itself would take the first Java of all.
@@ -112,7 +113,7 @@ apt_install_java() {
 fetch_delta_jars() {
   local jars
   jars=$(tools/run.sh python -c 'from spark_queue import session; print(session.jars()[0].parent)')
-  ln -sfn "$jars" "$venv/delta-jars"
+  [[ $(readlink "$venv/delta-jars" || true) == "$jars" ]] || ln -sfn "$jars" "$venv/delta-jars"
 }
 
 say() { printf '%s\n' "$@" >&2; }
