@@ -11,8 +11,7 @@
     └── CoordinatorError   no coordinator could be reached, or it may not serve here
 
 Each error carries a stable ``code``, the facts as ``facts``, and a message that says what happened (with values), why, and
-what to do; the texts stand in `error_texts`. The module imports nothing else of ours; it is safe to
-import anywhere.
+what to do; the texts stand in `error_texts`. The module imports nothing else of ours; it is safe to import anywhere.
 """
 
 from __future__ import annotations

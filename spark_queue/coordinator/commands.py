@@ -103,9 +103,8 @@ def _has(definitions: Definitions, principal: PrincipalDefinition, right: str | 
     if request.subject == "message_type":
         return _may_on_type(definitions, principal, right, request.message_type)
     queue = definitions.queues.get(request.queue)
-    if queue is not None and right == READ and queue.underlying_topic is None and principal.filters(queue.name):
-        # No filter is evaluated in a dead-letter queue, so nothing of it could be hidden.
-        return False
+    if queue is not None and right == READ:
+        return definitions.may_consume(principal.name, queue)
     return principal.may(right, request.queue)
 
 

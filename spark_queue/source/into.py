@@ -85,6 +85,7 @@ class SinkWrapper(BatchWrapper):
         self._writer = writer
         self._merge = merge
         self._opened: Sink | None = None
+        self._journal = None if topic is None else open_reader(self._store)
         sink = self._sink()
         if isinstance(sink, SinkTable):
             sink.refuse_inside(self._store)
@@ -97,22 +98,19 @@ class SinkWrapper(BatchWrapper):
     def _sink(self) -> Sink:
         if self._opened is None:
             table, options = self._where
-            if table is None:
-                self._opened = self._own_sink()
+            if self._journal is not None:
+                message_type = self._journal.definitions().route(str(self._topic))[1].name
+                self._opened = SinkTopic(self._store, self._journal.journal_id, message_type, self._topic)
             else:
+                assert table is not None, "a sink is a table or a topic"
                 self._opened = SparkTable(table, options, self._merge) if self._writer == SPARK else SinkTable(table, options)
         return self._opened
 
     def _check_writes(self) -> None:
         """Refuse a topic that this caller may not publish to by now."""
-        definitions = None if self._topic is None else open_reader(self._store).definitions()
+        definitions = None if self._journal is None else self._journal.definitions()
         if definitions is not None and definitions.principals:
             check_writes(definitions, [str(self._topic)], partial(self._endpoint.token, self._store))
-
-    def _own_sink(self) -> SinkTopic:
-        journal = open_reader(self._store)
-        message_type = journal.definitions().route(str(self._topic))[1].name
-        return SinkTopic(self._store, journal.journal_id, message_type, self._topic)
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
         """Say that fn is about to run, once everything is decided about that is in doubt and may be decided here."""

@@ -26,7 +26,7 @@ RIGHTS = (
     ),
     Mutant(
         "whoever works on a lease is forgotten",
-        " and subscription.name not in holders", "", ("tests/unit/core/test_scenarios.py",),
+        " and not _holds(work.ledger, subscription.name)", "", ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(
         "a retention may be shorter than signs of life are apart",

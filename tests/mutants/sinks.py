@@ -97,8 +97,8 @@ SINKS = (
     ),
     Mutant(
         "a subscription that is silent is forgotten while its attempt is in doubt",
-        "        if is_forgotten and not any(in_doubt(work.ledger, subscription.name)):\n", "        if is_forgotten:\n",
-        _SCENARIOS,
+        "bool(ledger.backlogs()[subscription]) or any(in_doubt(ledger, subscription))",
+        "bool(ledger.backlogs()[subscription]) and not any(in_doubt(ledger, subscription))", _SCENARIOS,
     ),
     Mutant(
         "a batch in doubt is halved as it is read again",

@@ -134,12 +134,15 @@ def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
     work.shares.drop_lapsed(work.ledger, work.now_ms)
     # Who works is heard at every third of its lease's period, and until its lease ends nobody counts it as gone (R15, R18).
     retention_ms = max(work.ledger.definition.subscription_retention_ms, work.ledger.definition.lease_period_ms)
-    holders = {lease.subscription for lease in work.ledger.leases.values() if work.ledger.outstanding(lease)}
     for subscription in list(work.ledger.subscriptions.values()):
         heard = max(work.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
-        is_forgotten = work.now_ms - heard > retention_ms and subscription.name not in holders
-        if is_forgotten and not any(in_doubt(work.ledger, subscription.name)):
+        if work.now_ms - heard > retention_ms and not _holds(work.ledger, subscription.name):
             end_subscription(work, subscription, reason="retention")
+
+
+def _holds(ledger: QueueLedger, subscription: str) -> bool:
+    """Return whether messages are a subscription's still: leased, or in an attempt that is in doubt."""
+    return bool(ledger.backlogs()[subscription]) or any(in_doubt(ledger, subscription))
 
 
 def _ending(ledger: QueueLedger) -> Iterator[Lease]:

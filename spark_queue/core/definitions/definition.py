@@ -352,7 +352,8 @@ class Definitions:
         return known is not None and known.may(right, queue)
 
     def may_consume(self, principal: str | None, queue: QueueDefinition) -> bool:
-        """Return whether somebody may be given messages of a queue; of a dead-letter queue, which has no filters, all or none."""
+        """Return whether somebody may be given messages of a queue, be it that some are hidden."""
+        # No filter is evaluated in a dead-letter queue, so nothing of it could be hidden.
         hides = queue.underlying_topic is None and bool(self.row_filters(principal, queue.name))
         return self.may(principal, READ, queue.name) and not hides
 
