@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -16,20 +17,21 @@ _TEXT_SUFFIXES = frozenset(
 _FOLDERS = (".ci", ".github", "conf", "docs", "jobs", "notebooks", "spark_queue", "tests", "tools")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SourceFile:
     """One file of the repository, or a snippet that stands for one."""
 
     #: Relative to the repository, with forward slashes.
     path: str
     text: str
-    #: Empty for files that are not Python.
-    tree: ast.Module = field(repr=False)
 
-    @classmethod
-    def parse(cls, path: str, text: str) -> SourceFile:
-        """Parse a file's text; what is not Python has an empty tree."""
-        return cls(path=path, text=text, tree=ast.parse(text if path.endswith(".py") else "", filename=path))
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Syntax tree; empty for files that are not Python."""
+        tree = ast.parse(self.text if self.path.endswith(".py") else "", filename=self.path)
+        # All trees are a million objects that stay: each look of the collector for cycles through them took more than a second.
+        gc.freeze()
+        return tree
 
     def error(self, line: int, text: str) -> str:
         """Return the one-line message of a rule that this file breaks."""
@@ -46,8 +48,7 @@ class SourceFile:
 def text_files() -> tuple[SourceFile, ...]:
     """Read every text file that people wrote or a release carries."""
     return tuple(
-        SourceFile.parse(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8", errors="replace"))
-        for path in _text_paths()
+        SourceFile(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8", errors="replace")) for path in _text_paths()
     )
 
 

@@ -30,6 +30,8 @@ tests_with_spark() {
     [[ -e $archive ]] || python -m tests.spark_classes "$archive" || true
     SPARK_SUBMIT_OPTS+=" -XX:SharedArchiveFile=$archive -Xlog:cds*=off"
   fi
+  # Pythons that Spark starts load what is installed here: see there.
+  export PYTHONPATH=$PWD/tests/startup:$PYTHONPATH
   exec python -m pytest --durations=10 -m "spark$short" --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@"
 }
 
@@ -38,6 +40,8 @@ spark='' shown=''
 trap 'kill $spark $shown 2>/dev/null || true; rm -f "$log"' EXIT
 tests_with_spark "$@" >"$log" 2>&1 &
 spark=$!
+# The first time one process stores the tests' bytecode, with what pytest makes of their assertions, instead of each of five.
+compgen -G 'tests/unit/__pycache__/*-pytest-*' >/dev/null || python -m pytest --collect-only -q >/dev/null 2>&1 || true
 status=0
 python -m pytest --durations=10 -m "not spark$short" --numprocesses "${TEST_WORKERS:-3}" --dist worksteal "$@" || status=$?
 tail -n +1 -f "$log" &

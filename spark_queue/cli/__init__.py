@@ -12,8 +12,10 @@ def main() -> None:
     import os
     import sys
 
+    from spark_queue import allocator
     from spark_queue.cli.app import run
 
+    allocator.leave_pandas_out()
     try:
         run()
     except SystemExit as ended:

@@ -8,6 +8,7 @@ import sys
 
 import msgspec
 
+from spark_queue import allocator
 from spark_queue.coordinator import logs
 from spark_queue.coordinator.process import Environment, serve, start_metrics
 from spark_queue.errors import SparkQueueError
@@ -16,6 +17,7 @@ from spark_queue.protocol.host import Report, StartOptions
 
 def main() -> int:
     """Take options from stdin, report one line on stdout, and serve."""
+    allocator.leave_pandas_out()
     options = msgspec.json.decode(sys.stdin.buffer.read(), type=StartOptions)
     logs.configure(options.log_format)
     # The starter's directory may be unmounted while this process lives on.

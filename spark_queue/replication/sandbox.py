@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from pyroaring import BitMap64
 
+from spark_queue import allocator
 from spark_queue.clock import SystemClock
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions import parsing
@@ -438,6 +439,7 @@ def _bound(what: int, most: int) -> None:
 def main() -> None:
     """Read a peer; the arguments are the descriptor of the pipe, and most bytes of memory, seconds and open files."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    allocator.leave_pandas_out()
     descriptor, memory_bytes, cpu_s, files_most = map(int, sys.argv[1:])
     with Connection(descriptor) as pipe:
         limit(memory_bytes, files_most)

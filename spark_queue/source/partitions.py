@@ -217,7 +217,7 @@ class _Chosen:
 
     def spread(self, values: _Array) -> _Column:
         """Return each row the value of its piece."""
-        return pa.array(np.repeat(values[self.index], self.counts))
+        return _to_arrow(np.repeat(values[self.index], self.counts))
 
     def rows(self) -> _Array:
         """Return the numbers of the rows within the file."""
@@ -226,10 +226,10 @@ class _Chosen:
     def bookmarks(self, first_of_piece: _Array) -> _Column:
         """Return each row its bookmark, here or at its origin, from that of the first row of its piece."""
         first = first_of_piece[self.index] + (self.first_row - self.pieces.first_row[self.index])
-        return pa.array(_count_up(first, self.counts))
+        return _to_arrow(_count_up(first, self.counts))
 
-    def constant(self, value: Any, kind: Any) -> _Column:
-        return pa.repeat(pa.scalar(value, kind), int(self.counts.sum()))
+    def constant(self, value: int, kind: pa.DataType) -> _Column:
+        return _to_arrow(np.full(int(self.counts.sum()), value, dtype=np.int64), kind)
 
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -247,13 +247,39 @@ _APPENDED: dict[str, Callable[[_Chosen, MessagePartition], _Column]] = {
 #: Those of an instance; in any other journal a message may have columns of these names.
 _APPENDED_BY_INSTANCE: dict[str, Callable[[_Chosen, MessagePartition], _Column]] = {
     **_APPENDED,
-    "origin": lambda chosen, partition: pa.array(partition.origins, pa.string()).take(chosen.spread(chosen.pieces.origin)),
+    "origin": lambda chosen, partition: _texts(partition.origins).take(chosen.spread(chosen.pieces.origin)),
     "origin_bookmark": lambda chosen, _: chosen.bookmarks(chosen.pieces.origin_bookmark),
 }
 
 
 def _appended(partition: MessagePartition) -> dict[str, Callable[[_Chosen, MessagePartition], _Column]]:
     return _APPENDED_BY_INSTANCE if partition.origins else _APPENDED
+
+
+def _to_arrow(values: _Array, kind: pa.DataType | None = None) -> _Column:
+    """Make a column of the bytes that lie there: `pa.array` loads pandas, which takes longer than all that a small task does."""
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little").data)])
+    kind = kind or pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values).data)])
+
+
+def _texts(values: Iterable[str]) -> _Column:
+    stored = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, stored)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(stored), pa.py_buffer(ends.data), pa.py_buffer(b"".join(stored)))
+
+
+def _to_numpy(column: _Column) -> _Array:
+    """Return the values of a column of numbers or truths as they lie there, also below a NULL: `to_numpy` loads pandas."""
+    values: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    kind, taken, (_, data) = values.type, slice(values.offset, values.offset + len(values)), values.buffers()
+    if kind == pa.bool_():
+        return np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[taken].astype(np.bool_)
+    stored: _Array = np.frombuffer(data, kind.to_pandas_dtype())[taken]
+    return stored
 
 
 def _count_up(first: _Array, counts: _Array) -> _Array:
@@ -305,7 +331,7 @@ def _choose(pieces: FilePieces, until: _Array, start: int, end: int) -> _Chosen 
 def _take(batch: pa.RecordBatch, chosen: _Chosen, position: int) -> pa.RecordBatch:
     if len(chosen.counts) == 1:
         return batch.slice(int(chosen.first_row[0]) - position, int(chosen.counts[0]))
-    return batch.take(pa.array(chosen.rows() - position))
+    return batch.take(_to_arrow(chosen.rows() - position))
 
 
 def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -353,16 +379,16 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
     lease, leased_until_ms
         What the reader appends to each row.
     """
-    columns: _Columns = {name: pieces.column(name).to_numpy() for name in _COLUMNS}
+    columns: _Columns = {name: _to_numpy(pieces.column(name)) for name in _COLUMNS}
     if not len(columns["rows"]):
         return []
     names = pieces.column("path").combine_chunks().dictionary_encode()
-    columns["path"] = names.indices.to_numpy()
+    columns["path"] = _to_numpy(names.indices)
     paths = [str(path) for path in names.dictionary.to_pylist()]
     origins: tuple[str, ...] = ()
     if "origin" in pieces.column_names:
         instances = pieces.column("origin").combine_chunks().dictionary_encode()
-        columns |= {"origin": instances.indices.to_numpy(), "origin_bookmark": pieces.column("origin_bookmark").to_numpy()}
+        columns |= {"origin": _to_numpy(instances.indices), "origin_bookmark": _to_numpy(pieces.column("origin_bookmark"))}
         origins = tuple(map(str, instances.dictionary.to_pylist()))
     total = int(columns["rows"].sum())
     count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
@@ -379,7 +405,7 @@ def _shares_by_key(columns: _Columns, keys_of_pieces: Any, count: int) -> Iterat
     """Yield each key to one partition; small keys go by the handful, so that the large ones can be spread evenly."""
     keys, handfuls = keys_of_pieces.combine_chunks().flatten(), _HANDFULS * count
     rows = np.arange(len(keys))
-    handful = np.where(keys.is_null(), rows % handfuls, keys.fill_null(0).to_numpy() % np.uint64(handfuls)).astype(np.int64)
+    handful = np.where(_to_numpy(keys.is_null()), rows % handfuls, _to_numpy(keys) % np.uint64(handfuls)).astype(np.int64)
     sizes, loads, partition = np.bincount(handful, minlength=handfuls), np.zeros(count), np.zeros(handfuls, dtype=np.int64)
     for largest in np.argsort(-sizes, kind="stable"):
         partition[largest] = np.argmin(loads)

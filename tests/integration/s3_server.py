@@ -161,13 +161,13 @@ def main(arguments: list[str]) -> None:
     """Serve until stdin is closed."""
     import logging
 
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     is_gone, asked = threading.Event(), Requests()
-    moto = DomainDispatcherApplication(create_backend_app)
-    application = _one_at_a_time(moto, is_gone, asked, ignores_conditions=UNCONDITIONAL in arguments)
+    # Its dispatcher of services looks for each request which ones there are: half of the server's time.
+    application = _one_at_a_time(create_backend_app("s3"), is_gone, asked, ignores_conditions=UNCONDITIONAL in arguments)
     host = arguments[arguments.index(HOST) + 1] if HOST in arguments else "127.0.0.1"
     server = make_server(host, 0, application, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from spark_queue.errors import ConfigError, JournalError
+from spark_queue.protocol import user_files
+from spark_queue.protocol.host import location_of
 from tests.integration.coordinator_world import Planner, World
 from tests.integration.sites import MakeSite, journal_of, owners, ping, received, states
 from tests.integration.source_journal import wait_until
@@ -40,6 +42,21 @@ def test_each_message_is_delivered_once_in_the_world(frankfurt: World, virginia:
     # On a busy machine it may have asked for the others, too.
     assert len(set(received)) == len(received) >= 3
     wait_until(lambda: sum(states(frankfurt).values()) == 8 - len(received))
+
+
+def test_no_process_of_ours_loads_pandas(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a coordinator, nor what reads its peer, nor `sparkq`, which all make arrays; it is a third of their start."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    worlds = [make_site("frankfurt", "virginia"), make_site("virginia", "frankfurt")]
+    ping(worlds)
+    store = worlds[0].store
+    worlds[1].publish(3)
+    wait_until(lambda: states(worlds[0]) == {"remote": 3})
+    command = [sys.executable, "-m", "spark_queue.cli", "status", store.path]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    said += user_files.log_path(journal_of(worlds[0]).journal_id(), location_of(store)).read_text(encoding="utf-8")
+    assert said.count(" pyarrow.lib\n") >= 3
+    assert "pandas.core" not in said
 
 
 def test_a_coordinator_tells_how_its_peer_is_pulled_and_what_does_not_fit(frankfurt: World, virginia: World) -> None:

@@ -144,7 +144,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("path", "text", "line", "message"), BROKEN)
 def test_a_citation_that_leads_nowhere_is_named(path: str, text: str, line: int, message: str) -> None:
-    [problem] = problems(SourceFile.parse(path, text), SMALL)
+    [problem] = problems(SourceFile(path, text), SMALL)
     assert problem.startswith(f"{path}:{line}: error: ")
     assert message in problem
 
@@ -163,4 +163,4 @@ KEPT = [
 
 @pytest.mark.parametrize(("path", "text"), KEPT)
 def test_what_only_looks_like_a_citation_is_none(path: str, text: str) -> None:
-    assert list(problems(SourceFile.parse(path, text), SMALL)) == []
+    assert list(problems(SourceFile(path, text), SMALL)) == []

@@ -61,7 +61,7 @@ def test_texts_lead_somewhere() -> None:
     ],
 )
 def test_what_leads_nowhere_is_named(text: str, message: str) -> None:
-    [problem] = problems(SourceFile.parse("CONTRIBUTING.md", text))
+    [problem] = problems(SourceFile("CONTRIBUTING.md", text))
     assert problem == f"CONTRIBUTING.md:{len(text.splitlines())}: error: {message}"
 
 
@@ -69,4 +69,4 @@ def test_what_leads_somewhere_is_not_named() -> None:
     text = (
         "# Set up, and go\n[a](docs/design.md#2-words) [b](#set-up-and-go) [c](https://example.org/x) `tests/unit/test_t*.py` `x/y`"
     )
-    assert list(problems(SourceFile.parse("CONTRIBUTING.md", text))) == []
+    assert list(problems(SourceFile("CONTRIBUTING.md", text))) == []

@@ -80,9 +80,9 @@ def test_each_word_is_explained_once(words: Sequence[Sequence[Row]]) -> None:
 
 
 SMALL = [
-    SourceFile.parse("spark_queue/core/lease.py", "class Lease:\n  class Held: ..."),
-    SourceFile.parse("spark_queue/core/__init__.py", ""),
-    SourceFile.parse("spark_queue/runs.py", "class Broker: ..."),
+    SourceFile("spark_queue/core/lease.py", "class Lease:\n  class Held: ..."),
+    SourceFile("spark_queue/core/__init__.py", ""),
+    SourceFile("spark_queue/runs.py", "class Broker: ..."),
 ]
 
 
@@ -127,7 +127,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 def test_two_classes_of_one_name_are_found() -> None:
     texts = {"a": "class Pause: ...\nclass _Own: ...", "b": "class Pause: ...\nclass _Own: ..."}
-    assert twins(SourceFile.parse(f"spark_queue/{name}.py", text) for name, text in texts.items()) == ["Pause"]
+    assert twins(SourceFile(f"spark_queue/{name}.py", text) for name, text in texts.items()) == ["Pause"]
 
 
 def astray(files: Sequence[SourceFile]) -> list[str]:
@@ -152,5 +152,5 @@ def test_packages_tell_of_modules_that_they_have() -> None:
 
 def test_a_module_that_is_gone_is_named() -> None:
     text = '"""Reading order: `lease`, `core.lease`, `metrics` (extra), `lost`; then ``now_ms``."""'
-    files = [*SMALL, SourceFile.parse("spark_queue/core/__init__.py", text), SourceFile.parse("spark_queue/metrics.py", "")]
+    files = [*SMALL, SourceFile("spark_queue/core/__init__.py", text), SourceFile("spark_queue/metrics.py", "")]
     assert astray(files) == ["spark_queue.core names lost"]

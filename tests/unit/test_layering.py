@@ -241,7 +241,7 @@ def test_every_layer_name_that_executors_and_rules_speak_of_can_exist() -> None:
 def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str, message: str) -> None:
     names = ("ports", "client.queue", "core.deciding.turn", "core.state.age", "cli", "cli.app")
     modules = {"spark_queue", *(f"spark_queue.{name}" for name in names)}
-    [problem] = layer_problems(SourceFile.parse(path, text), modules)
+    [problem] = layer_problems(SourceFile(path, text), modules)
     assert problem.startswith(f"{path}:")
     assert message in problem
 
@@ -257,26 +257,26 @@ def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str,
     ],
 )
 def test_confinement_rule_names_file_line_and_package_when_broken(path: str, text: str, message: str) -> None:
-    [problem] = confinement_problems(SourceFile.parse(path, text))
+    [problem] = confinement_problems(SourceFile(path, text))
     assert problem.startswith(f"{path}:")
     assert message in problem
 
 
 def test_load_rule_follows_imports_of_imports_when_broken() -> None:
-    app = SourceFile.parse("spark_queue/cli/app.py", "from spark_queue.ports import Journal")
-    ports = SourceFile.parse("spark_queue/ports.py", "import json\nfrom pyspark.sql import DataFrame")
+    app = SourceFile("spark_queue/cli/app.py", "from spark_queue.ports import Journal")
+    ports = SourceFile("spark_queue/ports.py", "import json\nfrom pyspark.sql import DataFrame")
     assert list(load_problems([app, ports])) == [
         "spark_queue/ports.py:2: error: importing spark_queue.cli.app loads pyspark here; import it where it is used, or elsewhere"
     ]
 
 
 def test_load_rule_counts_the_packages_that_a_module_lies_in() -> None:
-    partitions = SourceFile.parse("spark_queue/source/partitions.py", "import pyarrow as pa\nimport numpy")
-    package = SourceFile.parse("spark_queue/source/__init__.py", "import obstore")
+    partitions = SourceFile("spark_queue/source/partitions.py", "import pyarrow as pa\nimport numpy")
+    package = SourceFile("spark_queue/source/__init__.py", "import obstore")
     [problem] = load_problems([partitions, package])
     assert problem.startswith("spark_queue/source/__init__.py:1: error: importing spark_queue.source.partitions loads obstore")
 
 
 def test_load_rule_lets_functions_and_type_checkers_import_what_they_like() -> None:
     text = "if TYPE_CHECKING:\n  import pyspark\nelse:\n  import json\ndef f():\n  import pyspark"
-    assert list(load_problems([SourceFile.parse("spark_queue/cli/app.py", text)])) == []
+    assert list(load_problems([SourceFile("spark_queue/cli/app.py", text)])) == []

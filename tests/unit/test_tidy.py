@@ -159,7 +159,7 @@ BROKEN: list[tuple[Rule, str, str, int, str]] = [
 
 @pytest.mark.parametrize(("rule", "path", "text", "line", "message"), BROKEN)
 def test_rule_names_file_and_line_when_broken(rule: Rule, path: str, text: str, line: int, message: str) -> None:
-    [problem] = rule(SourceFile.parse(path, text))
+    [problem] = rule(SourceFile(path, text))
     assert problem.startswith(f"{path}:{line}: error: ")
     assert message in problem
 
@@ -184,4 +184,4 @@ KEPT: list[tuple[Rule, str, str]] = [
 
 @pytest.mark.parametrize(("rule", "path", "text"), KEPT)
 def test_rule_is_silent_when_kept(rule: Rule, path: str, text: str) -> None:
-    assert list(rule(SourceFile.parse(path, text))) == []
+    assert list(rule(SourceFile(path, text))) == []
