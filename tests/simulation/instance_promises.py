@@ -313,8 +313,16 @@ def said_differently(judged: Judgement, names: list[str]) -> list[str]:
     return [
         f"{each}: {[values.get(each) for values in said]}"
         for each in sorted(set().union(first, *others))
-        if any(other.get(each) != first.get(each) for other in others)
+        if any(other.get(each) != first.get(each) for other in others) and not _is_barrier_of_one(judged, each, said)
     ]
+
+
+def _is_barrier_of_one(judged: Judgement, each: int, said: Sequence[Mapping[int, list[Value]]]) -> bool:
+    """Return whether a message is over everywhere, at some as a barrier: so it may be where two said what it is unheard (R129)."""
+    if each not in judged.told_later and len(judged.published[each]) == 1:
+        return False
+    values = [found.get(each, [Value()]) for found in said]
+    return {value for several in values for value in several} == {Value(stage=GONE), Value(stage=BARRIER)}
 
 
 def not_ended(judged: Judgement, names: list[str]) -> list[int]:

@@ -109,6 +109,8 @@ KEPT_ALTERED: dict[int, str] = {
     6004: "a queue that was put back began anew, and gave away what it had ended",
     6011: "a journal was restored while its columns were altered elsewhere, so that nobody found out",
     6016: "as 6004: barriers were received twice",
+    12230049: "of two origins of one message only one called it a barrier, as may be",
+    14278592: "an origin that had put its queue back called barriers what another had as messages, as may be",
 }
 
 
