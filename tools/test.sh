@@ -2,7 +2,7 @@
 # Run the tests: those with a JVM, which wait much of the time, beside those without. What they print comes last.
 # Arguments go to pytest. LONG_FORMS=1 runs what is marked as slow, too. SIMULATION_SEEDS says in how many simulated worlds the
 # coordinator is tried (600, about 2,000 with those of its parts), MODEL_PROGRAMS how many random programs meet the model (200), and
-# SEED_WINDOW which ones (the commit says); TEST_WORKERS and SPARK_WORKERS how many processes share each part (3 and 2: many tests
+# SEED_WINDOW which ones (the commit says); TEST_WORKERS and SPARK_WORKERS how many processes share each part (4 and 2: many tests
 # wait for others' clocks).
 set -Eeuo pipefail
 export SIMULATION_SEEDS=${SIMULATION_SEEDS:-600} MODEL_PROGRAMS=${MODEL_PROGRAMS:-200}
@@ -43,7 +43,7 @@ spark=$!
 # The first time one process stores the tests' bytecode, with what pytest makes of their assertions, instead of each of five.
 compgen -G 'tests/unit/__pycache__/*-pytest-*' >/dev/null || python -m pytest --collect-only -q >/dev/null 2>&1 || true
 status=0
-python -m pytest --durations=10 -m "not spark$short" --numprocesses "${TEST_WORKERS:-3}" --dist worksteal "$@" || status=$?
+python -m pytest --durations=10 -m "not spark$short" --numprocesses "${TEST_WORKERS:-4}" --dist worksteal "$@" || status=$?
 tail -n +1 -f "$log" &
 shown=$!
 wait "$spark" || status=$?

@@ -98,7 +98,7 @@ class Shop:
                 deaths.append(str(query.exception()))
                 assert len(deaths) < DEATHS, self.sizes
                 query = start()
-            pause.wait(0.05)
+            pause.wait(0.25)
         query.stop()
         return deaths
 

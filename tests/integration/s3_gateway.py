@@ -6,13 +6,12 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.integration.s3_server import BUCKET, HOST, SECRET, S3Server, s3_options, s3_server
+from tests.waiting import wait_until
 
 PROGRAM = shutil.which("versitygw")
 
@@ -50,10 +49,7 @@ class Gateway:
             stdout=subprocess.DEVNULL,
             env={**os.environ, **keys},
         )
-        deadline_s = time.monotonic() + _START_S
-        while not self._listens():
-            assert time.monotonic() < deadline_s, "the gateway does not listen"
-            threading.Event().wait(0.05)
+        wait_until(self._listens, lambda: "the gateway does not listen", deadline_s=_START_S)
 
     def _listens(self) -> bool:
         host, port = self._address.split(":")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,15 +12,13 @@ from spark_queue import Journal
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.protocol import wire
 from spark_queue.source.spark_versions import TELLS_COMMITTED
+from tests import waiting
 from tests.integration.coordinator_world import wait_for_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-#: Waits for something that another process does; reached only when a test fails.
-DEADLINE_S = 60.0
 
 #: Runs that a few messages may take, one batch each, where some of them fail.
 MOST_RUNS = 20
@@ -163,14 +159,16 @@ class Seen:
 
 def wait_until(what: Callable[[], bool], query: StreamingQuery | None = None) -> None:
     """Wait for something that a query or another process does, and fail with what the query raised."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    pause = threading.Event()
-    while not what():
+
+    def is_so() -> bool:
+        if what():
+            return True
         failure = None if query is None else query.exception()
         if failure is not None:
             raise failure
-        assert time.monotonic() < deadline_s, "it did not happen"
-        pause.wait(0.01)
+        return False
+
+    waiting.wait_until(is_so)
 
 
 @contextmanager

@@ -153,7 +153,7 @@ def test_a_stream_that_is_given_another_sink_decides_first_what_it_left_in_doubt
 def test_two_consumers_into_one_table_while_one_of_them_is_gone_for_good(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R125: what the one left in doubt, the other decides once its lease is past due."""
+    """R125: what the one left in doubt, the other decides before a batch of its own, once the lease is past due."""
     home = make_home(lease_period="2s")
     home.publish(0, MESSAGES)
     Harm(monkeypatch, "prepared")
@@ -163,8 +163,10 @@ def test_two_consumers_into_one_table_while_one_of_them_is_gone_for_good(
         into(home, booked, subscription="other")
     )
     with running(writer.option("checkpointLocation", home.checkpoint("other")).start()) as query:
-        wait_until(lambda: home.figures() == (0, 0, MESSAGES), query)
-    assert ids(home) == list(range(MESSAGES))
+        wait_until(lambda: (home.journal.queue("WORK").status().age_of_oldest_lease or 4) > 3, query)
+        home.publish(MESSAGES, 1)
+        wait_until(lambda: home.figures() == (0, 0, MESSAGES + 1), query)
+    assert ids(home) == list(range(MESSAGES + 1))
 
 
 @pytest.mark.delta

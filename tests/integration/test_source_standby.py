@@ -16,8 +16,9 @@ import pytest
 
 from spark_queue.core.records import Kind
 from tests.integration.hosts import hosts_of
-from tests.integration.source_journal import DEADLINE_S, MakeHome, SourceJournal
+from tests.integration.source_journal import MakeHome, SourceJournal
 from tests.integration.test_standby import StandIn
+from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

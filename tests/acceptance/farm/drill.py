@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +15,10 @@ from typing import Any
 import psutil
 
 from spark_queue import Journal
-from tests.acceptance.farm.gates import LOOK_AGAIN_S, POINTS, Gates
+from tests.acceptance.farm.gates import POINTS, Gates
 from tests.acceptance.farm.site import VICTIMS
 from tests.source_tree import ROOT
+from tests.waiting import wait_until
 
 DEFINITIONS = {
     "message_types": {"json": {"topics": ["ORDERS"]}},
@@ -61,11 +60,11 @@ class Consumer:
     def wait_for_end(self, processes: list[psutil.Process]) -> None:
         """Wait until the driver has ended, and all that was below it."""
         self.driver.wait(DEADLINE_S)
-        wait_until(lambda: not any(map(_lives, processes)), self.log)
+        wait_until(lambda: not any(map(_lives, processes)), self.log, deadline_s=DEADLINE_S)
 
     def wait_until(self, what: Callable[[], bool]) -> None:
         """Wait for something that only a living driver brings about."""
-        wait_until(lambda: self.driver.poll() is not None or what(), self.log)
+        wait_until(lambda: self.driver.poll() is not None or what(), self.log, deadline_s=DEADLINE_S)
         assert self.driver.poll() is None, self.log()
 
     def stop(self) -> None:
@@ -124,7 +123,7 @@ class Drill:
             part.send_signal(signal.SIGKILL)
         if victim == "driver":
             self.consumer.driver.wait()
-        wait_until(lambda: not any(map(_lives, killed)), self.consumer.log)
+        wait_until(lambda: not any(map(_lives, killed)), self.consumer.log, deadline_s=DEADLINE_S)
 
     def drain(self) -> None:
         """Wait until every message was acknowledged."""
@@ -192,14 +191,6 @@ def counts_of(sink: Path) -> dict[str, int]:
 def expected_counts(published: int) -> dict[str, int]:
     """Count by hand."""
     return dict(Counter(map(item_of, range(published))))
-
-
-def wait_until(what: Callable[[], bool], log: Callable[[], str]) -> None:
-    """Wait for something that the drill cannot go on without."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not what():
-        assert time.monotonic() < deadline, log()
-        threading.Event().wait(LOOK_AGAIN_S)
 
 
 def _is(process: psutil.Process, victim: str) -> bool:

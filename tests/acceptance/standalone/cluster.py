@@ -6,7 +6,6 @@ import secrets
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import msgspec
 from spark_queue import Journal
 from spark_queue.journal.open import open_journal
 from spark_queue.session import spark_home
+from tests import waiting
 from tests.acceptance.standalone.driver import JAVA, QUEUE, STOPPED, TOPIC, Orders
 from tests.acceptance.standalone.machine import Machine
 from tests.integration.hosts import NAMESPACES, Hosts, hosts_of
@@ -151,10 +151,8 @@ class Cluster:
 
     def wait_until(self, what: str, is_so: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Wait for something that the run cannot go on without."""
-        deadline_s = time.monotonic() + patience_s
-        while not is_so():
-            assert time.monotonic() < deadline_s, f"{what} did not happen within {patience_s:.0f} s\n{self.logs()}"
-            threading.Event().wait(LOOK_AGAIN_S)
+        told = f"{what} did not happen within {patience_s:.0f} s"
+        waiting.wait_until(is_so, lambda: f"{told}\n{self.logs()}", deadline_s=patience_s)
 
     def says(self, name: str, text: str) -> None:
         """Wait until a machine's log has a text."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -84,13 +83,6 @@ class Start:
         assert not self.started[-1].are_compared(), "nobody is known yet"
         self.started[-1].keep(definitions(self.path, *peers), frozenset(known))
         return self.started[-1]
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until_s, "it does not come"
-        threading.Event().wait(0.01)
 
 
 @pytest.fixture

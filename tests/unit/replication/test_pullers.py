@@ -17,7 +17,8 @@ from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hea
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
-from tests.unit.replication.conftest import HandOver, Meet, Start, definitions, wait_until
+from tests.unit.replication.conftest import HandOver, Meet, Start, definitions
+from tests.waiting import wait_until
 
 BOTH = ("virginia", "tokyo")
 
