@@ -276,6 +276,11 @@ JOURNAL: dict[str, str] = {
         "'{queue}' stands there: {reason} Its messages wait. Make the table readable: the next batch then decides, or `sparkq "
         "decide`. Where it is gone for good, say what became of it: `sparkq decide` with --landed or --fenced, and --force."
     ),
+    "SINK_UNDECIDED": (
+        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt, its lease has "
+        "ended, and nobody has decided: its messages wait. The next run of its stream decides, the next batch of any other stream "
+        "of the queue that appends there, or you with `sparkq decide`."
+    ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
     "BACKUP_TARGET_TAKEN": (

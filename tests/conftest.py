@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import uuid
@@ -30,12 +31,19 @@ def pytest_report_header() -> str:
     return f"seed window: {WINDOW} (again: SEED_WINDOW={WINDOW}, with the same SIMULATION_SEEDS and MODEL_PROGRAMS)"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for the `spark` fixture, before ``-m`` selects: nobody can forget it."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark what asks for the `spark` fixture, before ``-m`` selects: nobody can forget it. Then deal modules out to processes.
+
+    Each process begins with a part of those that start others and wait for them, and ends with short ones, which are shared best.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    yield
+    hands = getattr(config, "workerinput", {}).get("workercount", 1)
+    modules = [list(each) for _, each in itertools.groupby(items, lambda item: item.path)]
+    items[:] = [item for hand in range(hands) for module in modules[hand::hands] for item in module]
 
 
 @pytest.hookimpl(trylast=True)

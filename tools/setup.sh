@@ -62,7 +62,11 @@ install_locked() {
   stamp="$PWD $("$venv/bin/python" --version) $(cksum requirements.lock pyproject.toml)"
   [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]] && return
   say "Installing the locked dependencies into $venv (Spark alone is 450 MB; the first time takes minutes)."
-  "$venv/bin/python" -m pip install --disable-pip-version-check --require-hashes --requirement requirements.lock
+  # PySpark comes as sources, and a wheel of it is made to be unpacked at once: compressing that takes as long as all else of it.
+  "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --config-settings=--build-option=--compression=stored \
+    --require-hashes --requirement requirements.lock
+  # What most starts load is compiled on all processors, which pip does on one; the rest is when it is loaded first.
+  (cd "$venv"/lib/python3.*/site-packages && "../../../bin/python" -m compileall -qq -j 0 grpc numpy pandas pyarrow pyspark) || true
   "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
   tools/bytecode.sh "$venv"
   printf '%s\n' "$stamp" >"$stamp_file"

@@ -39,6 +39,10 @@ SINKS = (
         "        own=next(map(told, in_doubt(work.ledger, subscription.name)), None),\n", "", _WORLDS,
     ),
     Mutant(
+        "an attempt about which nobody decides is no alarm",
+        "lease.due_at_ms + ledger.definition.lease_period_ms <= now_ms:", "False:", ("tests/unit/core/test_status.py",),
+    ),
+    Mutant(
         "a journal that was put back uses a number that the table has seen",
         "command.transaction_version // 2 + 1)\n", "1)\n", _WORLDS,
     ),

@@ -141,7 +141,7 @@ def queue_status(
     """
     ledger = state.ledger(queue)
     # What speaks of all subscriptions, in a log of older software, is said once.
-    told = "; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values()))
+    told = "; ".join(dict.fromkeys([*(each.error for each in alarms(state, ledger).values()), *_undecided(ledger, now_ms)]))
     # Into a queue for dead letters alone nothing enters from a log.
     trouble = (troubles or {}).get(ledger.definition.message_type) if ledger.definition.underlying_topic is not None else None
     message_type = state.message_types[ledger.definition.message_type]
@@ -248,6 +248,16 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
                 error=text.removesuffix("."), since_ms=attempt.prepared_at_ms
             )
     return found
+
+
+def _undecided(ledger: QueueLedger, now_ms: int) -> Iterator[str]:
+    """Yield an alarm for each attempt about which nobody decides: its stream is gone, and no other has a batch (R125)."""
+    for lease in in_doubt(ledger):
+        attempt = attempt_of(lease)
+        # A lease period is what its stream, which may be on its way, has to come back.
+        if attempt.error is None and lease.due_at_ms + ledger.definition.lease_period_ms <= now_ms:
+            facts = {"subscription": lease.subscription, "queue": ledger.definition.name, "table": attempt.table}
+            yield str(JournalError("SINK_UNDECIDED", attempt=attempt.number, **facts)).removesuffix(".")
 
 
 def _of_peers(state: JournalState, queue: str) -> dict[str, Alarm]:

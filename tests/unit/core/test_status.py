@@ -106,3 +106,15 @@ def test_attempts_in_doubt_are_counted_with_their_age_and_one_that_nobody_can_re
     scenario.run("landed Q/s 1")
     found = status(scenario, "Q")
     assert (found.attempts_in_doubt, found.age_of_oldest_attempt, found.alarm) == (1, 1.0, None)
+
+
+def test_an_attempt_about_which_nobody_decides_is_an_alarm_once_its_stream_had_time_to_come_back() -> None:
+    """R125: another stream decides with a batch of its own, and there may be none."""
+    scenario = Scenario()
+    scenario.run(DEFINITIONS + "publish T 0..1\nplanner p Q/s\nnext p\nrows p\nstart p sink\nprepare p into=booked\ntick 119s")
+    assert status(scenario, "Q").alarm is None
+    scenario.run("tick 1s")
+    told = str(status(scenario, "Q").alarm)
+    assert "[SINK_UNDECIDED] Attempt 1 of subscription 's' of queue 'Q' to append to 'booked' is in doubt" in told
+    scenario.run("fenced Q/s 1")
+    assert status(scenario, "Q").alarm is None
