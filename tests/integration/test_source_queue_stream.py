@@ -168,7 +168,8 @@ def test_union_of_one_stream_sees_rows_twice_and_settles_them_once(make_home: Ma
     writer = frame.union(frame).writeStream.foreachBatch(home.wrapped(seen)).option("checkpointLocation", home.checkpoint())
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sorted(seen.ids) == sorted([*range(5), *range(5)])
-    assert home.figures() == (0, 0, 5)
+    # An older Spark takes it for one batch, which only the listener proves.
+    wait_until(lambda: home.figures() == (0, 0, 5))
 
 
 def test_self_join_is_refused_by_name(make_home: MakeHome) -> None:
