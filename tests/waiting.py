@@ -6,12 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Most seconds that something may take that lasts moments where nothing hangs.
-DEADLINE_S = 60.0
-
 
 def wait_until(
-    is_so: Callable[[], bool], told: Callable[[], str] = lambda: "it did not happen", *, deadline_s: float = DEADLINE_S
+    is_so: Callable[[], bool], told: Callable[[], str] = lambda: "it did not happen", *, deadline_s: float = 60.0
 ) -> None:
     """Look until it is so, or fail with what is told then; a fifth of the time is spent on looking, at most.
 

@@ -40,7 +40,7 @@ spark='' shown=''
 trap 'kill $spark $shown 2>/dev/null || true; rm -f "$log"' EXIT
 tests_with_spark "$@" >"$log" 2>&1 &
 spark=$!
-# The first time one process stores the tests' bytecode, with what pytest makes of their assertions, instead of each of five.
+# The first time one process stores the tests' bytecode, with what pytest makes of their assertions, instead of each of six.
 compgen -G 'tests/unit/__pycache__/*-pytest-*' >/dev/null || python -m pytest --collect-only -q >/dev/null 2>&1 || true
 status=0
 python -m pytest --durations=10 -m "not spark$short" --numprocesses "${TEST_WORKERS:-4}" --dist worksteal "$@" || status=$?

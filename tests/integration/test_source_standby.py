@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_queue.core.records import Kind
+from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.hosts import hosts_of
 from tests.integration.source_journal import MakeHome, SourceJournal
 from tests.integration.test_standby import StandIn
-from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

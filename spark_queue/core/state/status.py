@@ -240,10 +240,9 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
     """Return an alarm for each attempt about which nobody could decide (R125)."""
     found = {}
     for lease in in_doubt(ledger):
-        attempt, facts = attempt_of(lease), {"subscription": lease.subscription, "queue": ledger.definition.name}
+        attempt = attempt_of(lease)
         if attempt.error is not None:
-            facts |= {"table": attempt.table, "reason": attempt.error}
-            text = str(JournalError("SINK_UNREADABLE", attempt=attempt.number, **facts))
+            text = str(JournalError("SINK_UNREADABLE", reason=attempt.error, **_facts(ledger, lease)))
             found[f"the sink of subscription '{lease.subscription}'"] = Alarm(
                 error=text.removesuffix("."), since_ms=attempt.prepared_at_ms
             )
@@ -253,11 +252,17 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
 def _undecided(ledger: QueueLedger, now_ms: int) -> Iterator[str]:
     """Yield an alarm for each attempt about which nobody decides: its stream is gone, and no other has a batch (R125)."""
     for lease in in_doubt(ledger):
-        attempt = attempt_of(lease)
         # A lease period is what its stream, which may be on its way, has to come back.
-        if attempt.error is None and lease.due_at_ms + ledger.definition.lease_period_ms <= now_ms:
-            facts = {"subscription": lease.subscription, "queue": ledger.definition.name, "table": attempt.table}
-            yield str(JournalError("SINK_UNDECIDED", attempt=attempt.number, **facts)).removesuffix(".")
+        if attempt_of(lease).error is None and lease.due_at_ms + ledger.definition.lease_period_ms <= now_ms:
+            yield str(JournalError("SINK_UNDECIDED", **_facts(ledger, lease))).removesuffix(".")
+
+
+def _facts(ledger: QueueLedger, lease: Lease) -> dict[str, Any]:
+    """Return what alarms about an attempt name it by."""
+    attempt = attempt_of(lease)
+    return {
+        "attempt": attempt.number, "subscription": lease.subscription, "queue": ledger.definition.name, "table": attempt.table
+    }  # fmt: skip
 
 
 def _of_peers(state: JournalState, queue: str) -> dict[str, Alarm]:

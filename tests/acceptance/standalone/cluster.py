@@ -26,8 +26,6 @@ from tests.integration.s3_server import BUCKET, S3Server
 #: How long one thing may take before the run is given up, in seconds: several starts of Spark on a busy machine.
 PATIENCE_S = 180.0
 
-LOOK_AGAIN_S = 0.25
-
 DEFINITIONS = {
     "message_types": {"reading": {"columns": "id BIGINT, body STRING", "topics": [TOPIC]}},
     "queues": {QUEUE: {"underlying_topic": TOPIC}},
