@@ -45,6 +45,8 @@ class Login:
     address: str
     #: The hash of a principal's token, which may be withdrawn while the call waits; None for the user who runs the coordinator.
     token_hash: str | None = None
+    #: Whether nobody knew yet who the principals are: the caller may be one of them, whose rights are others.
+    is_early: bool = False
 
 
 class CallerTokens:
@@ -101,9 +103,9 @@ class CallerTokens:
         """Whether it is known who the principals are."""
         return self._definitions is not None
 
-    def may_be_known_later(self, header: bytes) -> bool:
-        """Return whether a header may have a principal's token, and nobody knows yet who the principals are."""
-        return not self.knows_principals and is_principals(token_of(header).decode(errors="replace"))
+    def is_principals(self, header: bytes) -> bool:
+        """Return whether a header may have a principal's token, by how it begins."""
+        return is_principals(token_of(header).decode(errors="replace"))
 
     def refused(self, address: str) -> None:
         """Count a failed login, and wait before it is answered. Its token is written nowhere."""

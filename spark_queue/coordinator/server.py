@@ -200,6 +200,8 @@ class Admission:
 
     def open(self, inbox: Inbox, prepare: Prepare = lambda *_: None) -> None:
         """Let calls through, each after what can be done for it before the loop hears it."""
+        # What may have kept it from recovering is over.
+        self.claimed(self._epoch)
         self._prepare, self._inbox = prepare, inbox
 
     def refuse(self, trouble: SparkQueueError) -> None:
@@ -237,7 +239,7 @@ class Admission:
             return self._refuse(request, wire.failed(refusal)), None
         if isinstance(request, wire.Ping):
             return self._pong(), None
-        if self._inbox is None:
+        if self._inbox is None or (who is not None and who.is_early):
             return self._refuse(request, wire.failed(self._refusal)), None
         self._prepare(who, request)
         call = Call(request, abandoned, who)
@@ -324,8 +326,10 @@ class Server:
     def _answer_caller(
         self, headers: Mapping[str, str], messages: Iterator[bytes], context: Any
     ) -> tuple[wire.AnyReply, pa.Table | None]:
+        # Before anything is looked up: principals may become known at any moment, and who was told by less is told nothing final.
+        is_early = not self._logins.knows_principals
         if PROOF_HEADER in headers:
-            return self._answer_introduced(headers[PROOF_HEADER], messages, context), None
+            return self._answer_introduced(headers[PROOF_HEADER], messages, context, is_early=is_early), None
         given, address = headers.get("authorization", "").encode(), address_of(context.peer())
         is_hidden = self._proofs.stands_for_token(given)
         if is_hidden:
@@ -337,16 +341,18 @@ class Server:
         if self._logins.is_own(given):
             if not is_hidden:
                 self._proofs.was_given_token()
-            return self._answer_known(messages, context, Login(None, address))
-        return self._answer_stranger(messages, context, may_be_known_later=self._logins.may_be_known_later(given)), None
+            return self._answer_known(messages, context, Login(None, address, is_early=is_early))
+        return self._answer_stranger(messages, context, may_be_known_later=is_early and self._logins.is_principals(given)), None
 
-    def _answer_introduced(self, header: str, messages: Iterator[bytes], context: Any) -> wire.AnyReply:
+    def _answer_introduced(
+        self, header: str, messages: Iterator[bytes], context: Any, *, is_early: bool
+    ) -> wire.AnyReply:
         """Prove to a caller who knows a key of this coordinator that it has it, too."""
         introduction = Introduction.parse(header)
         meeting = None if introduction is None else self._proofs.meeting(introduction)
         if introduction is None or meeting is None:
-            is_early = introduction is not None and introduction.is_principal and not self._logins.knows_principals
-            return self._answer_stranger(messages, context, may_be_known_later=is_early)
+            is_principal = introduction is not None and introduction.is_principal
+            return self._answer_stranger(messages, context, may_be_known_later=is_early and is_principal)
         reply = self._admission.answer_introduction(_read_frame(messages, context))
         if isinstance(reply, wire.Pong):
             return self._proofs.prove(meeting, introduction, reply, self.address)

@@ -59,6 +59,15 @@ STRANGERS = (
         '    _check(draft / "jars")\n', "",
         ("tests/unit/test_delta_jars.py",),
     ),
+    Mutant(
+        "who was looked up before principals were known is taken for the host",
+        " or (who is not None and who.is_early)", "", ("tests/unit/coordinator/test_server_principals.py",),
+    ),
+    Mutant(
+        "a principal who asks for a proof while it recovers is a stranger",
+        "may_be_known_later=is_early and is_principal)", "may_be_known_later=not self._logins.knows_principals and is_principal)",
+        ("tests/unit/coordinator/test_server_principals.py",),
+    ),
     Mutant("an expired token publishes", "        raise expiry\n", "        return known\n", _RIGHTS),
     Mutant("whoever reads the log tries definitions", "    if token is not None:\n", "    if token == 0:\n", _RIGHTS),
     Mutant(

@@ -70,7 +70,7 @@ def test_the_hash_of_a_token_is_no_token(logins: CallerTokens) -> None:
 def test_the_scheme_has_any_case_of_letters(logins: CallerTokens, scheme: bytes) -> None:
     token = new_token().encode()
     assert logins.is_own(scheme + b"own")
-    assert logins.may_be_known_later(scheme + token)
+    assert logins.is_principals(scheme + token)
     logins.know(lambda: definitions(ops=token_hash(token.decode())))
     assert logins.principal_of(scheme + token) is not None
     for other in (b"", b"Basic ", b"Bearer"):
@@ -85,11 +85,9 @@ def test_the_own_token_is_no_principals(logins: CallerTokens) -> None:
     assert logins.principal_of(bearer("own")) is None
 
 
-def test_only_what_looks_like_a_principals_token_may_be_known_later(logins: CallerTokens) -> None:
-    assert logins.may_be_known_later(bearer(new_token()))
-    assert not logins.may_be_known_later(bearer("a guess"))
-    logins.know(definitions)
-    assert not logins.may_be_known_later(bearer(new_token()))
+def test_a_principals_token_is_told_by_how_it_begins(logins: CallerTokens) -> None:
+    assert logins.is_principals(bearer(new_token()))
+    assert not logins.is_principals(bearer("a guess"))
 
 
 def test_failed_logins_are_counted_and_slowed_by_address(logins: CallerTokens, waits: list[float]) -> None:

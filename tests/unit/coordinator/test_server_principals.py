@@ -64,6 +64,9 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     served = Served()
     yield served
+    # A call that nobody answered would keep its thread, and so this process.
+    for call in served.inbox.close():
+        call.answer(None)
     served.server.shutdown()
 
 
@@ -131,6 +134,34 @@ def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
         served.connection("a guess").ping(timeout_s=60.0)
     assert Connection(served.server.address, "other", "p", lambda: TOKEN).ping(timeout_s=60.0) is Verdict.GONE
+
+
+@pytest.mark.parametrize(
+    ("lookup", "token"),
+    [("principal_of", "own"), ("keys_of_principals", TOKEN)],
+    ids=["the own token, which a principal may have", "a principal who asks for a proof"],
+)
+def test_who_was_looked_up_before_it_recovered_is_told_to_ask_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch, lookup: str, token: str
+) -> None:
+    """R12: whoever starts a coordinator by a principal's token has its rights, and is not refused for those of the host."""
+    served.admission.claimed(1)
+    served.admission.refuse(CoordinatorError("COORDINATOR_UNAVAILABLE", path="/journals/j", reason="a store was away.", log="l"))
+    looked_up = getattr(served.logins, lookup)
+
+    def look_up(*asked: bytes) -> object:
+        found = looked_up(*asked)
+        found = found if found is None or isinstance(found, tuple) else list(found)
+        if not served.logins.knows_principals:
+            served.recover()
+        return found
+
+    monkeypatch.setattr(served.logins, lookup, look_up)
+    reply, _ = served.connection(token).call(NUDGE, timeout_s=10.0)
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "COORDINATOR_RECOVERING"
+    assert served.logins.knows_principals
+    assert served.ask(token).who is not None
 
 
 def test_what_somebody_unknown_asks_is_not_read_and_chooses_nothing_in_the_log() -> None:
