@@ -344,9 +344,7 @@ class Server:
             return self._answer_known(messages, context, Login(None, address, is_early=is_early))
         return self._answer_stranger(messages, context, may_be_known_later=is_early and self._logins.is_principals(given)), None
 
-    def _answer_introduced(
-        self, header: str, messages: Iterator[bytes], context: Any, *, is_early: bool
-    ) -> wire.AnyReply:
+    def _answer_introduced(self, header: str, messages: Iterator[bytes], context: Any, *, is_early: bool) -> wire.AnyReply:
         """Prove to a caller who knows a key of this coordinator that it has it, too."""
         introduction = Introduction.parse(header)
         meeting = None if introduction is None else self._proofs.meeting(introduction)
