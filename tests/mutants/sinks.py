@@ -40,7 +40,12 @@ SINKS = (
     ),
     Mutant(
         "an attempt about which nobody decides is no alarm",
-        "lease.due_at_ms + ledger.definition.lease_period_ms <= now_ms:", "False:", ("tests/unit/core/test_status.py",),
+        "lease.due_at_ms + ledger.definition.lease_period_ms\n", "2**62\n", ("tests/unit/core/test_status.py",),
+    ),
+    Mutant(
+        "an alarm that comes by time waits for a commit",
+        ", *(name for name, at_ms in self._begins_at_ms.items() if at_ms <= now_ms)}", "}",
+        ("tests/unit/coordinator/test_alarm_bell.py",),
     ),
     Mutant(
         "a journal that was put back uses a number that the table has seen",

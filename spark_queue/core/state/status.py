@@ -141,7 +141,7 @@ def queue_status(
     """
     ledger = state.ledger(queue)
     # What speaks of all subscriptions, in a log of older software, is said once.
-    told = "; ".join(dict.fromkeys([*(each.error for each in alarms(state, ledger).values()), *_undecided(ledger, now_ms)]))
+    told = "; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values() if each.since_ms <= now_ms))
     # Into a queue for dead letters alone nothing enters from a log.
     trouble = (troubles or {}).get(ledger.definition.message_type) if ledger.definition.underlying_topic is not None else None
     message_type = state.message_types[ledger.definition.message_type]
@@ -213,7 +213,10 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
 
 
 def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
-    """Return what somebody should look at, by what it is about: a subscription, messages, or a peer's definitions."""
+    """Return what somebody should look at, by what it is about: a subscription, messages, or a peer's definitions.
+
+    An alarm may begin later: unless something happens before.
+    """
     found = {f"subscription '{each.name}'": each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:
@@ -237,32 +240,22 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
 
 
 def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
-    """Return an alarm for each attempt about which nobody could decide (R125)."""
+    """Return an alarm for each attempt about which nobody could decide, or nobody decides (R125)."""
     found = {}
     for lease in in_doubt(ledger):
         attempt = attempt_of(lease)
+        facts = {
+            "attempt": attempt.number, "subscription": lease.subscription, "queue": ledger.definition.name, "table": attempt.table
+        }  # fmt: skip
         if attempt.error is not None:
-            text = str(JournalError("SINK_UNREADABLE", reason=attempt.error, **_facts(ledger, lease)))
-            found[f"the sink of subscription '{lease.subscription}'"] = Alarm(
-                error=text.removesuffix("."), since_ms=attempt.prepared_at_ms
-            )
+            code, since_ms = "SINK_UNREADABLE", attempt.prepared_at_ms
+            facts["reason"] = attempt.error
+        else:
+            # A lease period is what its stream, which may be on its way, has to come back.
+            code, since_ms = "SINK_UNDECIDED", lease.due_at_ms + ledger.definition.lease_period_ms
+        text = str(JournalError(code, **facts)).removesuffix(".")
+        found[f"the sink of subscription '{lease.subscription}'"] = Alarm(error=text, since_ms=since_ms)
     return found
-
-
-def _undecided(ledger: QueueLedger, now_ms: int) -> Iterator[str]:
-    """Yield an alarm for each attempt about which nobody decides: its stream is gone, and no other has a batch (R125)."""
-    for lease in in_doubt(ledger):
-        # A lease period is what its stream, which may be on its way, has to come back.
-        if attempt_of(lease).error is None and lease.due_at_ms + ledger.definition.lease_period_ms <= now_ms:
-            yield str(JournalError("SINK_UNDECIDED", **_facts(ledger, lease))).removesuffix(".")
-
-
-def _facts(ledger: QueueLedger, lease: Lease) -> dict[str, Any]:
-    """Return what alarms about an attempt name it by."""
-    attempt = attempt_of(lease)
-    return {
-        "attempt": attempt.number, "subscription": lease.subscription, "queue": ledger.definition.name, "table": attempt.table
-    }  # fmt: skip
 
 
 def _of_peers(state: JournalState, queue: str) -> dict[str, Alarm]:

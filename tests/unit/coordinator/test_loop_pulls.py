@@ -278,7 +278,7 @@ def test_what_keeps_a_peer_from_being_pulled_is_an_alarm_of_its_queues_for_whoev
     def alarm_after(seconds: int) -> str:
         world.clock.advance(1_000 * seconds)
         world.loop.step([])
-        return str(queue_status(world.loop._engine.state, "WORK", now_ms=0).alarm)
+        return str(queue_status(world.loop._engine.state, "WORK", now_ms=world.loop._clock.now_ms()).alarm)
 
     assert alarm_after(1) == "None"
     restored = {"peer": "virginia", "record": "record 70", "path": "here", "since": 2}

@@ -16,6 +16,7 @@ from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands, replies
+from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, ping
@@ -36,9 +37,9 @@ def admission() -> Admission:
 def server(admission: Admission, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        server = Server(
-            bind=Bind(), logins=CallerTokens(user_files.token()), journal_id="j", admission=admission, location=lambda: "p"
-        )
+        logins = CallerTokens(user_files.token())
+        logins.know(lambda: parsing.parse({}))
+        server = Server(bind=Bind(), logins=logins, journal_id="j", admission=admission, location=lambda: "p")
         yield server
         server.shutdown()
 
