@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
@@ -33,8 +34,11 @@ from spark_queue.journal.message_file import cut_pieces
 from spark_queue.journal.traits import check_command, check_definitions
 from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
 from spark_queue.ports import JournalPort
-from spark_queue.protocol.wire import AnyReply, PeerTold
+from spark_queue.protocol.wire import AnyReply, AnyRequest, Envelope, PeerTold
 from spark_queue.views.journal_view import needed_files
+
+#: What may be asked, by its name.
+_REQUESTS = {each.__name__: each for each in get_args(AnyRequest)}
 
 #: How errors name the user who runs the coordinator.
 HOST = "(the user who runs the coordinator)"
@@ -73,6 +77,22 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     if request.right == READ and isinstance(request, commands.SubscriptionCommand):
         return _of_other(state, principal, request)
     return None
+
+
+def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope) -> SparkQueueError | None:
+    """Return why a call is refused for what it is about; None where what it holds has to be read first, or decides.
+
+    A principal must not make others wait by what it may not ask.
+    """
+    asked = _REQUESTS.get(about.kind)
+    principal = None if who is None or who.principal is None else definitions.principals.get(who.principal)
+    if asked is None or principal is None:
+        return None
+    request = SimpleNamespace(right=asked.right, subject=asked.subject, queue=about.queue, message_type=about.message_type)
+    # Who may only read may settle what it has leased, and decide about its own attempts.
+    rights = (CHANGE, READ) if asked.right == CHANGE else (asked.right,)
+    may = any(_has(definitions, principal, right, request) for right in rights)
+    return None if may else _denied(principal.name, request)
 
 
 def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -> None:

@@ -76,7 +76,7 @@ def check_skew(clock: Clock, *, last_record_ms: int, path: str, accepted: bool) 
 #: How long a coordinator may be silent before its reign is taken over, in seconds.
 SILENCE_S = 10.0
 
-#: How long another host's hint is watched for a sign of life, in seconds: three renewals.
+#: How long an advertisement is watched for a sign of life, in seconds: three renewals.
 WATCH_S = 3 * RENEWAL_S
 
 #: Asks an address whether the journal's coordinator answers there, for at most some seconds.
@@ -153,29 +153,31 @@ def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPort
     same_host = last.detail["host"] == candidate.host
     # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
     asked = address != candidate.address and (same_host or not is_loopback(address))
+    begun_ms, known = around.clock.monotonic_ms(), read_advertisement(around.advertisements, candidate.journal_id)
     verdict = around.ping(address, SILENCE_S) if asked else Verdict.GONE
     if verdict is Verdict.SERVES:
         raise CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=address)
-    # A listener with an untrusted certificate may be anybody, also the one that serves.
-    if not same_host or verdict is Verdict.UNTRUSTED:
-        _watch_advertisement(candidate, around, is_untrusted=verdict is Verdict.UNTRUSTED)
-
-
-def _watch_advertisement(candidate: Candidate, around: ElectionPorts, *, is_untrusted: bool) -> None:
-    """Watch for three renewals by the own monotonic clock; another host's clock is not compared with."""
-    first = read_advertisement(around.advertisements, candidate.journal_id)
-    start_ms = around.clock.monotonic_ms()
-    while around.clock.monotonic_ms() - start_ms < WATCH_S * 1000:
+    # Nobody listens there for certain. Whoever does may be the one that serves, though it is full of calls, or not trusted here.
+    if same_host and verdict is Verdict.GONE:
+        return
+    # Three renewals by the own monotonic clock; another host's clock is not compared with.
+    while around.clock.monotonic_ms() - begun_ms < WATCH_S * 1000:
         around.pause(1.0)
         newest = read_advertisement(around.advertisements, candidate.journal_id)
-        if newest is not None and newest != first:
-            if is_untrusted:
-                raise CoordinatorError("COORDINATOR_UNTRUSTED", path=candidate.path, address=newest.address)
-            age_s = max(0, around.clock.wall_ms() - newest.renewed_at_ms) // 1000
-            raise CoordinatorError(
-                "COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.told_host, pid=newest.pid, address=newest.address,
-                age_s=age_s,
-            )  # fmt: skip
+        if newest is not None and newest != known:
+            raise _renewed(newest, candidate, around.clock, verdict, same_host=same_host)
+
+
+def _renewed(newest: Advertisement, candidate: Candidate, clock: Clock, verdict: Verdict, *, same_host: bool) -> CoordinatorError:
+    """Return why one that does not answer here is left alone, since it renews its advertisement."""
+    if verdict is Verdict.UNTRUSTED:
+        return CoordinatorError("COORDINATOR_UNTRUSTED", path=candidate.path, address=newest.address)
+    if same_host:
+        return CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=newest.address)
+    age_s = max(0, clock.wall_ms() - newest.renewed_at_ms) // 1000
+    return CoordinatorError(
+        "COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.told_host, pid=newest.pid, address=newest.address, age_s=age_s
+    )
 
 
 def claim_next(control: ControlLog, past: LogTail, candidate: Candidate, clock: Clock) -> Reign:
@@ -307,7 +309,7 @@ class Watch:
     def _is_over(self, verdict: Verdict) -> bool:
         if verdict is Verdict.SERVES:
             return self._renews and self._unrenewed_ms >= STUCK_MS
-        # Nobody listens there on this very host; or it ended in good order.
+        # Nobody listens there on this very host; or it ended in good order. One that sends everybody away may serve all the same.
         if self._has_left or (verdict is Verdict.GONE and self.holder.host == self._candidate.host):
             return True
         return min(self._unheard_ms, self._unrenewed_ms) >= SILENCE_MS

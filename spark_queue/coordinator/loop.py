@@ -70,6 +70,9 @@ class AlarmBell:
 #: How often waiting polls are looked over, in milliseconds: what they wait for may have fallen due.
 POLLED_MS = 100
 
+#: Polls that wait at one time. Each holds a thread of the server, and some are left for who renews a lease, or asks anything else.
+WAITING_MAX = 384
+
 #: How often every queue is looked over, in milliseconds.
 ROUND_MS = 1_000
 
@@ -425,9 +428,10 @@ class Loop:
                 continue
 
     def _serve_polls(self, now_ms: int) -> None:
-        """Serve the waiting polls together, oldest first."""
+        """Serve the waiting polls together, oldest first; those that are too many wait no longer."""
         polls, self._polls = self._polls, []
-        for poll in polls:
+        too_many = len(polls) - WAITING_MAX
+        for place, poll in enumerate(polls):
             if poll.call.abandoned():
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
@@ -438,7 +442,7 @@ class Loop:
             trouble = trouble or self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
                 self._answer(poll.call, Answer(reply=wire.failed(trouble)))
-            elif now_ms < poll.until_ms:
+            elif now_ms < poll.until_ms and place >= too_many:
                 self._polls.append(poll)
             elif isinstance(poll.request, wire.AwaitPublish):
                 # It promises nothing, so no look at the control log is needed for it (P7).

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spark_queue import allocator, tracing
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.commands import translate_ahead
+from spark_queue.coordinator.commands import refusal_ahead, translate_ahead
 from spark_queue.coordinator.election import (
     LOOK_S,
     WATCH_S,
@@ -268,7 +268,11 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
         loop = _recover(reign, journal, inbox, post.admission, pullers=pullers, ends_idle=ends_idle)
         post.logins.know(lambda: loop.engine.state.definitions)
         advertiser.know(lambda: heard_of(loop.engine.sessions))
-        post.admission.open(inbox, lambda who, request: translate_ahead(loop.engine.state.definitions, who, request))
+        post.admission.open(
+            inbox,
+            lambda who, request: translate_ahead(loop.engine.state.definitions, who, request),
+            lambda who, envelope: refusal_ahead(loop.engine.state.definitions, who, envelope),
+        )
         if post.metrics is not None:
             post.metrics.serves(open_journal(post.store), inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, post.server.address)

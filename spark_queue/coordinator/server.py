@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import CallerTokens, Login, Proofs, address_of
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import LOCATION_HEADER, PROVES, TOKEN_REFUSAL
+from spark_queue.protocol.connection import LOCATION_HEADER, PLACE_REFUSAL, PROVES, TOKEN_REFUSAL
 from spark_queue.protocol.host import Bind
 from spark_queue.protocol.tokens import PROOF_HEADER, Introduction
 
@@ -154,7 +155,6 @@ class _Threads(ThreadPoolExecutor):
 
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
-_LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the other"
 
 #: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
 _PART_BYTES = 4 * 1024 * 1024
@@ -163,8 +163,22 @@ _PART_BYTES = 4 * 1024 * 1024
 UNKNOWN_MAX = 4
 UNKNOWN_READ_S = 2.0
 
+#: How long others may take for it, which is as long as callers wait for an answer; and how long where a crowd takes its time at
+#: once, so that threads are left for who asks something. Both in seconds, as is how often somebody looks.
+READ_S = 20.0
+CROWDED_READ_S = 2.0
+CROWD = 64
+_SWEEP_S = 1.0
+
+#: Frames larger than this, in bytes, are looked at before they are decoded, and decoded one at a time: what they hold takes many
+#: times their size.
+LARGE_BYTES = 256 * 1024
+
 #: Does on a call's own thread what the loop need not do.
 Prepare = Callable[[Login | None, wire.AnyRequest], None]
+
+#: Tells by what a call is about why it is refused, before anybody looks at what it holds.
+RefuseAhead = Callable[[Login | None, wire.Envelope], SparkQueueError | None]
 
 #: Hears of calls that are refused.
 Refused = Callable[[wire.AnyRequest | None, str], None]
@@ -191,6 +205,8 @@ class Admission:
         self._epoch = 0
         self._inbox: Inbox | None = None
         self._prepare: Prepare = lambda *_: None
+        self._refuse_ahead: RefuseAhead = lambda *_: None
+        self._decodes_large = threading.Lock()
         self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_STANDS_BY", path=path)
 
     def claimed(self, epoch: int) -> None:
@@ -198,11 +214,13 @@ class Admission:
         self._epoch = epoch
         self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
-    def open(self, inbox: Inbox, prepare: Prepare = lambda *_: None) -> None:
+    def open(
+        self, inbox: Inbox, prepare: Prepare = lambda *_: None, refuse_ahead: RefuseAhead = lambda *_: None
+    ) -> None:  # fmt: skip
         """Let calls through, each after what can be done for it before the loop hears it."""
         # What may have kept it from recovering is over.
         self.claimed(self._epoch)
-        self._prepare, self._inbox = prepare, inbox
+        self._prepare, self._refuse_ahead, self._inbox = prepare, refuse_ahead, inbox
 
     def refuse(self, trouble: SparkQueueError) -> None:
         """Tell every caller from now on what keeps the coordinator from recovering."""
@@ -232,7 +250,7 @@ class Admission:
         """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that."""
         request = None
         try:
-            request = wire.decode_request(frame)
+            request = self._decode(frame, who)
             if request.journal != self._journal_id:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
@@ -248,6 +266,16 @@ class Admission:
         if call.reply is None:
             raise ClosedError
         return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
+
+    def _decode(self, frame: bytes | memoryview, who: Login | None) -> wire.AnyRequest:
+        """Read a request, if its caller may ask that at all."""
+        if len(frame) <= LARGE_BYTES:
+            return wire.decode_request(frame)
+        refusal = self._refuse_ahead(who, wire.decode_envelope(frame))
+        if refusal is not None:
+            raise refusal
+        with self._decodes_large:
+            return wire.decode_request(frame)
 
     def answer_introduction(self, frame: bytes | memoryview) -> wire.Pong | wire.Failed | None:
         """Return the reply to who wants a proof, and so may only ask whether somebody is here; None for all else."""
@@ -266,6 +294,36 @@ class Admission:
     def _refuse(self, request: wire.AnyRequest | None, reply: wire.Failed) -> wire.Failed:
         self.refused(request, reply.code)
         return reply
+
+
+class Reads:
+    """The calls of whose message somebody waits. Who takes long is sent away: each holds a thread."""
+
+    def __init__(self) -> None:
+        #: When each began, and how long it may take, in seconds.
+        self._waits: dict[Any, tuple[float, float]] = {}
+        self._ended = threading.Event()
+        threading.Thread(target=self._sweep_until_ended, name="reads", daemon=True).start()
+
+    def read(self, messages: Iterator[bytes], context: Any, *, within_s: float) -> memoryview:
+        """Read what a call says: now it comes into memory."""
+        self._waits[context] = time.monotonic(), within_s
+        try:
+            return _read_frame(messages, context)
+        finally:
+            del self._waits[context]
+
+    def end(self) -> None:
+        """Send nobody away any more."""
+        self._ended.set()
+
+    def _sweep_until_ended(self) -> None:
+        while not self._ended.wait(_SWEEP_S):
+            waits = self._waits.copy()
+            most_s = READ_S if len(waits) <= CROWD else CROWDED_READ_S
+            for context, (begun_s, within_s) in waits.items():
+                if time.monotonic() - begun_s >= min(within_s, most_s):
+                    context.cancel()
 
 
 class Server:
@@ -296,6 +354,7 @@ class Server:
         self._logins = logins
         self._refusal = f"{TOKEN_REFUSAL}{journal_id}{PROVES}"
         self._proofs = Proofs(journal_id, logins, location)
+        self._reads = Reads()
         self._reads_of_unknown = threading.BoundedSemaphore(UNKNOWN_MAX)
         self._listening, self.port = listen(bind, self._answer, connections_max=connections_max)
 
@@ -308,13 +367,14 @@ class Server:
     def shutdown(self, farewell_s: float = 0.0) -> None:
         """Take no further call, and give those that are being answered so many seconds."""
         self._listening.stop(farewell_s).wait(farewell_s)
+        self._reads.end()
 
     def _answer(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Answer one call; who makes it is looked at before any of its message is read."""
         headers = {name: str(value) for name, value in context.invocation_metadata()}
         # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
         if headers.get(LOCATION_HEADER, self._proofs.location()) != self._proofs.location():
-            _end(context, grpc.StatusCode.FAILED_PRECONDITION, _LOCATION_NOT_OURS)
+            _end(context, grpc.StatusCode.FAILED_PRECONDITION, PLACE_REFUSAL)
         try:
             reply, pieces = self._answer_caller(headers, messages, context)
         except ClosedError:
@@ -351,13 +411,14 @@ class Server:
         if introduction is None or meeting is None:
             is_principal = introduction is not None and introduction.is_principal
             return self._answer_stranger(messages, context, may_be_known_later=is_early and is_principal)
-        reply = self._admission.answer_introduction(_read_frame(messages, context))
+        reply = self._admission.answer_introduction(self._reads.read(messages, context, within_s=READ_S))
         if isinstance(reply, wire.Pong):
             return self._proofs.prove(meeting, introduction, reply, self.address)
         return self._turn_away(context) if reply is None else reply
 
     def _answer_known(self, messages: Iterator[bytes], context: Any, who: Login) -> tuple[wire.AnyReply, pa.Table | None]:
-        return self._admission.answer(_read_frame(messages, context), lambda: not context.is_active(), who)
+        frame = self._reads.read(messages, context, within_s=READ_S)
+        return self._admission.answer(frame, lambda: not context.is_active(), who)
 
     def _answer_stranger(self, messages: Iterator[bytes], context: Any, *, may_be_known_later: bool) -> wire.AnyReply:
         reply = self._answer_unknown(messages, context) if may_be_known_later else None
@@ -372,12 +433,9 @@ class Server:
         """Answer who may be a principal, while nobody knows: few at a time, and not who sends slowly, since any of them may lie."""
         if not self._reads_of_unknown.acquire(blocking=False):
             _end(context, grpc.StatusCode.UNAVAILABLE, "too many ask who may be known later")
-        late = threading.Timer(UNKNOWN_READ_S, context.cancel)
-        late.start()
         try:
-            return self._admission.answer_unknown(_read_frame(messages, context))
+            return self._admission.answer_unknown(self._reads.read(messages, context, within_s=UNKNOWN_READ_S))
         finally:
-            late.cancel()
             self._reads_of_unknown.release()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -181,6 +183,9 @@ LOCATION_HEADER = "sparkq-place"
 #: The answer to a refused token, followed by the journal's id: another journal means that a port was used again.
 TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
 
+#: The answer of the coordinator of a copy, or of what was copied.
+PLACE_REFUSAL = "its journal is at another place: one is a copy of the other"
+
 #: Refusals that another token may mend: the file of the token may hold a new one by now.
 _TOKEN_REFUSALS = frozenset({"UNAUTHENTICATED", "TOKEN_EXPIRED", "TOKEN_WITHDRAWN"})
 
@@ -239,6 +244,8 @@ class Verdict(Enum):
     GONE = auto()
     #: Something that takes the connection and says nothing, as a stopped process does.
     SILENT = auto()
+    #: No answer, and no silence either: nobody listens, or somebody does who sends everybody away, as one does that is full.
+    CLOSED = auto()
     #: Something whose certificate is not trusted here, or that speaks no TLS where it should.
     UNTRUSTED = auto()
 
@@ -358,8 +365,8 @@ class Connection:
         except flight.FlightUnauthenticatedError as reason:
             raise self._unauthenticated(str(reason)) from None
         except (pa.ArrowException, OSError) as reason:
-            verdict = Verdict.UNTRUSTED if "handshake failed" in str(reason) else Verdict.GONE
-            raise ConnectionLostError(str(reason), verdict) from None
+            verdict = Verdict.UNTRUSTED if "handshake failed" in str(reason) else Verdict.CLOSED
+            raise ConnectionLostError(str(reason), Verdict.GONE if PLACE_REFUSAL in str(reason) else verdict) from None
         if not results:
             raise ConnectionLostError("the answer was empty", Verdict.GONE)
         return wire.decode_reply(results[0].to_pybytes()), results[1:]
@@ -384,7 +391,10 @@ class Connection:
 
 
 def ping(address: str, journal_id: str, location: str, timeout_s: float, token: Callable[[], str] = LOCAL.token) -> Verdict:
-    """Ask once whether the journal's coordinator is at an address that was found; see `Connection.ping`."""
+    """Ask once whether the journal's coordinator is at an address that was found; see `Connection.ping`.
+
+    Who sends everybody away is SILENT: only an address where nobody listens, or somebody else answers, is one that is gone.
+    """
     try:
         # A ping sends no token.
         connection = Connection(address, journal_id, location, token, lambda _: None)
@@ -394,9 +404,25 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float, token: 
         return Verdict.GONE
     with closing(connection):
         try:
-            return connection.ping(timeout_s=timeout_s)
+            verdict = connection.ping(timeout_s=timeout_s)
         except CoordinatorError as refusal:
             # While hosts are upgraded one by one: whoever would reign must leave it alone.
             if refusal.code != "COORDINATOR_OLDER":
                 raise
             return Verdict.SERVES
+    if verdict is Verdict.CLOSED:
+        return Verdict.SILENT if _is_heard(address, timeout_s) else Verdict.GONE
+    return verdict
+
+
+def _is_heard(address: str, timeout_s: float) -> bool:
+    """Return whether somebody listens at an address, as the system says: what a library says of it is a text."""
+    asked = urlsplit(address)
+    try:
+        socket.create_connection((asked.hostname, asked.port), timeout=timeout_s).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        # Nothing is known, as where this process has no descriptor left.
+        return True
+    return True

@@ -131,6 +131,9 @@ class Envelope(msgspec.Struct, frozen=True):
     journal: str = ""
     #: The name of its class.
     kind: str = msgspec.field(name="type", default="")
+    #: What it is about; empty for a request that is about something else.
+    queue: str = ""
+    message_type: str = ""
 
 
 _Message = TypeVar("_Message")

@@ -33,7 +33,25 @@ STRANGERS = (
         '"grpc.compression_enabled_algorithms_bitset": 1,', '"grpc.compression_enabled_algorithms_bitset": 7,',
         _STRANGERS,
     ),
-    Mutant("who may be known later may send as slowly as it likes", "        late.start()\n", "", _STRANGERS),
+    Mutant(
+        "who has a token may send as slowly as it likes",
+        "                    context.cancel()\n", "                    pass\n", _STRANGERS,
+    ),
+    Mutant("a crowd may be as slow as one", "READ_S if len(waits) <= CROWD else CROWDED_READ_S", "READ_S", _STRANGERS),
+    Mutant(
+        "one that sends everybody away is gone",
+        "return Verdict.SILENT if _is_heard(address, timeout_s) else Verdict.GONE", "return Verdict.GONE", _STRANGERS,
+    ),
+    Mutant(
+        "one that does not answer on this host is succeeded though it renews",
+        "    if same_host and verdict is Verdict.GONE:\n", "    if same_host:\n", ("tests/unit/coordinator/test_election.py",),
+    ),
+    Mutant(
+        "what nobody may ask is read first",
+        "        refusal = self._refuse_ahead(who, wire.decode_envelope(frame))\n", "        refusal = None\n",
+        ("tests/unit/coordinator/test_translating_ahead.py",),
+    ),
+    Mutant("polls may hold every thread", " and place >= too_many:", ":", ("tests/unit/coordinator/test_loop_polls.py",)),
     Mutant(
         "who may be known later hears of process and reign",
         "epoch=0, pid=0, recovering=True", "epoch=self._epoch, pid=os.getpid(), recovering=True", _STRANGERS,

@@ -120,6 +120,15 @@ def test_one_that_refuses_or_is_silent_on_this_host_is_succeeded(verdict: Verdic
     assert (reign.epoch, log.records[-1].epoch, log.records[-1].record) == (2, 2, 2)
 
 
+def test_one_on_this_host_that_sends_everybody_away_is_left_alone_while_it_renews() -> None:
+    """It is full of calls or connections, of strangers perhaps, and others are served."""
+    world = World(verdict=Verdict.SILENT, hints=Hints(hint("here"), living=True))
+    log = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1"))
+    with serves("grpc://127.0.0.1:1"):
+        elect(log, ME, world.around())
+    assert len(log.records) == 2
+
+
 def test_only_the_newest_claim_is_asked() -> None:
     older = claim_of("here", "grpc://127.0.0.1:1")
     newer = replace(claim_of("here", "grpc://127.0.0.1:9"), record=2, epoch=2)

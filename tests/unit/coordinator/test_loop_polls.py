@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from spark_queue.coordinator import loop
 from spark_queue.coordinator.loop import POLLED_MS, ROUND_MS
 from spark_queue.core import commands, replies
 from spark_queue.core.message_files.segment import Segment, TraitRequest
@@ -27,6 +28,16 @@ def test_a_long_poll_waits_and_is_served_by_a_nudge(world: World) -> None:
     world.loop.step([nudge])
     assert isinstance(poll.reply, replies.Granted)
     assert (poll.reply.messages, nudge.reply) == (2, replies.Done())
+
+
+def test_of_too_many_polls_the_oldest_waits_no_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a thread, and who renews a lease needs one, too."""
+    monkeypatch.setattr(loop, "WAITING_MAX", 2)
+    polls = [Planner(world, each).next_call(wait_ms=1_000) for each in ("a", "b", "c")]
+    world.loop.step(polls)
+    assert [answered(each) for each in polls] == [True, False, False]
+    assert isinstance(polls[0].reply, replies.Granted)
+    assert polls[0].reply.messages == 0
 
 
 def test_a_long_poll_finds_messages_that_nobody_nudged_for(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator.commands import HOST
+from spark_queue.coordinator.commands import HOST, refusal_ahead
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding import handlers
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, WRITE
@@ -119,6 +119,11 @@ def test_each_right_with_each_call(guarded: World, command: type[commands.Comman
     guarded.act_as(right)
     before = len(guarded.records())
     reply = guarded.ask(command, **SAMPLES[command])
+    # What is refused before it is read is refused in the end, and of what nobody may who has no right here, all is.
+    told = {each: SAMPLES[command].get(each, "") for each in ("queue", "message_type")}
+    early = refusal_ahead(guarded.loop.engine.state.definitions, guarded.who, wire.Envelope(1, kind=command.__name__, **told))
+    assert early is None or wire.failed(early) == reply
+    assert early is not None or right != "elsewhere" or code_of(reply) != "ACCESS_DENIED"
     if command.right == right or (right is None and command.is_hosts):
         assert code_of(reply) != "ACCESS_DENIED"
         return

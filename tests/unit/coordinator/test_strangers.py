@@ -26,7 +26,7 @@ from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Connection, Verdict
+from spark_queue.protocol.connection import Connection, Verdict, ping
 from spark_queue.protocol.host import Bind
 from spark_queue.protocol.tokens import new_token
 from tests.http2 import Stranger, inflating
@@ -78,6 +78,8 @@ def test_connections_are_bounded_and_who_was_there_before_goes_on(serve: Serve) 
             strangers.enter_context(closing(Stranger(served.port)))
         with pytest.raises(ConnectionError):
             Stranger(served.port)
+        # Nobody succeeds one that others reach.
+        assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Verdict.SILENT
         assert before.ping(timeout_s=WAIT_S) is Verdict.SERVES
     # The port learns of a closed connection when its loop comes to it, which may be after the next one asks.
     end = time.monotonic() + WAIT_S
@@ -152,7 +154,6 @@ def test_who_may_be_known_later_hears_nothing_of_process_and_reign(serve: Serve)
 
 def test_who_may_be_known_later_may_not_be_slow(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in reads calls of tokens that it cannot judge; one that never comes must not keep its place."""
-    monkeypatch.setattr(server, "UNKNOWN_READ_S", 2.0)
     monkeypatch.setattr(server, "UNKNOWN_MAX", 1)
     served, token = serve(knows=False), new_token()
     with closing(Stranger(served.port)) as slow:
@@ -166,9 +167,36 @@ def test_few_who_may_be_known_later_are_read_at_one_time(serve: Serve, monkeypat
     served, token = serve(knows=False), new_token()
     reads = served._reads_of_unknown
     with reads:
-        assert caller(served, token).ping(timeout_s=WAIT_S) is Verdict.GONE
+        assert caller(served, token).ping(timeout_s=WAIT_S) is Verdict.CLOSED
         assert caller(served).ping(timeout_s=WAIT_S) is Verdict.SERVES
     assert caller(served, token).ping(timeout_s=WAIT_S) is Verdict.SERVES
+
+
+def test_who_has_a_token_may_not_be_slow_where_many_are(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls whose message never comes hold a thread each, until none is left for others."""
+    monkeypatch.setattr(server, "THREADS_MAX", 4)
+    monkeypatch.setattr(server, "CROWD", 3)
+    monkeypatch.setattr(server, "READ_S", 600.0)
+    served = serve()
+    with closing(Stranger(served.port)) as slow:
+        streams = [slow.begin("DoAction", authorization="Bearer own") for _ in range(4)]
+        assert all(map(slow.ends, streams))
+        assert caller(served).ping(timeout_s=WAIT_S) is Verdict.SERVES
+
+
+def test_who_has_a_token_has_as_long_as_callers_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_S", 0.5)
+    with closing(Stranger(serve().port)) as slow:
+        assert slow.ends(slow.begin("DoAction", authorization="Bearer own"))
+
+
+def test_one_that_has_all_calls_that_it_may_have_is_not_gone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CALLS_MAX", 2)
+    served = serve()
+    with closing(Stranger(served.port)) as slow:
+        streams = [slow.begin("DoAction", authorization="Bearer own") for _ in range(3)]
+        assert slow.ends(streams[2])
+        assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Verdict.SILENT
 
 
 def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""That what a call carries is translated before the loop hears it, and only for who may ask (DESIGN 8)."""
+"""What of a call is read and translated before the loop hears it, and only for who may ask (DESIGN 8)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from spark_queue.coordinator.commands import translate_ahead
-from spark_queue.coordinator.inbox import Inbox
+from spark_queue.coordinator.commands import refusal_ahead, translate_ahead
+from spark_queue.coordinator.inbox import ClosedError, Inbox
 from spark_queue.coordinator.logins import Login
-from spark_queue.coordinator.server import Admission
+from spark_queue.coordinator.server import LARGE_BYTES, Admission
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError
@@ -83,3 +83,26 @@ def test_who_may_not_ask_has_nothing_translated(monkeypatch: pytest.MonkeyPatch)
     assert translated(purge("n > 6"), "stranger", monkeypatch) == []
     assert translated(purge("n > 6"), "nobody", monkeypatch) == []
     assert translated(commands.Apply(journal="j", request="r", definitions=STORED), "changer", monkeypatch) == []
+
+
+@pytest.mark.parametrize(("principal", "is_read"), [("changer", False), ("ops", True)])
+def test_what_a_large_call_holds_is_read_for_who_may_ask_that(
+    monkeypatch: pytest.MonkeyPatch, principal: str, is_read: bool
+) -> None:
+    """R12: some megabytes of empty maps are gigabytes, and nobody else is heard while they are made."""
+    apply = commands.Apply(journal="j", request="r", definitions={"queues": {str(name): {} for name in range(100_000)}})
+    admission = Admission(path="/journals/j", journal_id="j")
+    admission.claimed(1)
+    inbox = Inbox()
+    inbox.close()
+    admission.open(inbox, refuse_ahead=partial(refusal_ahead, DEFINITIONS))
+    frame, login = wire.encode(apply), Login(principal, "here", "x")
+    assert len(frame) > LARGE_BYTES
+    if is_read:
+        with pytest.raises(ClosedError):
+            admission.answer(frame, lambda: False, login)
+        return
+    monkeypatch.setattr(wire, "decode_request", None)
+    reply, _ = admission.answer(frame, lambda: False, login)
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "ACCESS_DENIED"
