@@ -64,8 +64,10 @@ def open_target(path: str, storage: list[str] | None, coordinator: str | None = 
     Raises
     ------
     ConfigError
-        BAD_VALUE when a storage option is not KEY=VALUE.
+        BAD_VALUE when a storage option is not KEY=VALUE, or a path is empty.
     """
+    if token_file == "":
+        raise bad_argument("--token-file", token_file, "a path")
     options = storage_options(path, storage)
     return spark_queue.Journal(path, storage_options=options, coordinator=coordinator, token_file=token_file)
 

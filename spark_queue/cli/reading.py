@@ -32,8 +32,12 @@ _BLOCK_BYTES = 4 << 20
 #: Longest row, in bytes: a quote that is never closed would be one with all of the file.
 _ROW_LIMIT_BYTES = 2 * MESSAGE_LIMIT_BYTES
 
-# As Arrow reads it: a quote quotes at the beginning of a value only, and what follows the closing one is plain.
-_VALUE = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^,\r\n]*+|(?!")[^,\r\n]*+)'
+#: What keeps a row from being whole.
+_QUOTE = "has a quote that is not closed, or text behind a closing one"
+
+# A quote quotes at the beginning of a value only. Arrow takes what follows the closing one as a part of the value, which is then
+# not what was given: nobody can tell what was meant.
+_VALUE = rb'(?:"[^"]*+(?:""[^"]*+)*+"|(?!")[^,\r\n]*+)'
 _ROW = rb"(?:%b(?:,%b)*+(?:\r\n|\r|\n))" % (_VALUE, _VALUE)
 _FIRST_ROW, _ROWS = re.compile(_ROW), re.compile(_ROW + rb"*+")
 
@@ -46,7 +50,7 @@ def read_csv(file: IO[bytes]) -> Iterator[pa.Table]:
     Raises
     ------
     ValueError
-        For a quote that is not closed, a row that is too long, and whatever Arrow refuses.
+        For a quote that is not closed or has text behind it, a row that is too long, and whatever Arrow refuses.
     """
     header: list[str] = []
     for block in _blocks(file):
@@ -89,13 +93,11 @@ def _blocks(file: IO[bytes]) -> Iterator[bytes]:
             line += _lines(rest[:end])
             rest = rest[end:]
         elif len(rest) > _ROW_LIMIT_BYTES:
-            raise ValueError(
-                f"the row that begins in line {line:,} is longer than {_ROW_LIMIT_BYTES:,} bytes; is a quote not closed?"
-            )
+            raise ValueError(f"the row that begins in line {line:,} is longer than {_ROW_LIMIT_BYTES:,} bytes, or {_QUOTE}")
     last = rest + b"\n"
     end = _end_of_rows(last)
     if end < len(last):
-        raise ValueError(f"the row that begins in line {line + _lines(last[:end]):,} has a quote that is not closed")
+        raise ValueError(f"the row that begins in line {line + _lines(last[:end]):,} {_QUOTE}")
     yield last
 
 

@@ -291,6 +291,8 @@ def log(
     for name, text in (("QUEUE", queue), ("--kind", kind)):
         if text is not None:
             check_text(text, key=name, where="the arguments")
+        if text == "":
+            raise bad_argument(name, text, "a name")
     opened = open_reader(open_target(journal, storage).store)
     all_rows = opened.record_rows()
     page = record_page(all_rows, queue=queue, kind=kind, by_people=people, before=before, limit=limit)

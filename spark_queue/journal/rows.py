@@ -144,7 +144,8 @@ def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, ti
     home = _Home(definitions, _home(definitions, topic, first, table.num_rows), timezone)
     # Also without rows, which may be missing because a row was taken for their header.
     names = home.declared(table.column_names)
-    if names and timezone is None:
+    # Topics are looked at before anything is staged, which makes all other columns what is declared.
+    if names and timezone is None and (own is None or _is_text(table.field(table.column_names.index(own)).type)):
         return home.message_type, table.rename_columns(names)
     whole: list[Any] = [column.combine_chunks() for column in table.columns]
     columns = {name: partial(cast, column, timezone=timezone) for name, column in zip(names, whole, strict=True)}
@@ -202,9 +203,17 @@ def _missing(series: Any) -> list[bool]:
 def _home(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
     """Return the message type of a publish; the topics of further rows are checked when they are staged."""
     topic = topic if topic is not None else first
-    if not isinstance(topic, str):
+    if topic is None:
         raise CallerError("TOPIC_MISSING", rows=row_count)
+    if not isinstance(topic, str):
+        lost = LossError(0, type(topic).__name__, "a topic is a text.")
+        raise mismatch(pa.field("topic", pa.string()), lost, where="the data to publish")
     return definitions.route(topic)[1].name
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _is_pandas(data: Any) -> bool:

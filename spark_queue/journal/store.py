@@ -388,6 +388,11 @@ def log_key(table: str, version: int) -> str:
 def _normal_path(path: str) -> str:
     # Folders would be made there before the log says its place, which no file can hold.
     check_text(path, key="path", where="the call")
+    if not path:
+        # As of a variable of a shell that is not set; it would be the working directory.
+        raise ConfigError(
+            "BAD_VALUE", key="path", where="the call", value=path, expected="a directory, or the URL of an object store"
+        )
     # Hadoop, and so Spark for the tables of its catalog, writes a single slash.
     if path.startswith("file:/"):
         path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)

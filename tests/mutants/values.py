@@ -105,6 +105,10 @@ VALUES = (
         "    if end < len(last):\n", "    if end > len(last):\n", ("tests/unit/cli/test_csv_rows.py",),
     ),
     Mutant(
+        "text behind a closing quote is a part of the value",
+        """(?:""[^"]*+)*+"|(?!")""", """(?:""[^"]*+)*+"[^,\\r\\n]*+|(?!")""", ("tests/unit/cli/test_csv_rows.py",),
+    ),
+    Mutant(
         "a sequence number may leave too few for its rows",
         "first <= 2**_BITS - row_count)", "first < 2**_BITS)", ("tests/unit/client/test_publish_arguments.py",),
     ),

@@ -66,4 +66,11 @@ def test_value_may_be_much_longer_than_a_block() -> None:
 
 def test_quote_inside_of_a_value_is_a_letter() -> None:
     """As Arrow and Python read it: a pipe of five inches opens no quotation."""
-    assert rows(b'x,y\n5" pipe,"a"b"\n3,4"\n') == [("x", "y"), ('5" pipe', 'ab"'), ("3", '4"')]
+    assert rows(b'x,y\n5" pipe,"a""b"\n3,4"\n') == [("x", "y"), ('5" pipe', 'a"b'), ("3", '4"')]
+
+
+@pytest.mark.parametrize("text", ['"c"x,2', '1,"a"b"', '"a" ,2', '"a"\0,2'])
+def test_text_behind_a_closing_quote_is_refused(text: str) -> None:
+    """Arrow and Python would store one value of both."""
+    with pytest.raises(ValueError, match="row that begins in line 3 has a quote .* or text behind a closing one"):
+        rows(f"x,y\n1,2\n{text}\n3,4\n".encode())

@@ -170,3 +170,21 @@ def test_what_is_no_utf8_is_refused_before_anything_is_made(sparkq: Terminal, jo
     for chosen in ((NO_UTF8,), ("--kind", NO_UTF8)):
         done = sparkq("log", journal.path, *chosen)
         assert (done.code, "[BAD_VALUE]" in done.err, "a\\udcff" in done.err) == (1, True, True)
+
+
+def test_an_empty_text_is_no_path_and_no_name(
+    sparkq: Terminal, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable of a shell that is not set must not be the working directory, all queues, or another token."""
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.iterdir())
+    for arguments in (
+        ("init", ""),
+        ("status", ""),
+        ("log", journal.path, ""),
+        ("log", journal.path, "--kind", ""),
+        ("pause", journal.path, "WORK", "--token-file", ""),
+    ):
+        done = sparkq(*arguments)
+        assert (done.code, "[BAD_VALUE]" in done.err, "is ''" in done.err) == (1, True, True), arguments
+    assert set(tmp_path.iterdir()) == before

@@ -25,6 +25,11 @@ def test_metrics_of_journals_are_printed(sparkq: Terminal, journal: Journal, tmp
     assert value(text, "sparkqueue_coordinator_last_seen_timestamp_seconds", journal=journal.path) == 0
 
 
+def test_a_journal_that_is_named_twice_is_told_once(sparkq: Terminal, journal: Journal) -> None:
+    """Prometheus refuses all of what has one series twice."""
+    assert sparkq("metrics", journal.path, f"{journal.path}/").out.count("sparkqueue_queue_depth{") == 1
+
+
 def test_a_textfile_is_replaced_at_once(
     sparkq: Terminal, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,27 @@ def test_rows_without_a_topic_are_refused() -> None:
     assert refusal([{"id": 1}], "WIRE").code == "UNKNOWN_TOPIC"
 
 
+@pytest.mark.parametrize("topic", [7, True, b"WIDE", ["WIDE"]])
+def test_a_topic_that_is_no_text_is_refused_by_its_type(topic: Any) -> None:
+    """It is there, and is not NULL."""
+    for data in ([{"id": 1, "topic": topic}], pa.table({"id": [1], "topic": pa.array([topic])})):
+        found = refusal(data, None)
+        assert (found.code, found.facts["column"], found.facts["found"]) == ("COLUMN_TYPE_MISMATCH", "topic", type(topic).__name__)
+
+
+def test_topics_of_any_type_that_arrow_has_for_texts_are_taken_or_refused_by_its_name() -> None:
+    texts = pa.array(["WIDE", "WIDE"])
+    for topics in (texts.cast(pa.large_string()), texts.cast(pa.string_view()), texts.dictionary_encode(), texts.cast(pa.json_())):
+        _, table = to_arrow(pa.table({"id": [1, 2], "topic": topics}), DEFINITIONS)
+        assert table.column("topic").unique().to_pylist() == ["WIDE"]
+    assert (
+        refusal(
+            pa.table({"id": [1, 2], "topic": pa.array(["WIDE", "WIDE"], pa.run_end_encoded(pa.int32(), pa.string()))}), None
+        ).code
+        == "COLUMN_TYPE_MISMATCH"
+    )
+
+
 def test_json_takes_texts_or_dicts_as_bodies() -> None:
     assert bodies(['{"a":1}', " [2] ", "3"]) == ['{"a":1}', " [2] ", "3"]
     assert bodies([{"b": [1, {"ß": None}]}, {"at": NOON}, {}]) == ['{"b":[1,{"ß":null}]}', '{"at":"2024-05-01T12:00:00Z"}', "{}"]
