@@ -33,7 +33,7 @@ _BLOCK_BYTES = 4 << 20
 _ROW_LIMIT_BYTES = 2 * MESSAGE_LIMIT_BYTES
 
 #: What keeps a row from being whole.
-_QUOTE = "has a quote that is not closed, or text behind a closing one"
+_QUOTE = "has a quote that is not closed, or text behind a closing one (a quote within a value is given twice; Spark: escape='\"')"
 
 # A quote quotes at the beginning of a value only. Arrow takes what follows the closing one as a part of the value, which is then
 # not what was given: nobody can tell what was meant.

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -34,11 +34,8 @@ from spark_queue.journal.message_file import cut_pieces
 from spark_queue.journal.traits import check_command, check_definitions
 from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
 from spark_queue.ports import JournalPort
-from spark_queue.protocol.wire import AnyReply, AnyRequest, Envelope, PeerTold
+from spark_queue.protocol.wire import REQUESTS, AnyReply, Envelope, PeerTold
 from spark_queue.views.journal_view import needed_files
-
-#: What may be asked, by its name.
-_REQUESTS = {each.__name__: each for each in get_args(AnyRequest)}
 
 #: How errors name the user who runs the coordinator.
 HOST = "(the user who runs the coordinator)"
@@ -57,13 +54,9 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
         return None
     if who.principal is None:
         return None if request.is_hosts else _denied(HOST, request)
-    principal = definitions.principals.get(who.principal)
-    if principal is None or who.token_hash not in principal.token_hash:
-        # It was taken out while the call was on its way, or waited.
-        return AccessError("TOKEN_WITHDRAWN", principal=who.principal)
-    expiry = principal.expiry(now_ms)
-    if expiry is not None:
-        return expiry
+    principal = _standing(definitions, who, now_ms)
+    if isinstance(principal, SparkQueueError):
+        return principal
     may = _has(definitions, principal, request.right, request)
     if not may and _is_of_own(state, principal, request):
         # To settle what came under a lease of one's own, or to decide about one's own attempts, belongs to reading.
@@ -79,20 +72,33 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     return None
 
 
-def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope) -> SparkQueueError | None:
+def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope, *, now_ms: int) -> SparkQueueError | None:
     """Return why a call is refused for what it is about; None where what it holds has to be read first, or decides.
 
     A principal must not make others wait by what it may not ask.
     """
-    asked = _REQUESTS.get(about.kind)
-    principal = None if who is None or who.principal is None else definitions.principals.get(who.principal)
-    if asked is None or principal is None:
+    asked = REQUESTS.get(about.kind)
+    if asked is None or who is None or not definitions.principals:
         return None
     request = SimpleNamespace(right=asked.right, subject=asked.subject, queue=about.queue, message_type=about.message_type)
+    if who.principal is None:
+        return None if asked.is_hosts else _denied(HOST, request)
+    principal = _standing(definitions, who, now_ms)
+    if isinstance(principal, SparkQueueError):
+        return principal
     # Who may only read may settle what it has leased, and decide about its own attempts.
     rights = (CHANGE, READ) if asked.right == CHANGE else (asked.right,)
     may = any(_has(definitions, principal, right, request) for right in rights)
     return None if may else _denied(principal.name, request)
+
+
+def _standing(definitions: Definitions, who: Login, now_ms: int) -> PrincipalDefinition | SparkQueueError:
+    """Return the principal of a login, or why its token counts no more."""
+    principal = definitions.principals.get(str(who.principal))
+    if principal is None or who.token_hash not in principal.token_hash:
+        # It was taken out while the call was on its way, or waited.
+        return AccessError("TOKEN_WITHDRAWN", principal=str(who.principal))
+    return principal.expiry(now_ms) or principal
 
 
 def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -> None:

@@ -429,13 +429,16 @@ class Loop:
 
     def _serve_polls(self, now_ms: int) -> None:
         """Serve the waiting polls together, oldest first; those that are too many wait no longer."""
-        polls, self._polls = self._polls, []
-        too_many = len(polls) - WAITING_MAX
-        for place, poll in enumerate(polls):
+        waiting, self._polls = self._polls, []
+        polls = list[WaitingPoll]()
+        for poll in waiting:
             if poll.call.abandoned():
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
-                continue
+            else:
+                polls.append(poll)
+        too_many = len(polls) - WAITING_MAX
+        for place, poll in enumerate(polls):
             trouble = self._refusal(poll.call, now_ms)
             if trouble is None and self._serve_poll(poll, now_ms):
                 continue

@@ -271,7 +271,7 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
         post.admission.open(
             inbox,
             lambda who, request: translate_ahead(loop.engine.state.definitions, who, request),
-            lambda who, envelope: refusal_ahead(loop.engine.state.definitions, who, envelope),
+            lambda who, about: refusal_ahead(loop.engine.state.definitions, who, about, now_ms=reign.clock.now_ms()),
         )
         if post.metrics is not None:
             post.metrics.serves(open_journal(post.store), inbox)

@@ -5,6 +5,7 @@ The port: the one method of Arrow Flight that calls come by, served by grpcio wi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import threading
@@ -172,7 +173,7 @@ _SWEEP_S = 1.0
 
 #: Frames larger than this, in bytes, are looked at before they are decoded, and decoded one at a time: what they hold takes many
 #: times their size.
-LARGE_BYTES = 256 * 1024
+LARGE_BYTES = 16 * 1024
 
 #: Does on a call's own thread what the loop need not do.
 Prepare = Callable[[Login | None, wire.AnyRequest], None]
@@ -250,7 +251,11 @@ class Admission:
         """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that."""
         request = None
         try:
-            request = self._decode(frame, who)
+            early = self._refuse_large(frame, who)
+            if early is not None:
+                return self._refuse(None, early), None
+            with self._decodes_large if len(frame) > LARGE_BYTES else contextlib.nullcontext():
+                request = wire.decode_request(frame)
             if request.journal != self._journal_id:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
@@ -267,15 +272,10 @@ class Admission:
             raise ClosedError
         return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
 
-    def _decode(self, frame: bytes | memoryview, who: Login | None) -> wire.AnyRequest:
-        """Read a request, if its caller may ask that at all."""
-        if len(frame) <= LARGE_BYTES:
-            return wire.decode_request(frame)
-        refusal = self._refuse_ahead(who, wire.decode_envelope(frame))
-        if refusal is not None:
-            raise refusal
-        with self._decodes_large:
-            return wire.decode_request(frame)
+    def _refuse_large(self, frame: bytes | memoryview, who: Login | None) -> wire.Failed | None:
+        # What is not raised keeps neither the frame nor the call.
+        refusal = self._refuse_ahead(who, wire.decode_envelope(frame)) if len(frame) > LARGE_BYTES else None
+        return None if refusal is None else wire.failed(refusal)
 
     def answer_introduction(self, frame: bytes | memoryview) -> wire.Pong | wire.Failed | None:
         """Return the reply to who wants a proof, and so may only ask whether somebody is here; None for all else."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -145,7 +146,8 @@ def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, ti
     # Also without rows, which may be missing because a row was taken for their header.
     names = home.declared(table.column_names)
     # Topics are looked at before anything is staged, which makes all other columns what is declared.
-    if names and timezone is None and (own is None or _is_text(table.field(table.column_names.index(own)).type)):
+    has_texts = own is None or topic is not None or _is_text(table.field(table.column_names.index(own)).type)
+    if names and timezone is None and has_texts:
         return home.message_type, table.rename_columns(names)
     whole: list[Any] = [column.combine_chunks() for column in table.columns]
     columns = {name: partial(cast, column, timezone=timezone) for name, column in zip(names, whole, strict=True)}
@@ -158,7 +160,8 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezo
     indexed = [(str(name), frame.index.get_level_values(number).to_series()) for number, name in levels]
     names = [name for name, _ in (*indexed, *parts)]
     own = ColumnNames(names).find("topic")
-    first = dict((*indexed, *parts))[own].iloc[0] if own is not None and len(frame) else None
+    topics = dict((*indexed, *parts))[own] if own is not None and len(frame) else None
+    first = None if topics is None or topics.isna().iloc[0] else topics.iloc[0]
     home = _Home(definitions, _home(definitions, topic, first, len(frame)), timezone)
     try:
         declared = home.declared(names)
@@ -203,7 +206,8 @@ def _missing(series: Any) -> list[bool]:
 def _home(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
     """Return the message type of a publish; the topics of further rows are checked when they are staged."""
     topic = topic if topic is not None else first
-    if topic is None:
+    # NaN is how some tell that nothing is there.
+    if topic is None or (isinstance(topic, float) and math.isnan(topic)):
         raise CallerError("TOPIC_MISSING", rows=row_count)
     if not isinstance(topic, str):
         lost = LossError(0, type(topic).__name__, "a topic is a text.")

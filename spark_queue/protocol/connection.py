@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -418,11 +419,23 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float, token: 
 def _is_heard(address: str, timeout_s: float) -> bool:
     """Return whether somebody listens at an address, as the system says: what a library says of it is a text."""
     asked = urlsplit(address)
+    at = str(asked.hostname), asked.port or 0
     try:
-        socket.create_connection((asked.hostname, asked.port), timeout=timeout_s).close()
+        socket.create_connection(at, timeout=timeout_s).close()
     except ConnectionRefusedError:
-        return False
+        return _is_taken(at)
     except OSError:
         # Nothing is known, as where this process has no descriptor left.
         return True
     return True
+
+
+def _is_taken(at: tuple[str, int]) -> bool:
+    """Return whether a port of this host is somebody's who listens: a firewall may refuse in the name of who does."""
+    with socket.socket(socket.AF_INET6 if ":" in at[0] else socket.AF_INET) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            other.bind(at)
+        except OSError as reason:
+            return reason.errno == errno.EADDRINUSE
+    return False

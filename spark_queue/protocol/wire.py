@@ -11,7 +11,8 @@ Requests and replies as frames: size first, then version, then form; what does n
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -140,7 +141,9 @@ _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
-_request_decoder: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
+#: What may be asked, by its name; and what reads each of them, made when it is first asked.
+REQUESTS: Mapping[str, type[AnyRequest]] = {each.__name__: each for each in get_args(AnyRequest)}
+_request_decoders: dict[str, msgspec.msgpack.Decoder[AnyRequest]] = {}
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
 
@@ -155,9 +158,13 @@ def encode(message: Command | Reply) -> bytes:
 
 
 def decode_request(frame: bytes | memoryview) -> AnyRequest:
-    """Read a request."""
-    decode_envelope(frame)
-    return _decode(_request_decoder, frame)
+    """Read a request, as what its envelope says it is: a frame may say that twice."""
+    kind = decode_envelope(frame).kind
+    if kind not in REQUESTS:
+        raise CoordinatorError("FRAME_MALFORMED", reason=f"nothing is called '{kind}' here.")
+    if kind not in _request_decoders:
+        _request_decoders[kind] = msgspec.msgpack.Decoder(REQUESTS[kind])
+    return _decode(_request_decoders[kind], frame)
 
 
 def decode_envelope(frame: bytes | memoryview) -> Envelope:

@@ -107,7 +107,8 @@ RIGHTS = (
     Mutant("a poll tells figures of what is hidden", "and (who is None or not", "and (who is not None or not", _WORLDS),
     Mutant(
         "where there are few principals all are refused",
-        "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or", _WORLDS, within="refusal",
+        "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or", _WORLDS,
+        within="_standing",
     ),
     Mutant(
         "the page lets somebody confirm a pause who may not pause",

@@ -48,8 +48,18 @@ STRANGERS = (
     ),
     Mutant(
         "what nobody may ask is read first",
-        "        refusal = self._refuse_ahead(who, wire.decode_envelope(frame))\n", "        refusal = None\n",
+        "        refusal = self._refuse_ahead(who, wire.decode_envelope(frame)) if len(frame) > LARGE_BYTES else None\n",
+        "        refusal = None\n",
         ("tests/unit/coordinator/test_translating_ahead.py",),
+    ),
+    Mutant(
+        "a call is what it says first",
+        "return _decode(_request_decoders[kind], frame)", "return _decode(msgspec.msgpack.Decoder(AnyRequest), frame)",
+        ("tests/unit/coordinator/test_translating_ahead.py",),
+    ),
+    Mutant(
+        "a firewall that refuses ends a reign",
+        "return _is_taken(at)", "return False", ("tests/unit/coordinator/test_server.py",),
     ),
     Mutant("polls may hold every thread", " and place >= too_many:", ":", ("tests/unit/coordinator/test_loop_polls.py",)),
     Mutant(

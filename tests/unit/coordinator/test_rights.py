@@ -121,7 +121,8 @@ def test_each_right_with_each_call(guarded: World, command: type[commands.Comman
     reply = guarded.ask(command, **SAMPLES[command])
     # What is refused before it is read is refused in the end, and of what nobody may who has no right here, all is.
     told = {each: SAMPLES[command].get(each, "") for each in ("queue", "message_type")}
-    early = refusal_ahead(guarded.loop.engine.state.definitions, guarded.who, wire.Envelope(1, kind=command.__name__, **told))
+    about = wire.Envelope(1, kind=command.__name__, **told)
+    early = refusal_ahead(guarded.loop.engine.state.definitions, guarded.who, about, now_ms=guarded.clock.wall_ms())
     assert early is None or wire.failed(early) == reply
     assert early is not None or right != "elsewhere" or code_of(reply) != "ACCESS_DENIED"
     if command.right == right or (right is None and command.is_hosts):

@@ -202,6 +202,20 @@ def test_nobody_at_the_address_and_somebody_silent_are_told_apart(server: Server
     assert ping(f"grpc://127.0.0.1:{port}", "j", "p", 5.0) is Verdict.GONE
 
 
+def test_one_whose_connections_a_firewall_refuses_is_not_gone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses in the name of who listens there, once an address has as many connections as it may."""
+
+    def refused(*_: object, **__: object) -> socket.socket:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(Connection, "ping", lambda *_, **__: Verdict.CLOSED)
+    monkeypatch.setattr(socket, "create_connection", refused)
+    assert ping(server.address, "j", "p", 5.0) is Verdict.SILENT
+    with socket.create_server(("127.0.0.1", 0)) as ended:
+        port = ended.getsockname()[1]
+    assert ping(f"grpc://127.0.0.1:{port}", "j", "p", 5.0) is Verdict.GONE
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3"])
 def test_an_address_beyond_this_host_without_tls_is_refused(host: str) -> None:
     with pytest.raises(CoordinatorError, match="ADDRESS_UNSAFE.*--tls-cert"):

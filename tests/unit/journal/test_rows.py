@@ -144,6 +144,10 @@ def test_rows_without_a_topic_are_refused() -> None:
     assert refusal([{"id": 1}], None).code == "TOPIC_MISSING"
     assert refusal([{"id": 1, "topic": "WIDE"}, {"id": 2, "topic": None}], None).facts["rows"] == 1
     assert refusal([], None).code == "TOPIC_MISSING"
+    nothing: list[Any] = [pd.Series([None], dtype="string"), pd.Categorical([None]), [float("nan")], [pd.NA]]
+    for topics in nothing:
+        assert refusal(pd.DataFrame({"id": [1], "topic": topics}), None).code == "TOPIC_MISSING"
+    assert refusal([{"id": 1, "topic": float("nan")}], None).code == "TOPIC_MISSING"
     assert refusal([{"id": 1}], "WIRE").code == "UNKNOWN_TOPIC"
 
 
