@@ -50,12 +50,8 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
         None for what the coordinator asks itself.
     """
     definitions = state.definitions
-    if who is None or not definitions.principals:
-        return None
-    if who.principal is None:
-        return None if request.is_hosts else _denied(HOST, request)
-    principal = _standing(definitions, who, now_ms)
-    if isinstance(principal, SparkQueueError):
+    principal = _asking(definitions, who, request, now_ms)
+    if not isinstance(principal, PrincipalDefinition):
         return principal
     may = _has(definitions, principal, request.right, request)
     if not may and _is_of_own(state, principal, request):
@@ -78,13 +74,13 @@ def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope, 
     A principal must not make others wait by what it may not ask.
     """
     asked = REQUESTS.get(about.kind)
-    if asked is None or who is None or not definitions.principals:
+    if asked is None:
         return None
-    request = SimpleNamespace(right=asked.right, subject=asked.subject, queue=about.queue, message_type=about.message_type)
-    if who.principal is None:
-        return None if asked.is_hosts else _denied(HOST, request)
-    principal = _standing(definitions, who, now_ms)
-    if isinstance(principal, SparkQueueError):
+    request = SimpleNamespace(
+        right=asked.right, subject=asked.subject, is_hosts=asked.is_hosts, queue=about.queue, message_type=about.message_type
+    )
+    principal = _asking(definitions, who, request, now_ms)
+    if not isinstance(principal, PrincipalDefinition):
         return principal
     # Who may only read may settle what it has leased, and decide about its own attempts.
     rights = (CHANGE, READ) if asked.right == CHANGE else (asked.right,)
@@ -92,12 +88,16 @@ def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope, 
     return None if may else _denied(principal.name, request)
 
 
-def _standing(definitions: Definitions, who: Login, now_ms: int) -> PrincipalDefinition | SparkQueueError:
-    """Return the principal of a login, or why its token counts no more."""
-    principal = definitions.principals.get(str(who.principal))
+def _asking(definitions: Definitions, who: Login | None, request: Any, now_ms: int) -> PrincipalDefinition | SparkQueueError | None:
+    """Return the principal that asks, or why it may ask nothing; None for who needs no right for this."""
+    if who is None or not definitions.principals:
+        return None
+    if who.principal is None:
+        return None if request.is_hosts else _denied(HOST, request)
+    principal = definitions.principals.get(who.principal)
     if principal is None or who.token_hash not in principal.token_hash:
         # It was taken out while the call was on its way, or waited.
-        return AccessError("TOKEN_WITHDRAWN", principal=str(who.principal))
+        return AccessError("TOKEN_WITHDRAWN", principal=who.principal)
     return principal.expiry(now_ms) or principal
 
 

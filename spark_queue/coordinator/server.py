@@ -5,7 +5,6 @@ The port: the one method of Arrow Flight that calls come by, served by grpcio wi
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import threading
@@ -215,10 +214,8 @@ class Admission:
         self._epoch = epoch
         self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
-    def open(
-        self, inbox: Inbox, prepare: Prepare = lambda *_: None, refuse_ahead: RefuseAhead = lambda *_: None
-    ) -> None:  # fmt: skip
-        """Let calls through, each after what can be done for it before the loop hears it."""
+    def open(self, inbox: Inbox, prepare: Prepare = lambda *_: None, refuse_ahead: RefuseAhead = lambda *_: None) -> None:
+        """Let calls through, each after what can be done for it, or said against it, before the loop hears it."""
         # What may have kept it from recovering is over.
         self.claimed(self._epoch)
         self._prepare, self._refuse_ahead, self._inbox = prepare, refuse_ahead, inbox
@@ -251,11 +248,14 @@ class Admission:
         """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that."""
         request = None
         try:
-            early = self._refuse_large(frame, who)
-            if early is not None:
-                return self._refuse(None, early), None
-            with self._decodes_large if len(frame) > LARGE_BYTES else contextlib.nullcontext():
+            if len(frame) <= LARGE_BYTES:
                 request = wire.decode_request(frame)
+            elif (early := self._refuse_ahead(who, wire.decode_envelope(frame))) is None:
+                with self._decodes_large:
+                    request = wire.decode_request(frame)
+            else:
+                # It is not raised: with where that was it would keep the frame, and so itself.
+                return self._refuse(None, wire.failed(early)), None
             if request.journal != self._journal_id:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
@@ -271,11 +271,6 @@ class Admission:
         if call.reply is None:
             raise ClosedError
         return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
-
-    def _refuse_large(self, frame: bytes | memoryview, who: Login | None) -> wire.Failed | None:
-        # What is not raised keeps neither the frame nor the call.
-        refusal = self._refuse_ahead(who, wire.decode_envelope(frame)) if len(frame) > LARGE_BYTES else None
-        return None if refusal is None else wire.failed(refusal)
 
     def answer_introduction(self, frame: bytes | memoryview) -> wire.Pong | wire.Failed | None:
         """Return the reply to who wants a proof, and so may only ask whether somebody is here; None for all else."""

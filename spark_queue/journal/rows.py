@@ -20,7 +20,7 @@ import pyarrow as pa
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError
-from spark_queue.journal.conversion import Column, LossError, sentence
+from spark_queue.journal.conversion import Column, LossError, TypeKind, kind_of, sentence
 from spark_queue.journal.python_values import cast, decoded, line_text, to_column
 from spark_queue.journal.schema import INSTANT, user_schema
 from spark_queue.journal.stored_rows import JSON_TYPE, mismatch
@@ -216,8 +216,7 @@ def _home(definitions: Definitions, topic: str | None, first: Any, row_count: in
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return kind_of(kind.value_type if pa.types.is_dictionary(kind) else kind) is TypeKind.TEXT
 
 
 def _is_pandas(data: Any) -> bool:

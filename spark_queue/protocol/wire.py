@@ -141,9 +141,9 @@ _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
-#: What may be asked, by its name; and what reads each of them, made when it is first asked.
+#: What may be asked, by its name.
 REQUESTS: Mapping[str, type[AnyRequest]] = {each.__name__: each for each in get_args(AnyRequest)}
-_request_decoders: dict[str, msgspec.msgpack.Decoder[AnyRequest]] = {}
+_request_decoders = {name: msgspec.msgpack.Decoder(each) for name, each in REQUESTS.items()}
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
 
@@ -162,8 +162,6 @@ def decode_request(frame: bytes | memoryview) -> AnyRequest:
     kind = decode_envelope(frame).kind
     if kind not in REQUESTS:
         raise CoordinatorError("FRAME_MALFORMED", reason=f"nothing is called '{kind}' here.")
-    if kind not in _request_decoders:
-        _request_decoders[kind] = msgspec.msgpack.Decoder(REQUESTS[kind])
     return _decode(_request_decoders[kind], frame)
 
 

@@ -108,7 +108,7 @@ RIGHTS = (
     Mutant(
         "where there are few principals all are refused",
         "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or", _WORLDS,
-        within="_standing",
+        within="_asking",
     ),
     Mutant(
         "the page lets somebody confirm a pause who may not pause",

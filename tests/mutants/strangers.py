@@ -48,8 +48,7 @@ STRANGERS = (
     ),
     Mutant(
         "what nobody may ask is read first",
-        "        refusal = self._refuse_ahead(who, wire.decode_envelope(frame)) if len(frame) > LARGE_BYTES else None\n",
-        "        refusal = None\n",
+        "elif (early := self._refuse_ahead(who, wire.decode_envelope(frame))) is None:", "elif (early := None) is None:",
         ("tests/unit/coordinator/test_translating_ahead.py",),
     ),
     Mutant(

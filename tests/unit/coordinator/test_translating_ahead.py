@@ -112,8 +112,8 @@ def test_what_a_large_call_holds_is_read_for_who_may_ask_that(monkeypatch: pytes
         Login("nobody", "here", "c" * 64),
         Login(None, "here"),
     ]
-    replies_ = [answer_of(wire.encode(LARGE), login) for login in refused]
-    codes = [each.code for each in replies_ if isinstance(each, wire.Failed)]
+    answers = [answer_of(wire.encode(LARGE), login) for login in refused]
+    codes = [each.code for each in answers if isinstance(each, wire.Failed)]
     assert codes == ["ACCESS_DENIED", "TOKEN_WITHDRAWN", "TOKEN_WITHDRAWN", "ACCESS_DENIED"]
 
 
