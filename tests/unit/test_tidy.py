@@ -12,7 +12,6 @@ from tests.source_tree import SourceFile, python_files, text_files
 
 Rule = Callable[[SourceFile], Iterator[str]]
 
-FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 
 #: The host's wall clock, as code spells it.
@@ -32,11 +31,6 @@ SILENCED = re.compile(r"#\s*(noqa|type:\s*ignore|pragma: no cover|nosec)\b(?P<co
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 #: Words that begin a docstring without naming its subject.
 WHO = re.compile(r"(Who|What|Whose)(ever)?\b")
-
-
-def file_is_short(file: SourceFile) -> Iterator[str]:
-    if file.path.endswith(".py") and (lines := file.text.count("\n")) > FILE_LINES_MAX:
-        yield file.error(FILE_LINES_MAX + 1, f"{lines} lines are over {FILE_LINES_MAX}; find the second room in it")
 
 
 def functions_are_short(file: SourceFile) -> Iterator[str]:
@@ -99,7 +93,6 @@ def docstrings_begin_with_a_noun(file: SourceFile) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    file_is_short,
     functions_are_short,
     clock_is_read_in_one_place,
     no_test_sleeps,
@@ -136,7 +129,6 @@ def test_tree_is_seen_whole() -> None:
 
 #: The rule, a file that breaks it once, the line, and a piece of the message.
 BROKEN: list[tuple[Rule, str, str, int, str]] = [
-    (file_is_short, "tests/x.py", "x = 1\n" * 501, 501, "501 lines are over 500"),
     (functions_are_short, "jobs/x.py", "\ndef f():\n" + "  x = 1\n" * 70, 2, "f has 71 lines"),
     (clock_is_read_in_one_place, "spark_queue/x.py", "import time\nx = time.time()", 2, "time.time is banned"),
     (clock_is_read_in_one_place, "spark_queue/x.py", "x = datetime.now(UTC)", 1, "datetime.now is banned"),
@@ -166,8 +158,6 @@ def test_rule_names_file_and_line_when_broken(rule: Rule, path: str, text: str, 
 
 #: The rule, and a file that keeps it although it comes close.
 KEPT: list[tuple[Rule, str, str]] = [
-    (file_is_short, "tests/x.py", "x = 1\n" * 500),
-    (file_is_short, "README.md", "text\n" * 501),
     (functions_are_short, "jobs/x.py", "def f():\n" + "  x = 1\n" * 69),
     (clock_is_read_in_one_place, "spark_queue/clock.py", "x = time.time_ns()"),
     (clock_is_read_in_one_place, "spark_queue/x.py", "x = time.monotonic() + entry.time + time.gmtime(0)[0]"),
