@@ -20,10 +20,11 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.delta import first_unbroken
 from spark_queue.journal.message_file import corrupt, decoding
-from spark_queue.journal.message_table import lacks
+from spark_queue.journal.message_table import lacks, open_messages
 from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.store import Store, messages_key
+from spark_queue.journal.table_features import unnamed_features
 from spark_queue.journal.traits import FileTraits
 from spark_queue.replication.peer_files import DAMAGE, PeerMessages, refused
 from spark_queue.replication.peer_stores import peer_store
@@ -217,6 +218,7 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
             # What publishers need is not what is left to enter.
             declared = folded.definitions.message_types.get(name)
             lacking = [] if declared is None else lacks(journal.store, journal.journal_id, name, declared.columns)
+            unnamed = unnamed_features(open_messages(journal.store, journal.journal_id, name))
             entries = list(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:
             yield str(damage)
@@ -224,6 +226,10 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
             if lacking:
                 found = f"its table has no column {', '.join(lacking)}, which the definitions declare"
                 yield f"message type '{name}': {found}. Its files keep what they have of it, and stay unmerged"
+            if unnamed:
+                found = f"its table uses {', '.join(unnamed)}, which its Delta protocol does not list"
+                what_to_do = "Nothing is lost, but Spark's Delta does not open it. Add them with add_feature of deltalake's alter"
+                yield f"message type '{name}': {found}. {what_to_do}"
             yield from invariants.of_message_log(records, name, entries)
 
 

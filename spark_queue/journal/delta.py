@@ -16,15 +16,18 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
+from deltalake.transaction import AddAction, RemoveAction, Transaction
 
+from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store, log_key
+from spark_queue.journal.table_features import columns_of, protocol
 
 _ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
 _CHECKPOINT = re.compile(r"(?:.*/)?[0-9]{20}\.checkpoint\.parquet", re.DOTALL)
@@ -100,6 +103,9 @@ _FIRST_BACK_OFF_S = 0.002
 OWNER = "spark_queue journal "
 
 TABLE_PROPERTIES = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 36500 days"}
+
+#: How Delta's metadata name the form of a table's files.
+_FORMAT = {"provider": "parquet", "options": {}}
 
 #: Of the control log: every commit's file is merged into others soon, and a checkpoint names each that left within this time.
 CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
@@ -277,27 +283,64 @@ def create_table(
 
     `properties` are those that it has beside `TABLE_PROPERTIES`.
     """
-    # Protocol and metaData stand before our own actions.
-    commit = CommitProperties(custom_metadata=Mark(writer="creator").commit_info(2 + len(files)))
     store.require_log(f"creating {key}")
-    with store.failures(f"creating {key}"):
-        try:
-            create_table_with_add_actions(
-                store.uri(key),
-                Schema.from_arrow(schema),
-                [file.action() for file in files],
-                mode="error",
-                description=OWNER + journal_id,
-                configuration={**TABLE_PROPERTIES, **(properties or {})},
-                storage_options=dict(store.storage_options),
-                commit_properties=commit,
-                post_commithook_properties=HOOKS,
-            )
-        except REFUSALS as reason:
-            if open_table(store, key) is not None:
-                return False
-            raise OSError(str(reason)) from None
-    return True
+    if open_table(store, key) is not None:
+        return False
+    store.make_folder(f"{key}/_delta_log")
+    given = {**TABLE_PROPERTIES, **(properties or {})}
+    of = OWNER + journal_id
+    return begin_table(store, key, Schema.from_arrow(schema), writer="creator", of=of, properties=given, files=files)
+
+
+def begin_table(
+    store: Store,
+    key: str,
+    schema: Schema,
+    *,
+    writer: str,
+    of: str | None = None,
+    properties: Mapping[str, str] = MappingProxyType({}),
+    partition_by: Sequence[str] = (),
+    files: Sequence[NewFile] = (),
+) -> bool:
+    """Write the first entry of a table in a folder that has none; tell whether there was none by then, either.
+
+    `of` is the table's description.
+    """
+    mark = Mark(writer=writer)
+    metadata = {
+        "id": str(uuid.UUID(mark.token)), "name": None, "description": of, "format": _FORMAT, "schemaString": schema.to_json(),
+        "partitionColumns": list(partition_by), "createdTime": SystemClock().wall_ms(), "configuration": dict(properties),
+    }  # fmt: skip
+    actions = [{"protocol": protocol(columns_of(schema), properties)}, {"metaData": metadata}]
+    actions += [{"add": file.entry()} for file in files]
+    return _put(store, log_key(key, 0), "CREATE TABLE", actions, mark)
+
+
+def add_columns(store: Store, key: str, table: DeltaTable, added: Schema, *, version: int, writer: str) -> bool:
+    """Commit further columns of a table as `version`, which follows what the handle knows; tell whether it was free."""
+    found, columns = table.metadata(), [*columns_of(table.schema()), *columns_of(added)]
+    metadata = {
+        "id": str(found.id), "name": found.name, "description": found.description, "format": _FORMAT,
+        "schemaString": json.dumps({"type": "struct", "fields": columns}), "partitionColumns": list(found.partition_columns),
+        "createdTime": found.created_time, "configuration": dict(found.configuration),
+    }  # fmt: skip
+    before, properties = table.protocol(), found.configuration
+    raised = protocol(columns, properties, before)
+    # One that says nothing new would fail whoever commits at the same time with Spark.
+    actions = [{"protocol": raised}] if raised != protocol((), {}, before) else []
+    actions += [{"metaData": metadata}]
+    return _put(store, log_key(key, version), "ADD COLUMNS", actions, Mark(writer=writer))
+
+
+def _put(store: Store, entry: str, operation: str, actions: Sequence[Mapping[str, Any]], mark: Mark) -> bool:
+    """Write a log entry that says what a table is, where there is none; tell whether there was none."""
+    info = {
+        "timestamp": SystemClock().wall_ms(), "operation": operation, "operationParameters": {}, "engineInfo": "spark_queue",
+        **mark.commit_info(len(actions)),
+    }  # fmt: skip
+    lines = (json.dumps(action, separators=(",", ":")) + "\n" for action in ({"commitInfo": info}, *actions))
+    return store.create(entry, "".join(lines).encode())
 
 
 def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> None:

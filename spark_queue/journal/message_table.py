@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable, Schema
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
@@ -101,9 +100,11 @@ def _append_lacking(
             store.sync([log_key(key, int(table.version()))], ancestors=True)
         if not appended:
             return there
-        if _append_columns(store, table, appended):
+        version, added = int(table.version()) + 1, Schema.from_arrow(pa.schema(appended))
+        if delta.add_columns(store, key, table, added, version=version, writer="coordinator"):
             if durable:
-                store.sync([log_key(key, int(table.version()))])
+                store.sync([log_key(key, version)])
+            delta.refresh(store, key, table)
             return arrow_schema(table)
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
 
@@ -112,16 +113,3 @@ def arrow_schema(table: DeltaTable) -> pa.Schema:
     """Return a table's columns."""
     exported: Any = table.schema()
     return pa.schema(exported)
-
-
-def _append_columns(store: Store, table: DeltaTable, fields: list[Field]) -> bool:
-    properties = CommitProperties(custom_metadata=delta.Mark(writer="coordinator").commit_info(None), max_commit_retries=0)
-    with store.failures("appending columns to a message table"):
-        try:
-            added = Schema.from_arrow(pa.schema(fields)).fields
-            table.alter.add_columns(added, commit_properties=properties, post_commithook_properties=delta.HOOKS)
-        except CommitFailedError:
-            return False
-        except delta.REFUSALS as reason:
-            raise OSError(str(reason)) from None
-    return True

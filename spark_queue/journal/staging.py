@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from spark_queue.journal.parquet_bounds import bounded_columns
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.journal.stored_rows import RowShape, Sequences
 
@@ -120,7 +121,7 @@ def write_rows(
     """Write stored rows, of which there are some, to a message file that may tell of itself in `metadata`."""
     topics, memory_bytes = set[str](), 0
     with store.writer(key) as sink:
-        with pq.ParquetWriter(cast(IO[bytes], sink), schema) as writer:
+        with pq.ParquetWriter(cast(IO[bytes], sink), schema, write_statistics=list(bounded_columns(schema))) as writer:
             for table in _grouped(rows):
                 found: list[Any] = table.column("topic").unique().to_pylist()
                 topics.update(found)

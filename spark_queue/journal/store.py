@@ -355,7 +355,7 @@ class Store:
         if self.is_local:
             with self.failures(f"making {name}"):
                 self._require_log()
-                Path(self.uri(name)).mkdir(exist_ok=True)
+                Path(self.uri(name)).mkdir(parents=True, exist_ok=True)
 
     def _require_log(self) -> None:
         if self.is_local and not Path(self.uri(self.log_folder)).is_dir():

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_queue.errors import CallerError
+from spark_queue.journal.parquet_bounds import bounded_columns
 
 if TYPE_CHECKING:
     from spark_queue.journal.store import Store
@@ -135,7 +136,8 @@ def _write(plan: SinkPlan, values: tuple[str | None, ...], parts: list[pa.Table]
     path = f"part-{uuid.uuid4().hex}.parquet"
     key = f"{plan.key}/{path}"
     with plan.store.writer(key) as sink:
-        pq.write_table(rows, cast(Any, sink), compression="snappy", store_schema=False)
+        bounded = list(bounded_columns(rows.schema))
+        pq.write_table(rows, cast(Any, sink), compression="snappy", store_schema=False, write_statistics=bounded)
         size_bytes = sink.tell()
     # What the log names must outlive a power loss as the acknowledgement does.
     plan.store.sync([key])

@@ -6,11 +6,11 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import create_table_with_add_actions
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
@@ -19,6 +19,7 @@ from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.log_entry import TornEntryError, create_entry, parse_entry, read_entry
 from spark_queue.journal.message_table import arrow_schema
 from spark_queue.journal.store import Store, log_key
+from spark_queue.journal.table_features import columns_of
 from spark_queue.sinks.sink import Fate, Landing, Sink, fate_of
 from spark_queue.sinks.staging import SinkFile, SinkPlan
 
@@ -226,7 +227,7 @@ class SinkTable(Sink):
         if twice is not None:
             raise self._differs(f"the rows have column '{twice}' twice.", "Give one of them another name.")
         table = self.check() or self._create(columns, tuple(partition_by or ()))
-        known = {str(each["name"]).lower(): each for each in _fields(table)}
+        known = {str(each["name"]).lower(): each for each in columns_of(table.schema())}
         lacks = [column for column in columns if str(column["name"]).lower() not in known]
         for column in columns:
             wanted = known.get(str(column["name"]).lower())
@@ -369,16 +370,13 @@ class SinkTable(Sink):
         for column in columns:
             if str(column["name"]).lower() in map(str.lower, partition_by):
                 self._require_partition_type(str(column["name"]), column["type"])
-        with self._store.failures(f"creating {self._key}"):
-            try:
-                create_table_with_add_actions(
-                    self.name, _schema(columns), [], mode="error", partition_by=[known[name.lower()] for name in partition_by],
-                    storage_options=dict(self._store.storage_options),
-                )  # fmt: skip
-            except DeltaError as reason:
-                # Another consumer may have been faster.
-                if delta.open_table(self._store, self._key) is None:
-                    raise OSError(str(reason)) from None
+        if self._store.is_local:
+            with self._store.failures(f"creating {self._key}"):
+                Path(self._store.uri(f"{self._key}/_delta_log")).mkdir(parents=True, exist_ok=True)
+        # Another consumer may be faster.
+        delta.begin_table(
+            self._store, self._key, _schema(columns), writer="sink", partition_by=[known[name.lower()] for name in partition_by]
+        )
         table = self.check()
         if table is None:
             raise JournalError("SINK_FAILED", table=self.name, reason="It was away while it was created.")
@@ -393,14 +391,15 @@ class SinkTable(Sink):
         for tries in range(_ATTEMPTS):
             table = self.check()
             assert table is not None, "it was there"
-            known = {str(each["name"]).lower() for each in _fields(table)}
+            known = {str(each["name"]).lower() for each in columns_of(table.schema())}
             lacks = [column for column in columns if str(column["name"]).lower() not in known]
             if not lacks:
                 return table
-            try:
-                self._list()
-                table.alter.add_columns(_schema(lacks).fields)
-            except DeltaError:
+            version = self._head + 1
+            if delta.add_columns(self._store, self._key, table, _schema(lacks), version=version, writer="sink"):
+                self._store.sync([log_key(self._key, version)])
+                self._checkpoint(table, version)
+            else:
                 delta.back_off(tries)
         raise JournalError("SINK_FAILED", table=self.name, reason="Its columns could not be added.")
 
@@ -417,11 +416,6 @@ class SinkTable(Sink):
 
     def _differs(self, reason: str, next_step: str) -> CallerError:
         return CallerError("SINK_SCHEMA_DIFFERS", table=self.name, reason=reason, next_step=next_step)
-
-
-def _fields(table: DeltaTable) -> list[dict[str, Any]]:
-    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
-    return fields
 
 
 def _schema(columns: Sequence[Mapping[str, Any]]) -> Schema:
@@ -449,7 +443,8 @@ def _used_features(table: DeltaTable) -> set[str]:
         found.add("column mapping")
     if properties.get("delta.enableRowTracking", "false").lower() == "true":
         found.add("row tracking")
-    return found | {COLUMN_KEYS[key] for column in _fields(table) for key in column.get("metadata", {}) if key in COLUMN_KEYS}
+    keys = {key for column in columns_of(table.schema()) for key in column.get("metadata", {})}
+    return found | {COLUMN_KEYS[key] for key in keys & COLUMN_KEYS.keys()}
 
 
 def _seconds(interval: str) -> float:

@@ -34,16 +34,16 @@ class TableState:
     """What a Delta reader finds in a table at one version."""
 
     version: int
-    description: str = ""
-    #: As Delta stores them, in JSON.
-    columns: str = ""
+    #: What the table is, as Delta's log has it.
+    metadata: dict[str, Any] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
     #: Add actions by path.
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
 
     def after(self, entry: bytes) -> TableState:
         """Return the table after one more entry."""
-        description, columns = self.description, self.columns
+        metadata, protocol = self.metadata, self.protocol
         files, transactions = dict(self.files), dict(self.transactions)
         for action in map(msgspec.json.decode, entry.splitlines()):
             if "add" in action:
@@ -52,9 +52,9 @@ class TableState:
                 files.pop(action["remove"]["path"], None)
             elif "txn" in action:
                 transactions[action["txn"]["appId"]] = action["txn"]["version"]
-            elif "metaData" in action:
-                description, columns = action["metaData"]["description"], action["metaData"]["schemaString"]
-        return TableState(self.version + 1, description, columns, files, transactions)
+            else:
+                metadata, protocol = action.get("metaData", metadata), action.get("protocol", protocol)
+        return TableState(self.version + 1, metadata, protocol, files, transactions)
 
 
 class Bucket:

@@ -242,7 +242,6 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
     known: dict[str, pa.Table] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta, "DeltaTable", simulated_table.SimulatedTable)
-        patch.setattr(delta, "create_table_with_add_actions", simulated_table.create_table)
         patch.setattr(delta, "back_off", lambda attempt: None)
         for module in (control_files, peer_log):
             patch.setattr(module, "ThreadPoolExecutor", InlineReaders)

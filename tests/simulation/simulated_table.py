@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -52,18 +53,21 @@ class SimulatedTable:
         return self._state.transactions.get(name)
 
     def metadata(self) -> Any:
-        return self._state
+        found = self._state.metadata
+        return SimpleNamespace(
+            id=found["id"], name=found["name"], description=found["description"], configuration=found["configuration"],
+            partition_columns=found["partitionColumns"], created_time=found["createdTime"],
+        )  # fmt: skip
 
-    def schema(self) -> pa.Schema:
-        return _arrow_schema(self._state.columns)
+    def protocol(self) -> Any:
+        found = self._state.protocol
+        return SimpleNamespace(
+            min_reader_version=found["minReaderVersion"], min_writer_version=found["minWriterVersion"],
+            reader_features=found.get("readerFeatures"), writer_features=found.get("writerFeatures"),
+        )  # fmt: skip
 
-    @property
-    def alter(self) -> SimulatedTable:
-        return self
-
-    def add_columns(self, fields: Sequence[Any], *, commit_properties: CommitProperties, **_: Any) -> None:
-        columns = Schema([*Schema.from_json(self._state.columns).fields, *fields]).to_json()
-        self._commit([{"metaData": {"description": self._state.description, "schemaString": columns}}], commit_properties)
+    def schema(self) -> Schema:
+        return _schema(self._state.metadata["schemaString"])
 
     def get_add_actions(self, *, flatten: bool = False) -> pa.Table:
         adds = list(self._state.files.values())
@@ -104,21 +108,9 @@ class SimulatedTable:
             raise CommitFailedError(f"version {version} of {self._key} is taken")
 
 
-def create_table(uri: str, schema: Any, actions: Sequence[AddAction], **options: Any) -> None:
-    """Stand in for `deltalake.transaction.create_table_with_add_actions`."""
-    store = STORES[options["storage_options"]["process"]]
-    key = uri.removeprefix(f"{store.path}/")
-    described = {"metaData": {"description": options["description"], "schemaString": schema.to_json()}}
-    written: list[Mapping[str, Any]] = [{"protocol": {}}, described, *({"add": _stored(action)} for action in actions)]
-    # Cleaning may have freed the name of the first entry.
-    if key in store.bucket.tables or not store.create(log_key(key, 0), _entry(options["commit_properties"], written)):
-        raise CommitFailedError(f"{key} exists")
-
-
 @cache
-def _arrow_schema(columns: str) -> pa.Schema:
-    exported: Any = Schema.from_json(columns)
-    return pa.schema(exported)
+def _schema(columns: str) -> Schema:
+    return Schema.from_json(columns)
 
 
 def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Callable[..., pa.Table]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
+from deltalake.schema import Field, PrimitiveType
 
 from spark_queue import Journal
 from spark_queue.errors import JournalError
@@ -114,6 +115,17 @@ def test_verify_names_a_gap_that_only_publishers_meet(sparkq: Terminal, tmp_path
     assert f"[LOG_GAP] The log of '{disk.store.messages_uri('order')}' lacks version 2: " in problem
     with pytest.raises(JournalError, match=r"LOG_GAP.*'_delta_log/00000000000000000002\.json' is gone"):
         disk.publish([3])
+
+
+def test_verify_names_what_a_table_uses_and_its_protocol_does_not(sparkq: Terminal, tmp_path: Path) -> None:
+    """As delta-rs leaves a table to which somebody adds such a column by hand."""
+    disk = Disk(tmp_path / "journal")
+    table = DeltaTable(disk.store.messages_uri("order"))
+    table.alter.add_columns([Field("n", PrimitiveType("timestamp_ntz"))])
+    (problem,) = sparkq("verify", disk.store.path, "--json").json["problems"]
+    assert "'order': its table uses invariants, which its Delta protocol does not list" in problem
+    table.alter.add_feature(TableFeatures.Invariants)
+    assert sparkq("verify", disk.store.path, "--json").json["problems"] == []
 
 
 def test_what_keeps_messages_out_of_their_queue_is_named(sparkq: Terminal, journal: Journal) -> None:

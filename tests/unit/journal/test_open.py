@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from spark_queue.core import engine
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal import delta, message_table
+from spark_queue.journal import delta
 from spark_queue.journal import open as opening
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.reader import open_reader
@@ -271,7 +271,7 @@ def test_appending_columns_is_decided_again_after_a_lost_race(tmp_path: Path) ->
     disk = Disk(tmp_path / "journal")
     stale = DeltaTable(disk.store.messages_uri("order"))
     disk.publish([1])
-    note = [pa.field("note", pa.string())]
-    assert not message_table._append_columns(disk.store, stale, note)
+    note = Schema.from_arrow(pa.schema([pa.field("note", pa.string())]))
+    assert not delta.add_columns(disk.store, messages_key("order"), stale, note, version=1, writer="coordinator")
     disk.open().create_message_table("order", "id BIGINT, item STRING, note STRING")
     assert DeltaTable(disk.store.messages_uri("order")).version() == 2

@@ -15,6 +15,7 @@ from deltalake.exceptions import DeltaError
 from spark_queue.clock import SystemClock
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.journal import delta
 from spark_queue.journal.log_entry import create_entry
 from spark_queue.journal.store import Store
 from spark_queue.sinks import table as module
@@ -415,14 +416,14 @@ def test_a_table_needs_a_folder(where: str) -> None:
 
 
 def test_two_that_create_the_table_at_once_share_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    create: Callable[..., None] = vars(module)["create_table_with_add_actions"]
+    begin = delta.begin_table
 
-    def after_another(*given: Any, **more: Any) -> None:
-        monkeypatch.setattr(module, "create_table_with_add_actions", create)
+    def after_another(*given: Any, **more: Any) -> bool:
+        monkeypatch.setattr(delta, "begin_table", begin)
         SinkTable(path, {}).plan(COLUMNS)
-        create(*given, **more)
+        return begin(*given, **more)
 
-    monkeypatch.setattr(module, "create_table_with_add_actions", after_another)
+    monkeypatch.setattr(delta, "begin_table", after_another)
     plan = SinkTable(path, {}).plan(COLUMNS)
     assert plan.schema.names == ["id", "day"]
 
