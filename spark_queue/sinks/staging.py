@@ -182,6 +182,9 @@ def _bounds(column: Any) -> tuple[Any, Any] | None:
         low, high = found["min"].as_py(), found["max"].as_py()
         if is_text:
             return low[:TEXT_LENGTH], _above(high)
+        if is_real:
+            # The two zeros are one number, and some readers order them.
+            return low or -0.0, high or 0.0
         if isinstance(low, datetime):
             return _instant(low), _instant(high, up=True)
         return (low.isoformat(), high.isoformat()) if isinstance(low, date) else (low, high)

@@ -129,6 +129,28 @@ VALUES = (
         "    if issubclass(kind, np.timedelta64):\n", "    if False:\n", ("tests/unit/journal/test_rows.py",),
     ),
     Mutant(
+        "a protocol that names its features forgets what was implied",
+        "    named = known | used\n", "    named = used\n", ("tests/unit/journal/test_table_features.py",),
+    ),
+    Mutant(
+        "a column that is appended leaves the protocol as it is",
+        "if raised != protocol((), {}, before) else []", "if raised == before else []",
+        ("tests/unit/journal/test_table_features.py",),
+    ),
+    Mutant(
+        "NaN is out of the bounds that a file tells of its rows",
+        '_FLOATING = frozenset({"FLOAT", "DOUBLE"})', '_FLOATING = frozenset({"FLOAT"})',
+        ("tests/unit/journal/test_parquet_bounds.py",),
+    ),
+    Mutant(
+        "a file of one zero is passed over by who looks for the other",
+        "return low or -0.0, high or 0.0", "return low, high", ("tests/unit/journal/test_parquet_bounds.py",),
+    ),
+    Mutant(
+        "verify says nothing of a table that Spark cannot open",
+        "            if unnamed:\n", "            if False:\n", ("tests/unit/cli/test_looking.py",),
+    ),
+    Mutant(
         "a message that expires with the last moment there is cannot be published",
         "min(-(-self.expires_max_us // 1_000), _LAST_MS)", "-(-self.expires_max_us // 1_000)",
         ("tests/unit/journal/test_staging.py",),
