@@ -122,13 +122,30 @@ CALLER: dict[str, str] = {
         "and repeats no batch in the log. Its new rows might be other messages under used numbers. Continue from "
         "{persisted} + 1. Nothing of this commit was published."
     ),
+    "SEQUENCE_ELSEWHERE": (
+        "Publisher '{publisher}' has used its numbers up to {last}, but not for topic '{topic}'. Its numbers count in all topics "
+        "of message type '{message_type}', so these rows would pass for a repeat and be dropped. Publish them under another "
+        "publisher name, or numbered from {persisted} + 1 on. Nothing of this commit was published."
+    ),
+    "CHECKPOINT_BEHIND": (
+        "Batch {number} of query {name} was published to {target} before, and this batch {number} is another one: the checkpoint "
+        "has gone back behind what the query published, which ends with batch {newest}. Some of its rows may be in the journal, "
+        "others not, so nothing was published. Put back the checkpoint that knows batch {newest}, or start with an empty one and "
+        "let the source begin after what is in the journal. With `publisher` and `sequenceColumn` such rows are told apart by "
+        "themselves."
+    ),
+    "TRANSACTION_USED": (
+        "txnVersion {number} of txnAppId '{name}' was published to {target} before, {reason} Nothing was published. For rows that "
+        "are new give a txnAppId that no other write has: one for each data interval, or for each DataFrame of a batch function. "
+        "If they are those rows computed anew, they are in the journal; with txnCompare=version such a repeat is not compared."
+    ),
     "PUBLISHER_NAME_IN_USE": (
         "Publisher name '{publisher}' was opened by another process (number {newest}, this one is {own}). One name "
         "belongs to one process at a time (R98). Open it again here, or use another name. Nothing of this commit was published."
     ),
     "PUBLISHER_IDENTITY_UNKNOWN": (
-        "This stream gets no query id here and has no `sequenceColumn`, so a repeated micro-batch could not be told from "
-        "a new one. Set `publisher` and `sequenceColumn`. Nothing was published."
+        "A repeated micro-batch of this stream could not be told from a new one: {reason} Set `publisher` and `sequenceColumn`. "
+        "Nothing was published."
     ),
     "UNSUPPORTED_WRITE": ("{what} is not possible: {reason} {next_step}"),
     "UNSUPPORTED_READ": ("{what} is not possible: {reason} {next_step}"),

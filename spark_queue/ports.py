@@ -85,6 +85,8 @@ class PulledFile:
     #: First and last sequence of each named publisher, and rows whose number another message of it has here.
     publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
     clashes: tuple[ClashingRows, ...] = ()
+    #: Last sequence of each named publisher in each topic, by topic and then publisher.
+    topics: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: When its messages are delivered at the earliest.
     due_at_ms: int | None = None
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import is_made_anew, versions_after
-from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, read_entry
+from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, read_entry, topic_transaction
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
 from spark_queue.journal.store import log_key, messages_key
@@ -42,9 +43,31 @@ class Published:
     version: int | None = field(default=None, compare=False, repr=False)
 
 
+#: Begin the ids of transactions: of a stream's batches, of what a user gives, and of what tells two batches of one number apart.
+STREAM_TXN, USER_TXN = "s", "t"
+OFFSETS_TXN, ROWS_TXN, KEPT_TXN = "o:", "r:", "k:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """A number by which a commit is told from its repeat, whatever its rows are (PROTOCOL 3)."""
+
+    #: Delta's transaction id, see `transaction_name`.
+    name: str
+    number: int
+    #: What its repeat has in common with it, and no other batch of that number: fingerprints by the ids that carry them. A repeat
+    #: that has one of them is one. None where the number alone tells.
+    fingerprints: Mapping[str, int] | None = None
+
+
+def transaction_name(kind: str, name: str, *, target: str | None) -> str:
+    """Return the id of what a query, or a user's own id, publishes to one topic; without a target to the topics of the rows."""
+    return f"{kind}:{target or ''}:{name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """How a commit is told from its repeat; each part is optional."""
+    """How a commit is told from its repeat; each part is optional, and a publisher's sequences tell more than a transaction."""
 
     #: The publisher whose sequences the rows carry; None when they number themselves (R99).
     publisher: str | None = None
@@ -52,8 +75,7 @@ class Identity:
     exclusive: bool = False
     #: The number that opening the name drew; None opens it with this very commit.
     number: int | None = None
-    #: A namespaced Delta transaction id (``s:…`` or ``t:…``) and its version.
-    transaction: tuple[str, int] | None = None
+    transaction: Transaction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +103,8 @@ class Commit:
         self._clock = clock
         self._started_ms = clock.monotonic_ms()
         sequences = (files[0].first_sequence, files[-1].last_sequence) if identity.publisher is not None else (None, None)
-        writer = "stream" if identity.transaction is not None and identity.transaction[0].startswith("s:") else "publisher"
+        is_stream = identity.transaction is not None and identity.transaction.name.startswith(f"{STREAM_TXN}:")
+        writer = "stream" if is_stream else "publisher"
         # One token for all attempts: a first attempt whose reply was lost may land during a later one.
         self._mark = delta.Mark(
             writer=writer, first_sequence=sequences[0], last_sequence=sequences[1], deliver_after_ms=plan.deliver_after_ms
@@ -138,16 +161,65 @@ class Commit:
             persisted = table.transaction_version(f"{PUBLISHER_TXN}{identity.publisher}")
             if persisted is not None:
                 files = self._after(persisted)
+                self._check_topics(table, persisted)
             if files:
                 persisted = files[-1].last_sequence
                 transactions.append((f"{PUBLISHER_TXN}{identity.publisher}", persisted))
-        if identity.transaction is not None:
-            seen = table.transaction_version(identity.transaction[0])
-            files = files if seen is None or seen < identity.transaction[1] else ()
-            transactions.append(identity.transaction)
+                topics = {topic for file in files for topic in file.topics}
+                transactions += [(topic_transaction(topic, identity.publisher), persisted) for topic in sorted(topics)]
+        elif identity.transaction is not None:
+            files = () if self._was_published(table, identity.transaction) else files
+            transactions += [(identity.transaction.name, identity.transaction.number)]
+            transactions += (identity.transaction.fingerprints or {}).items()
         rows = _count(files)
         published = Published(rows=rows, duplicates=_count(self._files) - rows, persisted_sequence=persisted)
         return _Decision(published=published, files=files, transactions=transactions)
+
+    def _check_topics(self, table: DeltaTable, persisted: int) -> None:
+        """Refuse to drop rows for their numbers where none of these was published to their topic."""
+        publisher = str(self._identity.publisher)
+        for file in self._files:
+            if file.first_sequence > persisted:
+                return
+            for topic, last in self._dropped(file, persisted):
+                highest = table.transaction_version(topic_transaction(topic, publisher))
+                if highest is None or highest < last:
+                    facts = {"last": last, "topic": topic, "persisted": persisted, "message_type": self._plan.message_type}
+                    raise CallerError("SEQUENCE_ELSEWHERE", publisher=publisher, **facts)
+
+    def _dropped(self, file: StagedFile, persisted: int) -> Iterable[tuple[str, int]]:
+        """Return the topics of the rows of a file that are to be dropped, and the highest number in each."""
+        if file.last_sequence <= persisted and len(file.topics) == 1:
+            return [(file.topics[0], file.last_sequence)]
+        found: dict[str, int] = {}
+        for rows in read_staged(self._plan, file, after_sequence=None):
+            dropped = rows.filter(pc.field("sequence") <= persisted)
+            # Numbers ascend, so the last one that a topic is met with is its highest.
+            found |= zip(dropped.column("topic").to_pylist(), dropped.column("sequence").to_pylist(), strict=True)
+        return found.items()
+
+    def _was_published(self, table: DeltaTable, wanted: Transaction) -> bool:
+        """Return whether this is the repeat of a commit; other rows under a used number are refused."""
+        newest = table.transaction_version(wanted.name)
+        if newest is None or newest < wanted.number:
+            return False
+        told = wanted.fingerprints
+        if told is None:
+            return True
+        if newest == wanted.number:
+            found = {name: table.transaction_version(name) for name in told}
+            if not told or any(found[name] == value for name, value in told.items()):
+                return True
+        elif any(not told or told.items() & entry.items() for entry in self._transactions_of(wanted)):
+            return True
+        raise _used(wanted, newest)
+
+    def _transactions_of(self, wanted: Transaction) -> Iterator[Mapping[str, int]]:
+        """Yield the transactions of those commits of a number that are still in the log."""
+        for version in reversed(versions_after(self._store, self._key, -1)):
+            entry = self._entry(version)
+            if entry is not None and entry.transactions.get(wanted.name) == wanted.number:
+                yield entry.transactions
 
     def _name_transaction(self, table: DeltaTable) -> tuple[str, int]:
         name, own = f"n:{self._identity.publisher}", self._identity.number
@@ -199,7 +271,7 @@ class Commit:
         rows = read_staged(self._plan, file, after_sequence=after_sequence)
         rewritten = write_file(self._plan, rows, now_ms=self._clock.wall_ms())
         assert rewritten is not None, "a staged file has rows, and its last one is kept"
-        return rewritten
+        return replace(rewritten, columns=file.columns)
 
     def _attempt(self, table: DeltaTable, decision: _Decision) -> Exception | None:
         now_ms = self._clock.wall_ms()
@@ -268,6 +340,19 @@ class Commit:
             "look first whether the rows are there."
         )
         return JournalError("STORE_FAILED", path=self._store.path, doing="publishing", reason=reason, next_step=next_step)
+
+
+def _used(wanted: Transaction, newest: int) -> CallerError:
+    kind, topic, name = wanted.name.split(":", 2)
+    facts = {"number": wanted.number, "name": name, "target": f"topic '{topic}'" if topic else "the topics of its rows"}
+    if kind == STREAM_TXN:
+        return CallerError("CHECKPOINT_BEHIND", newest=newest, **facts)
+    reason = (
+        "with other rows."
+        if newest == wanted.number
+        else f"or left out: {newest} came before it, and the log does not tell any more."
+    )
+    return CallerError("TRANSACTION_USED", reason=reason, **facts)
 
 
 def _count(files: Sequence[StagedFile]) -> int:

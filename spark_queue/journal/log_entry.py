@@ -29,6 +29,8 @@ from spark_queue.journal.store import Store, log_key
 
 #: Begins the transaction id that carries the highest sequence of a named publisher, in message tables.
 PUBLISHER_TXN = "p:"
+#: Begins the one that carries the highest of those in one topic.
+TOPIC_TXN = "q:"
 
 #: Delta's description of our commits.
 _APPEND: Mapping[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
@@ -70,6 +72,11 @@ class LogEntry:
     def operation(self) -> str:
         """Delta's name for the commit."""
         return str(self.commit_info.get("operation", "an unnamed operation"))
+
+
+def topic_transaction(topic: str, publisher: str) -> str:
+    """Return the transaction id that carries the highest sequence of a named publisher in one topic."""
+    return f"{TOPIC_TXN}{topic}:{publisher}"
 
 
 class TornEntryError(Exception):

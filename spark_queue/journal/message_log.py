@@ -27,6 +27,7 @@ from spark_queue.journal.log_entry import (
     create_entry,
     read_entry,
     repair_head,
+    topic_transaction,
 )
 from spark_queue.journal.message_file import PATH
 from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key
@@ -280,6 +281,11 @@ class DeltaMessageLog:
         if table is None or table.version() != version:
             return None
         highest = {f"{PUBLISHER_TXN}{name}": last for name, (_, last) in files.publishers.items()}
+        for file in files.files:
+            for topic, publishers in file.topics.items():
+                for name, last in publishers.items():
+                    transaction = topic_transaction(topic, name)
+                    highest[transaction] = max(highest.get(transaction, last), last)
         known = {name: table.transaction_version(name) for name in highest}
         return {name: last for name, last in highest.items() if (found := known[name]) is None or last > found}
 

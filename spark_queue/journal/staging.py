@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import IO, Any, cast
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from spark_queue.journal.fingerprint import ColumnSum, ColumnSums
 from spark_queue.journal.parquet_bounds import bounded_columns
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.journal.stored_rows import RowShape, Sequences
@@ -39,6 +40,8 @@ class StagingPlan:
     durable: bool
     #: How long after the commit its messages are delivered at the earliest; None for at once (R128).
     deliver_after_ms: int | None = None
+    #: Whether a write is told from its repeat by its rows, so that their columns are summed up.
+    sums_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,8 @@ class StagedFile:
     #: Range of the others, in microseconds since 1970 UTC.
     expires_min_us: int | None = None
     expires_max_us: int | None = None
+    #: Its columns, where the plan says so.
+    columns: Mapping[str, ColumnSum] = field(default_factory=dict)
 
     def stats(self) -> dict[str, object]:
         """Return Delta's statistics (DESIGN 15.17)."""
@@ -92,7 +97,12 @@ def stage_file(
         How rows are numbered; None numbers this file by itself, under a publisher of its own (R99).
     """
     sequences = sequences or Sequences(publisher=f"~{uuid.uuid4().hex}", first=1)
-    return write_file(plan, _stored(plan, rows, sequences, now_ms), now_ms=now_ms)
+    stored = _stored(plan, rows, sequences, now_ms)
+    if not plan.sums_columns:
+        return write_file(plan, stored, now_ms=now_ms)
+    sums = ColumnSums(now_ms)
+    file = write_file(plan, sums.watch(stored), now_ms=now_ms)
+    return None if file is None else replace(file, columns=sums.columns)
 
 
 def _stored(plan: StagingPlan, rows: Iterable[pa.RecordBatch], sequences: Sequences, now_ms: int) -> Iterator[pa.Table]:

@@ -55,6 +55,14 @@ def numbers_of(rows: pa.Table) -> dict[str, SequenceRange]:
     return {name: (low, high) for name, low, high in zip(*columns, strict=True) if is_named(name)}
 
 
+def _numbers_in_topics(rows: pa.Table, names: Mapping[str, SequenceRange]) -> Iterator[tuple[str, str, int]]:
+    """Yield topic, publisher and last sequence of what named publishers have in each topic."""
+    if names:
+        ends: Any = rows.group_by(["topic", "publisher"]).aggregate([("sequence", "max")])
+        columns = (ends.column(name).to_pylist() for name in ("topic", "publisher", "sequence_max"))
+        yield from (found for found in zip(*columns, strict=True) if found[1] in names)
+
+
 def _places(rows: pa.Table, names: Mapping[str, SequenceRange]) -> dict[tuple[str, int], list[int]]:
     places: dict[tuple[str, int], list[int]] = {}
     for row, key in enumerate(_keys(rows)):
@@ -122,6 +130,8 @@ class Taking:
         #: Where each row was first published, as they stand one after the other.
         self.origins: list[OriginRows] = []
         self.publishers: dict[str, SequenceRange] = {}
+        #: Last sequence of each named publisher in each topic.
+        self.topics: dict[str, dict[str, int]] = {}
         #: Rows with a number that another message of their publisher has here.
         self.clashes: list[ClashingRows] = []
         #: Own bookmark, origin and bookmark there of what is here already, and is not written.
@@ -139,7 +149,11 @@ class Taking:
             for row in np.flatnonzero(clashing[~is_here]).tolist():
                 clash = rows.slice(row, 1).select(["publisher", "sequence"]).to_pylist()[0]
                 self.clashes.append((self._written + row, 1, clash["publisher"], clash["sequence"]))
-            self.publishers = joined([self.publishers, numbers_of(rows)])
+            left = numbers_of(rows)
+            self.publishers = joined([self.publishers, left])
+            for topic, publisher, last in _numbers_in_topics(rows, left):
+                known = self.topics.setdefault(topic, {})
+                known[publisher] = max(known.get(publisher, last), last)
         self.origins += wanted.names_of(np.arange(self._written, self._written + len(rows), dtype=np.int64))
         self._written += len(rows)
         return rows
@@ -214,7 +228,7 @@ class Copier:
             if staged is not None:
                 file = PulledFile(
                     path=staged.path, size_bytes=staged.size_bytes, stats=staged.stats(), origins=tuple(taking.origins),
-                    publishers=taking.publishers, clashes=tuple(taking.clashes),
+                    publishers=taking.publishers, clashes=tuple(taking.clashes), topics=taking.topics,
                     due_at_ms=_due_at_ms(segment, now_ms),
                 )  # fmt: skip
                 written.append(file)

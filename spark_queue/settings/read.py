@@ -18,7 +18,7 @@ STORAGE_PREFIX = "storage."
 
 #: Options that Spark itself adds: paths, and the properties of a table that it resolves.
 _SPARKS_OWN = frozenset(
-    {"path", "checkpointlocation", "provider", "location", "owner", "comment", "external", "is_managed_location"}
+    {"path", "checkpointlocation", "queryname", "provider", "location", "owner", "comment", "external", "is_managed_location"}
     | {"table_type", "collation"}
 )
 _SPARKS_OWN_PREFIXES = ("option.", "spark.")
@@ -125,7 +125,7 @@ def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known:
     if "sequenceColumn" in given and "publisher" not in given:
         reason = "sequences are a publisher's, so sequenceColumn needs its name."
         raise ConfigError("MISSING_OPTION", option="publisher", where=f"a {purpose}", reason=reason)
-    for one, other in (("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")):
+    for one, other in (("txnAppId", "txnVersion"), ("txnVersion", "txnAppId"), ("txnCompare", "txnAppId")):
         if one in given and other not in given:
             raise ConfigError("MISSING_OPTION", option=other, where=f"a {purpose}", reason=f"{one} has no meaning without it.")
     if purpose is Purpose.VIEW_BATCH and values["queue"] is None and values["view"] not in VIEWS_OF_ALL_QUEUES:

@@ -122,6 +122,13 @@ def _parse_columns(value: str) -> tuple[str, ...]:
     return names
 
 
+def _parse_compare(value: str) -> str:
+    lowered = value.strip().lower()
+    if lowered not in ("rows", "version"):
+        raise ValueError("rows or version")
+    return lowered
+
+
 def _parse_boolean(value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
         raise ValueError("true or false")
@@ -281,8 +288,17 @@ OPTIONS = (
         'Delay before any queue delivers the rows, such as "10m", from their commit on (R128).',
         attribute="deliver_after_ms",
     ),
-    Option("txnAppId", {Purpose.WRITE_BATCH}, _parse_text, None, "With txnVersion: a repeated write is dropped, as in Delta."),
-    Option("txnVersion", {Purpose.WRITE_BATCH}, _whole(0), None, "With txnAppId: rises with every write."),
+    Option("txnAppId", {Purpose.WRITE_BATCH}, _parse_text, None, "With txnVersion: a repeated write is dropped."),
+    Option(
+        "txnVersion", {Purpose.WRITE_BATCH}, _whole(0), None, "With txnAppId: number of the write; rises, or one id has one write."
+    ),
+    Option(
+        "txnCompare",
+        {Purpose.WRITE_BATCH},
+        _parse_compare,
+        "rows",
+        "Repeats must have the same rows, or (`version`) none is compared.",
+    ),
 )
 
 

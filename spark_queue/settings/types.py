@@ -161,6 +161,7 @@ class WriteOptions(Options):
     deliver_after_ms: int | None
     txn_app_id: str | None
     txn_version: int | None
+    txn_compare: str | None
 
 
 #: The type of the options of each purpose.

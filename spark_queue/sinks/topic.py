@@ -15,6 +15,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.commit import Transaction
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan
 from spark_queue.journal.reader import open_reader
@@ -114,7 +115,7 @@ class SinkTopic(Sink):
         if files:
             definitions = open_reader(self._store).definitions()
             with self._failures():
-                identity = Identity(transaction=(transaction, 2 * attempt))
+                identity = Identity(transaction=Transaction(name=transaction, number=2 * attempt))
                 published = commit_staged(plan.staging, self._journal_id, definitions, files, identity=identity)
             version = published.version if published.rows else None
         # Without rows it is a commit all the same.

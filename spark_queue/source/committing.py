@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql.types import StructType
@@ -15,6 +16,8 @@ from spark_queue.client.changes import check_writes
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
+from spark_queue.journal.commit import KEPT_TXN, OFFSETS_TXN, ROWS_TXN, STREAM_TXN, USER_TXN, Transaction, transaction_name
+from spark_queue.journal.fingerprint import fingerprint, fingerprints_of_rows
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile
@@ -27,7 +30,7 @@ from spark_queue.source.stream_writer import Staged, WriteJob
 _log = logging.getLogger(__name__)
 
 
-def commit(job: WriteJob, messages: Sequence[object], *, transaction: tuple[str, int] | None, exclusive: bool) -> None:
+def commit(job: WriteJob, messages: Sequence[object], *, batch: int | None = None) -> None:
     """Publish what was staged, in order and in one commit.
 
     Parameters
@@ -36,10 +39,8 @@ def commit(job: WriteJob, messages: Sequence[object], *, transaction: tuple[str,
         What the write is.
     messages
         What the tasks staged, in the order of the DataFrame's partitions.
-    transaction
-        How the write is told from its repeat, beside the publisher's sequences.
-    exclusive
-        Whether the publisher's name belongs to the newest that uses it (R98); a stream's checkpoint is identity enough.
+    batch
+        Number of the micro-batch; None for the write of a DataFrame.
 
     Raises
     ------
@@ -51,10 +52,12 @@ def commit(job: WriteJob, messages: Sequence[object], *, transaction: tuple[str,
         return
     plan = job.plans[staged[0][0]]
     definitions = open_reader(plan.store).definitions()
-    identity = Identity(publisher=job.publisher, exclusive=exclusive and job.publisher is not None, transaction=transaction)
     # Rows of another type stand in another folder; the topics that they carry are refused by name here.
     files = [file for _, file in staged]
     try:
+        # A stream's checkpoint is identity enough: its publisher's name belongs to nobody (R98).
+        transaction = _of_user(job, files) if batch is None else _of_stream(job, messages, files, batch)
+        identity = Identity(publisher=job.publisher, exclusive=batch is None and job.publisher is not None, transaction=transaction)
         published = commit_staged(plan, job.journal_id, definitions, files, identity=identity)
     except (CallerError, ConfigError):
         # Only these say that nothing was published; after a failure of the store the log may name the files.
@@ -66,6 +69,78 @@ def commit(job: WriteJob, messages: Sequence[object], *, transaction: tuple[str,
         CoordinatorClient(plan.store, job.journal_id, endpoint=job.endpoint, start=False).nudge(plan.message_type)
     else:
         _discard(job, staged)
+
+
+def _of_user(job: WriteJob, files: Sequence[StagedFile]) -> Transaction | None:
+    """Return the transaction that the user has numbered."""
+    if job.txn_app_id is None:
+        return None
+    name = transaction_name(USER_TXN, job.txn_app_id, target=_target(job))
+    return Transaction(name=name, number=job.txn_version, fingerprints=_by_rows(name, files, job.txn_version))
+
+
+def _of_stream(job: WriteJob, messages: Sequence[object], files: Sequence[StagedFile], batch: int) -> Transaction | None:
+    """Return the transaction of a micro-batch: what Spark has planned tells it from others of its number, else its rows do."""
+    told = next((message for message in messages if isinstance(message, Staged) and message.query_id), None)
+    if told is None:
+        return None
+    name = transaction_name(STREAM_TXN, str(told.query_id), target=_target(job))
+    # A publisher's numbers tell which rows are new, whatever batch they come in.
+    found = {} if job.publisher is not None else _by_plan(job, name, told, batch) | _by_rows(name, files, batch)
+    if not found and job.publisher is None:
+        raise CallerError("PUBLISHER_IDENTITY_UNKNOWN", reason=f"the query's checkpoint has no offsets of batch {batch}.")
+    return Transaction(name=name, number=batch, fingerprints=found)
+
+
+def _by_plan(job: WriteJob, name: str, told: Staged, batch: int) -> dict[str, int]:
+    """Return the fingerprint of what Spark has planned for a batch, where that can be read.
+
+    It is written before the batch runs, stays for its repeat, and is written anew, with another time, where it was lost.
+    """
+    store = next(iter(job.plans.values())).store
+    if job.checkpoint is not None:
+        checkpoint: Store | None = Store(job.checkpoint, store.storage_options)
+    else:
+        checkpoint = readable_checkpoint(told.checkpoint, store)
+    planned = None if checkpoint is None else checkpoint.read(f"offsets/{batch}")
+    return {} if planned is None else {f"{OFFSETS_TXN}{name}": fingerprint(b"offsets %d " % batch + planned)}
+
+
+def _by_rows(name: str, files: Sequence[StagedFile], number: int) -> dict[str, int]:
+    """Return the fingerprints of the rows, where tasks have summed them up."""
+    if not all(file.columns for file in files):
+        return {}
+    rows = sum(file.row_count for file in files)
+    every, kept = fingerprints_of_rows([file.columns for file in files], rows, number=number)
+    return {f"{ROWS_TXN}{name}": every, f"{KEPT_TXN}{name}": kept}
+
+
+def _target(job: WriteJob) -> str | None:
+    """Return the topic that all rows go to; None where they name their own."""
+    shape = next(iter(job.plans.values())).shape
+    return None if shape.topic is None else shape.publish_targets.get(shape.topic, shape.topic)
+
+
+def readable_checkpoint(location: str | None, journal: Store) -> Store | None:
+    """Return a query's checkpoint if it is a directory of this host, or an object of a store as the journal's; else None.
+
+    For stores of another kind nothing here knows the credentials, and to look for some in vain takes seconds.
+    """
+    if location is None:
+        return None
+    try:
+        checkpoint = Store(location, journal.storage_options)
+        if not checkpoint.is_local and (journal.is_local or _kind(checkpoint) != _kind(journal)):
+            return None
+        return checkpoint if checkpoint.read("metadata") is not None else None
+    except SparkQueueError as reason:
+        _log.info("Batches are told from their repeats by their rows, since the checkpoint cannot be read: %s", reason)
+        return None
+
+
+def _kind(store: Store) -> str:
+    scheme = store.path.partition("://")[0].lower()
+    return {"s3a": "s3", "abfss": "abfs"}.get(scheme, scheme)
 
 
 def abort(job: WriteJob, messages: Sequence[object]) -> None:
@@ -122,7 +197,13 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     plans = {name: make_plan(store, definitions, message_type=name, topic=given.topic, **durations) for name in names}
     if message_type is not None:
         plans[message_type].shape.declared(schema.fieldNames())
-    transaction = None if given.txn_app_id is None else (f"t:{given.txn_app_id}", int(given.txn_version or 0))
+    lowered = {name.lower(): value for name, value in options.items()}
+    location = lowered.get("checkpointlocation") if streaming else None
+    checkpoint = location if readable_checkpoint(location, store) is not None else None
+    # Told by nothing else: what a task cannot sum up later has to be asked for now.
+    by_rows = given.publisher is None and (checkpoint is None if streaming else given.txn_compare == "rows" and given.txn_app_id)
+    if by_rows:
+        plans = {name: replace(plan, sums_columns=True) for name, plan in plans.items()}
     return WriteJob(
         journal_id=journal.journal_id,
         endpoint=endpoint,
@@ -131,7 +212,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         definitions={} if message_type is not None else definitions.stored,
         publisher=given.publisher,
         sequence_column=given.sequence_column,
-        transaction=transaction,
+        txn_app_id=given.txn_app_id,
+        txn_version=given.txn_version or 0,
+        checkpoint=checkpoint,
+        query_name=lowered.get("queryname"),
     )
 
 

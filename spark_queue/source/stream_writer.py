@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _QUERY_ID = "sql.streaming.queryId"
 
+#: Spark's default place of checkpoints; tasks see the settings of the session as properties of their job.
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
@@ -40,19 +43,27 @@ class WriteJob:
     definitions: Mapping[str, Any]
     publisher: str | None
     sequence_column: str | None
-    #: A Delta transaction id and version that the user gave (``txnAppId``, ``txnVersion``).
-    transaction: tuple[str, int] | None
+    #: What the user gave as ``txnAppId`` and ``txnVersion``.
+    txn_app_id: str | None = None
+    txn_version: int = 0
+    #: Checkpoint of the stream's query, where the driver can read it; and its name, by which Spark's default place has one.
+    checkpoint: str | None = None
+    query_name: str | None = None
 
 
 class Staged(WriterCommitMessage):
     """The files that one task staged."""
 
-    def __init__(self, *, message_type: str | None, file: StagedFile | None, query_id: str | None) -> None:
+    def __init__(
+        self, *, message_type: str | None, file: StagedFile | None, query_id: str | None, checkpoint: str | None = None
+    ) -> None:
         self.message_type = message_type
         #: None for a task without rows.
         self.file = file
         #: The query whose micro-batch it is; only tasks are told.
         self.query_id = query_id
+        #: The query's checkpoint, where it is in Spark's default place.
+        self.checkpoint = checkpoint
 
 
 class _Writer:
@@ -73,13 +84,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
         """Stage the rows of a task."""
-        return _stage(self._job, iterator, query_id=None)
+        return _stage(self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what all tasks staged."""
         from spark_queue.source import committing
 
-        committing.commit(self._job, messages, transaction=self._job.transaction, exclusive=True)
+        committing.commit(self._job, messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -96,19 +107,21 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
         if query_id is None and self._job.sequence_column is None:
-            raise CallerError("PUBLISHER_IDENTITY_UNKNOWN")
-        return _stage(self._job, iterator, query_id=query_id)
+            raise CallerError("PUBLISHER_IDENTITY_UNKNOWN", reason="Spark tells no query id here.")
+        place = None if context is None else context.getLocalProperty(_CHECKPOINTS)
+        default = f"{place}/{self._job.query_name}" if place and self._job.query_name else None
+        return _stage(self._job, iterator, query_id=query_id, checkpoint=default)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish what all tasks staged; a repeat of the batch publishes nothing."""
         from spark_queue.source import committing
 
-        query_id = next((message.query_id for message in messages if isinstance(message, Staged) and message.query_id), None)
-        transaction = None if query_id is None else (f"s:{query_id}", batchId)
-        committing.commit(self._job, messages, transaction=transaction, exclusive=False)
+        committing.commit(self._job, messages, batch=batchId)
 
 
-def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | None) -> Staged:
+def _stage(
+    job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | None = None, checkpoint: str | None = None
+) -> Staged:
     from spark_queue.journal.staging import stage_file
     from spark_queue.journal.stored_rows import Sequences
 
@@ -116,11 +129,11 @@ def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | 
     rows = join_small(batches)
     first = next(rows, None)
     if first is None:
-        return Staged(message_type=None, file=None, query_id=query_id)
+        return Staged(message_type=None, file=None, query_id=query_id, checkpoint=checkpoint)
     message_type = job.message_type or _type_of(job, first)
     numbers = None if job.publisher is None else Sequences(publisher=job.publisher, column=job.sequence_column)
     file = stage_file(job.plans[message_type], chain([first], rows), now_ms=SystemClock().wall_ms(), sequences=numbers)
-    return Staged(message_type=message_type, file=file, query_id=query_id)
+    return Staged(message_type=message_type, file=file, query_id=query_id, checkpoint=checkpoint)
 
 
 def _type_of(job: WriteJob, rows: pa.RecordBatch) -> str:

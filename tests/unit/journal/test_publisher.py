@@ -12,6 +12,8 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import delta
+from spark_queue.journal.commit import OFFSETS_TXN, ROWS_TXN, STREAM_TXN, USER_TXN, Transaction, transaction_name
+from spark_queue.journal.fingerprint import fingerprint
 from spark_queue.journal.publisher import Identity, Published, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import messages_key
@@ -229,34 +231,138 @@ def test_publish_that_opens_its_name_does_both_in_one_commit(disk: Disk) -> None
     opened = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
     named(disk, range(1, 4), exclusive=True)
     lines = [json.loads(line) for line in disk.log_path(ORDER, 2).read_text().splitlines()]
-    assert {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line} == {"n:p": 2, "p:p": 3}
+    assert {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line} == {"n:p": 2, "p:p": 3, "q:ORDERS:p": 3}
     with pytest.raises(CallerError, match="PUBLISHER_NAME_IN_USE"):
         named(disk, range(4, 6), exclusive=True, number=opened.numbers["order"])
 
 
+def planned(batch: int, plan: str | None = None, *, query: str = "query", topic: str = "ORDERS") -> Identity:
+    """Return the identity of a query's batch, as Spark planned it."""
+    name = transaction_name(STREAM_TXN, query, target=topic)
+    told = {f"{OFFSETS_TXN}{name}": fingerprint(f"{batch} {plan or batch}".encode())}
+    return Identity(transaction=Transaction(name=name, number=batch, fingerprints=told))
+
+
+def numbered(version: int, *, by: str | None = None, app: str = "job", topic: str = "ORDERS") -> Identity:
+    """Return the identity of a user's write, told from others by something or by its number alone."""
+    name = transaction_name(USER_TXN, app, target=topic)
+    told = {} if by is None else {f"{ROWS_TXN}{name}": fingerprint(f"{version} {by}".encode())}
+    return Identity(transaction=Transaction(name=name, number=version, fingerprints=told))
+
+
 def test_repeated_micro_batch_is_a_counted_no_op(disk: Disk) -> None:
-    for batch, expected in ((0, 2), (0, 0), (1, 2), (0, 0)):
-        found = disk.publish([1, 2], identity=Identity(transaction=("s:query", batch)))
+    """R94; also one that an older driver repeats while a newer one has gone on."""
+    for batch, expected in ((0, 2), (0, 0), (1, 2), (0, 0), (1, 0)):
+        found = disk.publish([1, 2], identity=planned(batch))
         assert (found.rows, found.duplicates) == (expected, 2 - expected)
     assert disk.stored().num_rows == 4
     assert mark(disk, 1)["writer"] == "stream"
 
 
+def test_another_batch_under_a_used_number_is_refused(disk: Disk) -> None:
+    """R94: its query's checkpoint has gone back, so some of its rows may be there and others not."""
+    disk.publish([1], identity=planned(0))
+    disk.publish([2], identity=planned(1))
+    for batch in (0, 1):
+        with pytest.raises(
+            CallerError, match=rf"CHECKPOINT_BEHIND.*Batch {batch} of query query .*topic 'ORDERS'.*ends with batch 1"
+        ):
+            disk.publish([2, 3], identity=planned(batch, "planned anew"))
+    assert disk.ids() == [1, 2]
+    assert disk.publish([3], identity=planned(2)).rows == 1
+    assert disk.publish([2, 3], identity=planned(1, "planned anew", query="another")).rows == 2
+
+
+def test_what_tells_a_batch_from_another_outlives_the_log(disk: Disk) -> None:
+    """A driver that died after its commit may come back long after that entry was cleaned away."""
+    disk.publish([1], identity=planned(0))
+    disk.publish([2], identity=planned(1))
+    table = DeltaTable(disk.store.messages_uri("order"))
+    table.create_checkpoint()
+    for version in range(table.version()):
+        disk.log_path(ORDER, version).unlink()
+    disk.publish([9], topic="RETURNS")
+    DeltaTable(disk.store.messages_uri("order")).create_checkpoint()
+    disk.log_path(ORDER, table.version()).unlink()
+    assert disk.publish([2], identity=planned(1)) == Published(rows=0, duplicates=1)
+    with pytest.raises(CallerError, match="CHECKPOINT_BEHIND"):
+        disk.publish([2], identity=planned(1, "planned anew"))
+    with pytest.raises(CallerError, match="CHECKPOINT_BEHIND"):
+        disk.publish([1], identity=planned(0))
+    assert disk.publish([3], identity=planned(2)).rows == 1
+
+
+def test_each_topic_has_its_own_transactions(disk: Disk) -> None:
+    """R94: one number, several topics of one message type."""
+    for topic, expected in (("ORDERS", 1), ("RETURNS", 1), ("ORDERS", 0), ("RETURNS", 0)):
+        assert disk.publish([1], topic=topic, identity=numbered(5, by="rows", topic=topic)).rows == expected
+        assert disk.publish([1], topic=topic, identity=planned(0, topic=topic)).rows == expected
+
+
 def test_stream_with_sequences_survives_a_deleted_checkpoint(disk: Disk) -> None:
-    """A new query id starts at batch 0 again; the publisher's sequences tell the repeat."""
+    """A new query id starts at batch 0 again, and one that has gone back plans others; sequences tell what is new."""
 
     def batch(query: str, number: int, ids: range) -> Published:
-        identity = Identity(publisher="p", transaction=(f"s:{query}", number))
+        identity = Identity(publisher="p", transaction=planned(number, query=query).transaction)
         return disk.publish(list(ids), identity=identity, sequence_column="id")
 
     assert batch("old", 0, range(1, 4)).rows == 3
     assert batch("old", 1, range(4, 7)).rows == 3
     assert batch("new", 0, range(1, 4)) == Published(rows=0, duplicates=3, persisted_sequence=6)
     assert batch("new", 1, range(7, 9)).rows == 2
+    assert batch("old", 1, range(4, 12)) == Published(rows=3, duplicates=5, persisted_sequence=11)
+    assert disk.ids() == list(range(1, 12))
+
+
+def test_write_of_a_user_is_published_once(disk: Disk) -> None:
+    """R94."""
+    assert disk.publish([1], identity=numbered(5, by="rows")).rows == 1
+    assert disk.publish([1], identity=numbered(5, by="rows")) == Published(rows=0, duplicates=1)
+    with pytest.raises(
+        CallerError, match=r"TRANSACTION_USED.*txnVersion 5 of txnAppId 'job'.*topic 'ORDERS' before, with other rows"
+    ):
+        disk.publish([2], identity=numbered(5, by="other rows"))
+    assert disk.publish([2], identity=numbered(5)) == Published(rows=0, duplicates=1), "the user says that it is the same"
+    assert disk.publish([2], identity=planned(5, query="job")).rows == 1, "namespaces never mix"
+
+
+def test_number_behind_the_newest_is_no_repeat_but_of_what_the_log_tells(disk: Disk) -> None:
+    """R94: an older data interval that runs after a newer one."""
+    disk.publish([2], identity=numbered(2, by="day 2"))
+    disk.publish([4], identity=numbered(4, by="day 4"))
+    assert disk.publish([2], identity=numbered(2, by="day 2")) == Published(rows=0, duplicates=1)
+    for version, rows in ((1, "day 1"), (2, "other rows")):
+        with pytest.raises(CallerError, match=rf"TRANSACTION_USED.*txnVersion {version} "):
+            disk.publish([version], identity=numbered(version, by=rows))
+    assert disk.publish([1], identity=numbered(1, by="day 1", app="job of day 1")).rows == 1
+    assert disk.ids() == [1, 2, 4]
+
+
+def test_numbers_of_a_publisher_in_another_topic_are_no_repeat(disk: Disk) -> None:
+    """R95: its numbers count in all topics of a message type, so these rows would be dropped though they are not there."""
+    for first in (1, 4):
+        named(disk, range(first, first + 3))
+    with pytest.raises(CallerError, match=r"SEQUENCE_ELSEWHERE.*its numbers up to 6, but not for topic 'RETURNS'.*from 6 \+ 1 on"):
+        disk.publish(list(range(1, 7)), topic="RETURNS", identity=Identity(publisher="p"), first_sequence=1)
+    assert disk.publish([7, 8], topic="RETURNS", identity=Identity(publisher="p"), first_sequence=7).rows == 2
+    assert named(disk, range(4, 7)) == Published(rows=0, duplicates=3, persisted_sequence=8)
+    assert disk.publish([7, 8], topic="RETURNS", identity=Identity(publisher="p"), first_sequence=7).duplicates == 2
+    with pytest.raises(CallerError, match=r"SEQUENCE_ELSEWHERE.*not for topic 'ORDERS'"):
+        named(disk, range(4, 12))
     assert disk.ids() == list(range(1, 9))
 
 
-def test_transaction_of_the_user_is_as_in_delta(disk: Disk) -> None:
-    assert disk.publish([1], identity=Identity(transaction=("t:job", 5))).rows == 1
-    assert disk.publish([1], identity=Identity(transaction=("t:job", 5))) == Published(rows=0, duplicates=1)
-    assert disk.publish([1], identity=Identity(transaction=("s:job", 5))).rows == 1, "namespaces never mix"
+def test_rows_that_name_their_topics_repeat_in_those(disk: Disk) -> None:
+    """R95."""
+
+    def batch(*topics: str) -> Published:
+        rows = pa.table({"id": pa.array(range(1, len(topics) + 1), pa.int64()), "topic": list(topics)})
+        return publish(disk.plan(None), disk.journal_id, disk.definitions, rows, identity=Identity(publisher="p"), first_sequence=1)
+
+    assert batch("ORDERS", "RETURNS").rows == 2
+    assert batch("ORDERS", "RETURNS") == Published(rows=0, duplicates=2, persisted_sequence=2)
+    assert batch("ORDERS", "RETURNS", "QUOTES") == Published(rows=1, duplicates=2, persisted_sequence=3)
+    assert batch("ORDERS", "RETURNS", "QUOTES") == Published(rows=0, duplicates=3, persisted_sequence=3)
+    for others in (("ORDERS", "ORDERS", "ORDERS"), ("ORDERS", "RETURNS", "RETURNS", "QUOTES")):
+        with pytest.raises(CallerError, match="SEQUENCE_ELSEWHERE.*its numbers up to 3, but not for topic"):
+            batch(*others)

@@ -29,7 +29,6 @@ def job(disk: Disk, *, topic: str = "ORDERS", endpoint: Endpoint = LOCAL) -> Wri
         definitions={},
         publisher=None,
         sequence_column=None,
-        transaction=None,
     )
 
 
