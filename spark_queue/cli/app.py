@@ -35,7 +35,7 @@ from spark_queue.cli.peers import mark_restored, return_
 from spark_queue.cli.publish import publish
 from spark_queue.cli.serve import dashboard, metrics, serve, stop
 from spark_queue.cli.serve import group as tokens
-from spark_queue.cli.status import explain, log, peek, status
+from spark_queue.cli.status import check, explain, log, peek, status
 
 app = typer.Typer(
     name="sparkq",
@@ -107,7 +107,7 @@ def doctor(
 
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, decide, prove, revive, proxied_transfer),
-    *(init, apply, options, publish, status, peek, explain, dead_letters, log),
+    *(init, apply, options, publish, status, check, peek, explain, dead_letters, log),
     *(metrics, dashboard, verify, backup, serve, stop, mark_restored, doctor),
 ):
     app.command()(verb)

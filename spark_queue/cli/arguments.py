@@ -15,7 +15,7 @@ import typer
 import spark_queue
 from spark_queue.cli.output import draw, show_exact, show_json, table
 from spark_queue.errors import ConfigError
-from spark_queue.settings.types import parse_timestamp
+from spark_queue.settings.types import parse_moment, parse_timestamp
 
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
@@ -108,6 +108,14 @@ def parse_as_of(text: str | None) -> datetime | int | None:
         return parse_timestamp(text)
     except ValueError as reason:
         raise bad_argument("--as-of", text, f"a record number or {reason}") from None
+
+
+def parse_since(text: str | None, *, name: str = "--since") -> datetime | None:
+    """Read a time: a date, of which UTC's midnight counts, or an ISO-8601 time with offset."""
+    try:
+        return None if text is None else parse_moment(text)
+    except ValueError as expected:
+        raise bad_argument(name, text or "", f"a date or {expected}") from None
 
 
 def bad_argument(name: str, value: str, expected: str) -> ConfigError:

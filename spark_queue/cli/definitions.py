@@ -6,7 +6,6 @@ The verbs that change one queue.
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,12 +24,13 @@ from spark_queue.cli.arguments import (
     TokenFile,
     bad_argument,
     open_target,
+    parse_since,
     storage_options,
 )
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, progress, say, show, show_json, table
 from spark_queue.core.records import Outcome
 from spark_queue.errors import SparkQueueError
-from spark_queue.settings.types import parse_moment, to_text
+from spark_queue.settings.types import to_text
 
 if TYPE_CHECKING:
     import msgspec
@@ -415,14 +415,7 @@ def dead_letters(
 
 
 def _choice(reason: str | None, error: str | None, since: str | None, until: str | None) -> dict[str, Any]:
-    return {"reason": reason, "error": error, "since": _moment("--since", since), "until": _moment("--until", until)}
-
-
-def _moment(name: str, text: str | None) -> datetime | None:
-    try:
-        return None if text is None else parse_moment(text)
-    except ValueError as expected:
-        raise bad_argument(name, text or "", f"a date or {expected}") from None
+    return {"reason": reason, "error": error, "since": parse_since(since), "until": parse_since(until, name="--until")}
 
 
 def _counts(done: msgspec.Struct) -> dict[str, Any]:

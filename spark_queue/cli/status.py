@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 import typer
 from pyroaring import BitMap64
 
-from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, bad_argument, open_target, parse_as_of
+from spark_queue.cli.arguments import (
+    AsOf,
+    JournalPath,
+    Json,
+    QueueName,
+    StorageOptions,
+    bad_argument,
+    open_target,
+    parse_as_of,
+    parse_since,
+)
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show, show_json, styled, table
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Kind
@@ -80,6 +90,33 @@ def status(
         _show(rows)
     if any(row["alarm"] for row in rows):
         raise SystemExit(ALARM_EXIT_CODE)
+
+
+def check(
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only dead letters that died from then on: a date (UTC), or a time with offset."),
+    ] = None,
+    empty: Annotated[bool, typer.Option("--empty", help="Also messages that are left in the queue.")] = False,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Say how a job went: exits with 3 at new dead letters, an alarm, or batches that nobody has decided about. Starts nothing."""
+    found = open_target(journal, storage).queue(queue).check(since=parse_since(since), wants_empty=empty)
+    if json:
+        letters = [
+            {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms)}
+            for kind in found.dead_letters
+        ]
+        undecided = [{"subscription": each.subscription, "attempt": each.attempt, "table": each.table} for each in found.undecided]
+        figures = {"alarm": found.alarm, "undecided": undecided, "queue_depth": found.queue_depth}
+        show_json({"queue": queue, "is_well": not found.findings, "dead_letters": letters, **figures})
+    else:
+        say(str(found))
+    raise SystemExit(found.exit_code)
 
 
 def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:

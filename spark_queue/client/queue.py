@@ -18,7 +18,7 @@ from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_ki
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError, check_text
 from spark_queue.journal.open import open_journal
-from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
+from spark_queue.views import MessageHistory, QueueCheck, QueueStatus, check_queue, explain, queue_status, state_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -315,6 +315,28 @@ class Queue:
 
     def _dead_letters(self) -> list[DeadLetter]:
         return standing_letters(state_at(open_journal(self.journal.store)).state, self.name)
+
+    def check(self, *, since: datetime | None = None, wants_empty: bool = False) -> QueueCheck:
+        """Look for what a job that ends should fail for: dead letters, an alarm, batches about which nobody has decided.
+
+        Starts nothing.
+
+        Parameters
+        ----------
+        since
+            An aware time: only dead letters that died from then on; default: all that stand.
+        wants_empty
+            Whether messages that are left in the queue count, too.
+
+        Raises
+        ------
+        ConfigError
+            UNKNOWN_QUEUE.
+        CallerError
+            TIMESTAMP_AMBIGUOUS for a time without an offset.
+        """
+        choice = letter_choice(reason=None, error=None, since=since, until=None)
+        return check_queue(state_at(open_journal(self.journal.store)), self.name, choice=choice, wants_empty=wants_empty)
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Return the queue's figures; starts nothing.

@@ -168,8 +168,10 @@ class EndRun(SubscriptionCommand, frozen=True, kw_only=True):
     outcomes: tuple[OutcomeRows, ...] = ()
     #: What fn raised; None when it returned.
     error: str | None = None
-    #: With an error: Spark goes on, and the whole batch is cancelled (`on_error="cancel"`).
+    #: With an error, or `stopped`: Spark goes on, and the whole batch is given back (`on_error="cancel"`).
     cancel: bool = False
+    #: fn was ended from outside, which says nothing about the messages.
+    stopped: bool = False
     #: Settle now instead of staging (`ack_early`).
     settle: bool = False
 

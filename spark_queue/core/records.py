@@ -176,6 +176,10 @@ RETURNED_CLAIM = "claim_returned"
 #: The reason of an ``outcomes`` record without ranges: fn raised, and ``detail.error`` says what.
 RUN_FAILED = "failed"
 
+#: The reason of an ``outcomes`` record without ranges: the run ended without having failed, and, as far as is known, Spark did not
+#: commit its batch. That says nothing about the messages.
+RUN_STOPPED = "stopped"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

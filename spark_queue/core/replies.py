@@ -162,6 +162,8 @@ class RunStarted(Reply, frozen=True, kw_only=True):
     ack_mode: str
     #: Whether its one message is a barrier.
     is_barrier: bool
+    #: How many messages its batch reads.
+    messages: int
     #: What a run has to know that appends to a sink; None where that was not asked, and from a coordinator that knows of no sinks.
     sink: SinkTold | None = None
 

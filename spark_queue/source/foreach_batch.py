@@ -30,6 +30,7 @@ from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.settings.types import EXPLICIT
 from spark_queue.source.partitions import QueueOffset
+from spark_queue.source.run_ends import QUERY_ID, RunEnd, end_of
 
 _log = logging.getLogger(__name__)
 
@@ -94,9 +95,15 @@ class RunReporter:
         self._prover.nudge(message_type)
 
     def end(
-        self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...] = (), *, settle: bool = False, error: str | None = None
+        self,
+        run: replies.Run,
+        outcomes: tuple[commands.OutcomeRows, ...] = (),
+        *,
+        settle: bool = False,
+        error: str | None = None,
+        stopped: bool = False,
     ) -> None:
-        """Say what fn said of its rows, or with what error it failed, for which its whole batch goes back to the queue.
+        """Say what fn said of its rows; or with what error it failed, or that it was stopped, and its whole batch goes back.
 
         Raises
         ------
@@ -105,17 +112,24 @@ class RunReporter:
         LeaseError
             STALE_RUN when a newer reader has taken the subscription over.
         """
-        gives_back = error is not None
-        command = commands.EndRun(**self._who, run=run, outcomes=outcomes, settle=settle, error=error, cancel=gives_back)
+        said: dict[str, Any] = {"outcomes": outcomes, "settle": settle, "error": error, "stopped": stopped}
+        command = commands.EndRun(**self._who, run=run, **said, cancel=error is not None or stopped)
         self._client.call(command)
         self._unproven = run
 
     def fail(self, run: replies.Run, error: str) -> None:
         """Say that fn raised. Where nobody hears it, what fn raised is still what the user must see."""
+        self._try_to_end(commands.EndRun(**self._who, run=run, error=error))
+
+    def stop(self, run: replies.Run) -> None:
+        """Say that fn was ended from outside, which is held against no message."""
+        self._try_to_end(commands.EndRun(**self._who, run=run, stopped=True))
+
+    def _try_to_end(self, command: commands.EndRun) -> None:
         try:
-            self._client.call(commands.EndRun(**self._who, run=run, error=error))
+            self._client.call(command)
         except SparkQueueError as reason:
-            _log.warning("the failure of a batch was not reported, so its lease ends by itself: %s", reason)
+            _log.warning("the end of a batch was not reported, so its lease ends by itself: %s", reason)
 
     def prove(self, offset: Mapping[str, Any]) -> None:
         """Say that Spark has committed the batch of an offset, if it is the one that ended last.
@@ -226,8 +240,6 @@ BatchFunction = Callable[[DataFrame, int], Any]
 FAIL = "fail"
 CANCEL = "cancel"
 
-_QUERY_ID = "sql.streaming.queryId"
-
 
 class BatchWrapper:
     """The function for ``writeStream.foreachBatch``; its pickled form holds no connection (DESIGN 7, P4 and P6).
@@ -300,19 +312,42 @@ class BatchWrapper:
         run = started.run
         self._listen(reporter, batch)
         try:
+            if not started.messages and batch.count() == 0:
+                # A repeat of a batch that went back, or a start before the first message: fn may take a row for granted.
+                reporter.end(run)
+                return
             of_batch = {"destination__subscription__name": self._subscription, "spark_queue__batch": batch_id}
             with tracing.span("process", self._queue, links=_contexts(batch), begun_ms=None, **of_batch):
                 outcomes = self._work(reporter, started, batch, batch_id)
         except Exception as failure:
-            # An error may name a file that is no text, and the failure of its report would then hide it.
-            error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
-            if not self._cancels or _is_slip(failure):
-                reporter.fail(run, error)
+            if not self._goes_on_after(failure, reporter, run, batch, batch_id):
                 raise
+        else:
+            reporter.end(run, outcomes, settle=self._ack_early)
+
+    def _goes_on_after(self, failure: Exception, reporter: RunReporter, run: replies.Run, batch: DataFrame, batch_id: int) -> bool:
+        """Say how a run ended that raised; returns whether its batch goes back, and the query on."""
+        # An error may name a file that is no text, and the failure of its report would then hide it.
+        error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
+        end = end_of(failure, batch.sparkSession)
+        if end is RunEnd.LOST:
+            _log.warning(
+                "batch %d of queue '%s' ended with its Spark, which says nothing about its messages", batch_id, self._queue
+            )
+            return False
+        gives_back = self._cancels and not _is_slip(failure)
+        if end is RunEnd.STOPPED:
+            _log.warning("batch %d of queue '%s' was stopped, which is held against no message: %s", batch_id, self._queue, error)
+            if gives_back:
+                reporter.end(run, stopped=True)
+            else:
+                reporter.stop(run)
+        elif gives_back:
             _log.warning("batch %d of queue '%s' goes back, because fn raised: %s", batch_id, self._queue, error)
             reporter.end(run, error=error)
         else:
-            reporter.end(run, outcomes, settle=self._ack_early)
+            reporter.fail(run, error)
+        return gives_back
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
         """Say that fn is about to run."""
@@ -360,7 +395,7 @@ class BatchWrapper:
         session = batch.sparkSession
         if getattr(session, "_jsparkSession", None) is None:
             return
-        query_id = session.sparkContext.getLocalProperty(_QUERY_ID)
+        query_id = session.sparkContext.getLocalProperty(QUERY_ID)
         if query_id is None or (self._listener is not None and self._listener.query_id == query_id):
             return
         try:

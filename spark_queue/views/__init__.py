@@ -7,6 +7,7 @@ only for the rows and columns that are shown.
 from __future__ import annotations
 
 from spark_queue.core.replies import QueueStatus
+from spark_queue.views.check import QueueCheck, check_queue
 from spark_queue.views.explain import MessageEvent, MessageHistory, explain
 from spark_queue.views.journal_view import JournalView, queue_status, state_at
 from spark_queue.views.tables import read_view, view_schema
@@ -15,7 +16,9 @@ __all__ = [
     "JournalView",
     "MessageEvent",
     "MessageHistory",
+    "QueueCheck",
     "QueueStatus",
+    "check_queue",
     "explain",
     "queue_status",
     "read_view",

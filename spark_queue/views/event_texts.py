@@ -16,6 +16,7 @@ from spark_queue.core.records import (
     HIDDEN,
     RETURNED_CLAIM,
     RUN_FAILED,
+    RUN_STOPPED,
     Kind,
     PauseReason,
     Record,
@@ -86,7 +87,12 @@ def _landed(record: Record) -> str:
 
 def _outcomes(record: Record) -> str:
     if record.reason == RUN_FAILED:
-        return f"the batch of lease {record.lease} failed"
+        what = "a run without messages" if record.lease is None else f"the batch of lease {record.lease}"
+        return f"{what} failed"
+    if record.reason == RUN_STOPPED:
+        return f"the run of lease {record.lease} ended before Spark had committed it; that is held against no message"
+    if record.lease is None:
+        return "a run without messages succeeded"
     later = f", not before {to_text(record.due_at_ms)}" if record.due_at_ms else ""
     return f"'{record.subscription}' said {record.reason}{later}; that counts when Spark has committed the batch"
 

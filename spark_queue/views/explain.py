@@ -22,7 +22,7 @@ from spark_queue.core.bitmaps.ranges import BOOKMARK_LIMIT, count_rows, holds
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import RUN_FAILED, Kind, Record
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import LEFT, State
@@ -389,9 +389,9 @@ class _Life:
         lease = None if ledger is None else ledger.leases.get(int(record.lease or 0))
         if lease is None or self._bookmark not in lease.rows:
             return False
-        failed = record.kind == Kind.OUTCOMES and record.reason == RUN_FAILED
+        ended = record.kind == Kind.OUTCOMES and record.reason in (RUN_FAILED, RUN_STOPPED)
         # What it gave back is no longer its own; a barrier is never held, and an at-most-once batch gives up at once.
-        return (record.kind in _LEASE_KINDS or failed) and (self._bookmark in lease.leased or record.kind == Kind.PROVEN or failed)
+        return (record.kind in _LEASE_KINDS or ended) and (self._bookmark in lease.leased or record.kind == Kind.PROVEN or ended)
 
     def _note(self, record: Record, event: str, text: str, *, queue: str | None = None) -> None:
         ledger = self._state.queues.get(str(record.queue))

@@ -18,7 +18,7 @@ from spark_queue.core.bitmaps.ranges import holds, oldest, to_array
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import RUN_FAILED, Kind, Record
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
@@ -265,8 +265,8 @@ class MessageRows:
 
     def _with_its_leases(self, own: Mask) -> Mask:
         leased = own & self._touching & self._kinds([Kind.GRANTED, Kind.RESUMED])
-        # A failed run is an outcome of the whole lease.
-        told = self._kinds(_OF_LEASE) | (self._kinds([Kind.OUTCOMES]) & self._among("reason", [RUN_FAILED]))
+        # A run that failed, or was stopped, is an outcome of the whole lease.
+        told = self._kinds(_OF_LEASE) | (self._kinds([Kind.OUTCOMES]) & self._among("reason", [RUN_FAILED, RUN_STOPPED]))
         return told & np.isin(self._lease, np.unique(self._lease[leased]))
 
     def _kinds(self, kinds: Iterable[str]) -> Mask:

@@ -50,8 +50,8 @@ Steps that act
     ``start P [as RUN] [sink]``
         fn begins; RUN names what it speaks for (`P`, unless given). With `sink` it appends what it gives to one, and is told
         whether to, and what is in doubt.
-    ``end RUN [OUTCOME ROWS [after=5s] [error=…] , …] [failed=… [on_error=cancel]] [early]``
-        fn ends, with outcomes acknowledge, cancel, expire, or with what it raised. `early` settles at once.
+    ``end RUN [OUTCOME ROWS [after=5s] [error=…] , …] [failed=…] [stopped] [on_error=cancel] [early]``
+        fn ends, with outcomes acknowledge, cancel, expire, with what it raised, or since it was stopped. `early` settles at once.
     ``prepare RUN [into=TABLE] [version=n] [request=ID] [OUTCOME ROWS [after=5s] [error=…] , …]``
         What it gave is about to be committed to a table, whose newest version of the transaction id is `version`.
     ``landed Q/S n [version=n] [forced]``, ``fenced Q/S n [forced]``, ``unreadable Q/S n error=…``
@@ -91,9 +91,9 @@ Steps that look
         All the dead letters that the queue made, oldest first.
     ``standing Q [ROWS]``
         The dead letters that people are shown for it.
-    ``alarm Q/S [ROWS] [probe=30s]``
+    ``alarm Q/S [ROWS] [probe=30s] [tells=TEXT]``
         The messages that failed alone since the last success of a subscription; with `probe` it pauses with an alarm, and tries
-        the next lone message then, from now.
+        the next lone message then, from now. TEXT stands in what the alarm says; ``nothing`` where there is none.
     ``lone Q [ROWS]``
         The messages that failed alone, and are tried alone from now on.
     ``age Q 5s``, ``age Q none``

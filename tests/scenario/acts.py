@@ -154,6 +154,7 @@ def _start(world: World, words: Words) -> str:
     started = world.decide(commands.StartRun(**common, sink=words.flag("sink")))
     world.runs[words.take() if words.flag("as") else name] = {**common, "run": started.run}
     answer = f"lease {started.run.lease}" if started.run.lease else "no lease"
+    answer += "" if started.messages or not started.run.lease else " without messages"
     return answer if started.sink is None else f"{answer}{_sink_text(started.sink)}"
 
 
@@ -165,8 +166,8 @@ def _sink_text(told: SinkTold) -> str:
 def _end(world: World, words: Words) -> str:
     run = world.runs[words.take()]
     error, cancel, early = words.option("failed"), words.option("on_error") == "cancel", words.flag("early")
-    outcomes = _outcomes(words)
-    world.decide(commands.EndRun(**run, outcomes=outcomes, error=error, cancel=cancel, settle=early))
+    stopped, outcomes = words.flag("stopped"), _outcomes(words)
+    world.decide(commands.EndRun(**run, outcomes=outcomes, error=error, cancel=cancel, stopped=stopped, settle=early))
     return "done"
 
 

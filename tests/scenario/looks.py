@@ -123,6 +123,10 @@ def _alarm(world: World, words: Words) -> str:
     probe_ms = words.duration_ms("probe")
     probe_at_ms = None if subscription.alarm is None else subscription.alarm.probe_at_ms
     compare(probe_at_ms, None if probe_ms is None else world.now_ms + probe_ms, f"is {subscription.alarm} at {world.now_ms}")
+    tells = words.option("tells")
+    if tells is not None:
+        error = "nothing" if subscription.alarm is None else subscription.alarm.error
+        compare([error] if tells in error else [], [error], f"tells {error}")
     return "so"
 
 

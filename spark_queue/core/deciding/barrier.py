@@ -84,7 +84,7 @@ def receive(work: UnitOfWork, lease: Lease) -> None:
         return
     if not lease.gives_back:
         work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)
-    elif is_spent(work, subscription):
+    elif is_spent(work, subscription) and not lease.stopped:
         give_up(work, lease, error=lease.failure)
 
 

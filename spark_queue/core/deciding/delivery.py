@@ -6,6 +6,7 @@ What a batch says: fn starts and ends, and the listener's proof (P4, P5, P6).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pyroaring import BitMap64
@@ -30,6 +31,7 @@ from spark_queue.core.deciding.isolation import isolate
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import (
     ERROR_TEXT_LIMIT,
+    Said,
     check_outcomes,
     end_lease,
     give_back_failed,
@@ -42,7 +44,7 @@ from spark_queue.core.deciding.settlement import (
 )
 from spark_queue.core.deciding.unit_of_work import Session, UnitOfWork
 from spark_queue.core.definitions.keys import valid_name
-from spark_queue.core.records import HIDDEN, RUN_FAILED, Incarnation, Kind, Removal, Return
+from spark_queue.core.records import HIDDEN, RUN_FAILED, RUN_STOPPED, Incarnation, Kind, Outcome, Removal, Return
 from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf, Run, RunStarted, SinkTold
 from spark_queue.core.state.attempt import fenced_refusal, in_doubt, refusal, told
 from spark_queue.core.state.lease import Lease, Subscription
@@ -267,6 +269,9 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
         lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
         if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):
             end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
+        elif lease is not None and session.returned == lease.number and lease.failure is None and not lease.stopped:
+            # fn has got through its batch: whatever kept Spark from committing it, if anything did, it is not the messages.
+            work.emit(Kind.OUTCOMES, of=lease, reason=RUN_STOPPED)
     return Done()
 
 
@@ -300,9 +305,9 @@ def _resume_run(work: UnitOfWork, lease: Lease, session: Session, *, call: int) 
         return
     asked_before = session.unasked != lease.number
     rows = resumable(work, lease)
-    # Only a run that had nothing but this message says anything about it (P3).
-    lone = asked_before and len(lease.rows) == len(rows) == 1
-    vanished_runs = lease.vanished_runs + 1 if asked_before and lease.failure is None else 0
+    # Only a run that had nothing but this message says anything about it, and none that was stopped (P3).
+    lone = asked_before and not lease.stopped and len(lease.rows) == len(rows) == 1
+    vanished_runs = lease.vanished_runs + (not lease.stopped) if asked_before and lease.failure is None else 0
     failed = lease.failure is not None or vanished_runs >= VANISHED_RUNS_LIMIT
     if len(rows) > 1 and failed:
         rows = _halve(work, lease, rows)
@@ -399,8 +404,14 @@ def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
         run=Run(incarnation=subscription.incarnation, lease=session.started),
         ack_mode=subscription.ack_mode,
         is_barrier=lease is not None and lease.is_barrier and bool(lease.rows),
+        messages=0 if lease is None else len(_read_by(work, lease, subscription.incarnation)),
         sink=_sink_told(work, subscription, lease) if command.sink else None,
     )
+
+
+def _read_by(work: UnitOfWork, lease: Lease, incarnation: Incarnation) -> BitMap64:
+    """Return what the batch of a lease reads in the newest planner start."""
+    return BitMap64() if _is_handed_over_once(work, lease) and lease.handed_to != incarnation else lease.rows
 
 
 def refuse_unsuited(work: UnitOfWork, subscription: Subscription) -> None:
@@ -447,7 +458,14 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
     given = [read_outcome(work, each) for each in command.outcomes]
     subscription = work.subscription(command.subscription)
     lease = lease_of_run(work, subscription, command.run)
-    if lease is None:
+    if lease is None or not _read_by(work, lease, command.run.incarnation):
+        _end_idle_run(work, subscription, command, given)
+        return Done()
+    if command.stopped:
+        # Also of a run that was fenced, or is in doubt: it changes nothing but what is held against its messages later.
+        work.emit(Kind.OUTCOMES, of=lease, reason=RUN_STOPPED, detail={"cancel": True} if command.cancel else {})
+        if command.cancel:
+            work.sessions.of(subscription.name, command.run.incarnation).returned = lease.number
         return Done()
     refuse_fenced(work, lease, command.run)
     if lease.is_in_doubt or (lease.has_landed and (given or command.cancel)):
@@ -464,6 +482,16 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
         if command.settle:
             settle_early(work, lease)
     return Done()
+
+
+def _end_idle_run(work: UnitOfWork, subscription: Subscription, command: EndRun, given: Iterable[Said]) -> None:
+    """Note how a run ended that had no messages, where that is news: a failure, and the first success after one."""
+    check_outcomes(work, given, BitMap64(), "are not in the batch")
+    if command.error is not None and not command.stopped:
+        detail = {"error": command.error[:ERROR_TEXT_LIMIT]}
+        work.emit(Kind.OUTCOMES, subscription=subscription.name, reason=RUN_FAILED, detail=detail)
+    elif subscription.idle_failures and not command.stopped:
+        work.emit(Kind.OUTCOMES, subscription=subscription.name, reason=Outcome.ACKNOWLEDGE)
 
 
 def prove_run(work: UnitOfWork, command: Prove) -> Done:

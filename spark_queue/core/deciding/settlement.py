@@ -143,6 +143,7 @@ def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bo
     rows = lease.leased.copy()
     if not rows:
         return
+    undelivered = undelivered or lease.stopped
     stopped = work.ledger.subscriptions[lease.subscription].is_stopped and len(lease.rows) == 1 and not undelivered
     if lease.failure is not None or stopped:
         give_back_failed(work, lease, rows, reason)
@@ -231,6 +232,9 @@ def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None
     if work.ledger.definition.at_most_once:
         return
     rows = _settleable(work, lease)
+    if lease.gives_back and lease.stopped:
+        give_back(work, lease.leased.copy(), Return.DISCONNECTED, lease=lease, undelivered=True)
+        return
     if lease.gives_back:
         give_back_failed(work, lease, rows - work.ledger.rows[State.DEAD], Return.CANCELLED)
         return

@@ -22,6 +22,9 @@ SUSPECTS_LIMIT = 3
 #: How often a message may fail alone until somebody should look at it.
 LONE_FAILURES_LIMIT = 5
 
+#: Runs of a subscription that fail in a row and have no messages, until somebody should look: it gets no further by itself.
+IDLE_FAILURES_LIMIT = 3
+
 #: How long a message that failed alone waits, where the queue has no `retry_backoff`.
 LONE_BACKOFF = Backoff(first_ms=1_000, max_ms=300_000, factor=2)
 

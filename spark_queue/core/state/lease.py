@@ -97,7 +97,9 @@ class Lease:
     staged: dict[Staged, BitMap64] = field(default_factory=dict)
     #: What fn raised in the last run, if it reported so.
     failure: str | None = None
-    #: Whether its failed batch goes back with the proof, since Spark takes it for done (`on_error="cancel"`).
+    #: Whether its last run ended without having failed, and uncommitted as far as is known: that says nothing about its messages.
+    stopped: bool = False
+    #: Whether its failed or stopped batch goes back with the proof, since Spark takes it for done (`on_error="cancel"`).
     gives_back: bool = False
     #: Runs in a row that ended without any report.
     vanished_runs: int = 0
@@ -126,7 +128,7 @@ class Lease:
     @property
     def succeeded(self) -> bool:
         """Whether its batch read something, and nothing failed on it."""
-        return bool(self.rows) and self.failure is None
+        return bool(self.rows) and self.failure is None and not self.gives_back
 
     def stage(self, key: Staged, rows: BitMap64) -> None:
         """Note an outcome of rows; what was said of them earlier is replaced."""
@@ -171,6 +173,8 @@ class Subscription:
     suspects: dict[int, Suspect] = field(default_factory=dict)
     #: What somebody should look at until its next success.
     alarm: Alarm | None = None
+    #: Runs in a row that failed and had no messages.
+    idle_failures: int = 0
     #: Trigger.AvailableNow: bookmarks at or above it are not granted under this incarnation; None otherwise.
     run_until: int | None = None
     #: Trigger.AvailableNow: what this incarnation was granted already.

@@ -239,7 +239,7 @@ def test_silence_and_a_coordinator_that_is_not_there_yet_are_asked_again_and_a_r
 
 def test_a_run_that_appends_is_told_where_its_coordinator_knows_of_no_sinks(host: World) -> None:
     """DESIGN 19: an older one passes over the question, and would let the lease lapse while its batch is in doubt."""
-    run: dict[str, Any] = {"run": replies.Run(incarnation=(1, 1), lease=1), "ack_mode": "auto", "is_barrier": False}
+    run: dict[str, Any] = {"run": replies.Run(incarnation=(1, 1), lease=1), "ack_mode": "auto", "is_barrier": False, "messages": 1}
     older, newer = replies.RunStarted(**run), replies.RunStarted(**run, sink=replies.SinkTold(messages=1))
     host.hint, host.answers = hinted(), {HERE: [older, older, newer]}
     with pytest.raises(CoordinatorError, match=r"COORDINATOR_LACKS_SINKS.*queue 'Q'"):

@@ -146,7 +146,13 @@ def test_software_that_knows_of_no_sinks_refuses_their_records_and_is_told_apart
     details = [msgspec.json.decode(str(text)) for text in to_table(records).column("detail").to_pylist()]
     assert [(each["v"], each["critical"]) for each in details] == [(1, True), (1, True)]
     assert list(to_records(to_table(records))) == records
-    older = {"type": "RunStarted", "run": {"incarnation": (1, 1), "lease": 1}, "ack_mode": "auto", "is_barrier": False}
+    older = {
+        "type": "RunStarted",
+        "run": {"incarnation": (1, 1), "lease": 1},
+        "ack_mode": "auto",
+        "is_barrier": False,
+        "messages": 2,
+    }
     told = wire.decode_reply(msgspec.msgpack.encode(older))
     assert isinstance(told, replies.RunStarted)
     assert told.sink is None

@@ -18,6 +18,7 @@ from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.source import foreach_batch
 from spark_queue.source.foreach_batch import BatchWrapper
+from spark_queue.source.run_ends import RunEnd
 
 QUERY = str(UUID(int=5))
 
@@ -31,16 +32,21 @@ class Reporter:
     def __init__(self) -> None:
         self.told: list[Any] = []
         self.is_barrier = False
+        self.messages = 2
 
     def start(self) -> SimpleNamespace:
         self.told.append("start")
-        return SimpleNamespace(run="run", is_barrier=self.is_barrier)
+        return SimpleNamespace(run="run", is_barrier=self.is_barrier, messages=self.messages)
 
-    def end(self, run: str, outcomes: Any = (), *, settle: bool = False, error: str | None = None) -> None:
-        self.told.append(("end", run, outcomes, settle) if error is None else ("give_back", run, error))
+    def end(self, run: str, outcomes: Any = (), *, settle: bool = False, error: str | None = None, stopped: bool = False) -> None:
+        gives_back = error is not None or stopped
+        self.told.append(("give_back", run, "stopped" if stopped else error) if gives_back else ("end", run, outcomes, settle))
 
     def fail(self, run: str, error: str) -> None:
         self.told.append(("fail", run, error))
+
+    def stop(self, run: str) -> None:
+        self.told.append(("stop", run))
 
     def prove(self, offset: Any) -> None:
         self.told.append(("prove", offset))
@@ -118,7 +124,7 @@ def test_what_fn_raises_fails_the_query_or_gives_the_batch_back(
     assert outcome == said if isinstance(said, tuple) else outcome[0] == said
 
 
-@pytest.mark.parametrize("ended", [SystemExit(3), SystemExit(), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("ended", [SystemExit(3), SystemExit(), GeneratorExit()])
 @pytest.mark.parametrize("on_error", ["fail", "cancel"])
 def test_fn_that_ends_its_thread_fails_the_batch_by_name(on_error: str, ended: BaseException) -> None:
     """Spark hears of exceptions alone: after anything else its query would wait for ever, and the run would stay open."""
@@ -133,6 +139,69 @@ def test_fn_that_ends_its_thread_fails_the_batch_by_name(on_error: str, ended: B
     else:
         wrapper(ROWS, 0)
     assert (told[1][0], "BATCH_FUNCTION_ENDED" in told[1][2]) == ("fail" if on_error == "fail" else "give_back", True)
+
+
+@pytest.mark.parametrize(
+    ("on_error", "end", "said"),
+    [
+        ("fail", RunEnd.FAILED, ("fail", "run", "ValueError: no")),
+        ("fail", RunEnd.STOPPED, ("stop", "run")),
+        ("cancel", RunEnd.STOPPED, ("give_back", "run", "stopped")),
+        ("fail", RunEnd.LOST, None),
+        ("cancel", RunEnd.LOST, None),
+    ],
+)
+def test_only_the_functions_own_failure_is_told_as_one(
+    on_error: str, end: RunEnd, said: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R42: what ends a run from outside is held against no message; why a Spark is gone nobody knows, so nothing is said."""
+    monkeypatch.setattr("spark_queue.source.foreach_batch.end_of", lambda failure, session: end)
+
+    def fn(batch: Any, batch_id: int) -> None:
+        raise ValueError("no")
+
+    wrapper, told = wrapped(fn, on_error=on_error)
+    if on_error == "cancel" and said is not None:
+        wrapper(ROWS, 0)
+    else:
+        with pytest.raises(ValueError, match="no"):
+            wrapper(ROWS, 0)
+    assert told[1:] == ([] if said is None else [said])
+    assert end is RunEnd.FAILED or "says nothing about" in caplog.text or "held against no message" in caplog.text
+
+
+@pytest.mark.parametrize("on_error", ["fail", "cancel"])
+def test_an_interrupt_of_fn_is_no_failure(on_error: str) -> None:
+    def fn(batch: Any, batch_id: int) -> None:
+        raise KeyboardInterrupt
+
+    wrapper, told = wrapped(fn, on_error=on_error)
+    if on_error == "fail":
+        with pytest.raises(CallerError, match=r"BATCH_FUNCTION_ENDED.*KeyboardInterrupt"):
+            wrapper(ROWS, 0)
+    else:
+        wrapper(ROWS, 0)
+    assert told[1] == (("stop", "run") if on_error == "fail" else ("give_back", "run", "stopped"))
+
+
+@pytest.mark.parametrize(("rows", "reaches_fn"), [(0, False), (3, True)])
+def test_a_batch_without_rows_does_not_reach_fn(rows: int, *, reaches_fn: bool) -> None:
+    """R42: a batch without messages may have rows all the same, of a state, or of another source of its query."""
+    seen: list[Any] = []
+    wrapper, told = wrapped(lambda batch, batch_id: seen.append(batch))
+    wrapper._reporter.messages = 0
+    batch = SimpleNamespace(columns=[], sparkSession=object(), count=lambda: rows)
+    wrapper(batch, 0)
+    assert (seen == [batch]) is reaches_fn
+    assert told == ["start", ("end", "run", (), False)]
+
+
+def test_rows_that_cannot_be_counted_are_a_failure() -> None:
+    wrapper, told = wrapped(nothing)
+    wrapper._reporter.messages = 0
+    with pytest.raises(ZeroDivisionError):
+        wrapper(SimpleNamespace(columns=[], sparkSession=object(), count=lambda: 1 // 0), 0)
+    assert [said[0] for said in told[1:]] == ["fail"]
 
 
 def test_report_that_fails_fails_the_batch() -> None:

@@ -57,7 +57,7 @@ class Heard:
             raise self.refusal
         self.requests.append(request)
         if isinstance(request, commands.StartRun):
-            return replies.RunStarted(run=self.run, ack_mode=self.ack_mode, is_barrier=False)
+            return replies.RunStarted(run=self.run, ack_mode=self.ack_mode, is_barrier=False, messages=1)
         return replies.Done()
 
     def proven(self, *, lease: int = 3, **other: str) -> list[int]:
@@ -78,10 +78,15 @@ def test_each_end_of_a_run_says_which_and_how(heard: Heard) -> None:
     heard.reporter.end(run, outcomes, settle=True)
     heard.reporter.fail(run, "no")
     heard.reporter.end(run, error="no")
-    assert [(each.run, each.outcomes, each.settle, each.error, each.cancel) for each in heard.requests[1:]] == [
-        (heard.run, outcomes, True, None, False),
-        (heard.run, (), False, "no", False),
-        (heard.run, (), False, "no", True),
+    heard.reporter.stop(run)
+    heard.reporter.end(run, stopped=True)
+    said = [(each.run, each.outcomes, each.settle, each.error, each.stopped, each.cancel) for each in heard.requests[1:]]
+    assert said == [
+        (heard.run, outcomes, True, None, False, False),
+        (heard.run, (), False, "no", False, False),
+        (heard.run, (), False, "no", False, True),
+        (heard.run, (), False, None, True, False),
+        (heard.run, (), False, None, True, True),
     ]
 
 
@@ -92,10 +97,14 @@ def test_rows_that_are_settled_by_hand_have_no_batch_function(tmp_path: Path, mo
 
 def test_failure_that_nobody_hears_does_not_hide_what_fn_raised(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
     heard.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
-    heard.reporter.fail(heard.run, "no")
-    assert "its lease ends by itself" in caplog.text
-    with pytest.raises(CoordinatorError):
-        heard.reporter.end(heard.run, error="no")
+    for unheard in (lambda: heard.reporter.fail(heard.run, "no"), lambda: heard.reporter.stop(heard.run)):
+        caplog.clear()
+        unheard()
+        assert "its lease ends by itself" in caplog.text
+    # Spark would commit the batch, and its proof acknowledge what goes back.
+    for gives_back in ({"error": "no"}, {"stopped": True}):
+        with pytest.raises(CoordinatorError):
+            heard.reporter.end(heard.run, **gives_back)
     with pytest.raises(CoordinatorError):
         heard.reporter.end(heard.run, (), settle=False)
 

@@ -10,6 +10,7 @@ from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.records import (
     DEAD_LETTER_REASONS,
     RUN_FAILED,
+    RUN_STOPPED,
     Incarnation,
     PauseReason,
     Record,
@@ -17,7 +18,7 @@ from spark_queue.core.records import (
     Return,
     UnpauseReason,
 )
-from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, PROBE_BACKOFF, Alarm, Suspect
+from spark_queue.core.state.alarm import IDLE_FAILURES_LIMIT, LONE_FAILURES_LIMIT, PROBE_BACKOFF, Alarm, Suspect
 from spark_queue.core.state.attempt import AttemptNumbers, attempt_of, begun
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
@@ -216,7 +217,7 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
     lease.resumed = True
     lease.undelivered = False
     lease.failure = None
-    lease.gives_back = False
+    lease.stopped = lease.gives_back = False
     lease.vanished_runs = record.detail["vanished_runs"]
     if record.detail["counted"]:
         ledger.delivered.increment(held)
@@ -246,6 +247,7 @@ def landed(ledger: QueueLedger, record: Record) -> None:
     attempt = attempt_of(lease)
     attempt.landed, attempt.error = True, None
     lease.staged, lease.failure, lease.gives_back = {said: rows.copy() for said, rows in attempt.exceptions.items()}, None, False
+    lease.stopped = False
 
 
 def fenced(ledger: QueueLedger, record: Record) -> None:
@@ -279,13 +281,35 @@ def lapsed(ledger: QueueLedger, record: Record) -> None:
 
 
 def outcomes(ledger: QueueLedger, record: Record) -> None:
-    """Stage what a batch said, or note that it failed."""
-    lease = ledger.leases[int(record.lease or 0)]
+    """Stage what a batch said, or note that it failed, or that its run was stopped."""
+    if record.lease is None:
+        _ran_idle(seen(ledger, record), record)
+        return
+    lease = ledger.leases[int(record.lease)]
     if record.reason == RUN_FAILED:
         lease.failure = record.detail["error"]
         lease.gives_back = record.detail.get("cancel", False)
+    elif record.reason == RUN_STOPPED:
+        lease.stopped = True
+        lease.gives_back = record.detail.get("cancel", False)
     else:
         lease.stage((str(record.reason), record.due_at_ms, record.detail.get("error")), to_bitmap(record.ranges))
+
+
+def _ran_idle(subscription: Subscription, record: Record) -> None:
+    """Note how a run ended that had no messages: several in a row that failed are an alarm, which pauses nothing."""
+    if record.reason == RUN_FAILED:
+        subscription.idle_failures += 1
+        if subscription.idle_failures >= IDLE_FAILURES_LIMIT and subscription.alarm is None:
+            error = (
+                f"subscription '{subscription.name}': {subscription.idle_failures} runs failed one after the other that had no "
+                f"messages. The last error: {record.detail['error']}"
+            )
+            subscription.alarm = Alarm(error=error, since_ms=record.at_ms)
+        return
+    if subscription.idle_failures >= IDLE_FAILURES_LIMIT and not subscription.is_stopped:
+        subscription.alarm = None
+    subscription.idle_failures = 0
 
 
 def proven(ledger: QueueLedger, record: Record) -> None:
@@ -300,7 +324,7 @@ def proven(ledger: QueueLedger, record: Record) -> None:
     # A batch that read nothing, since its messages were given back, is no success.
     if lease.succeeded:
         subscription.suspects.clear()
-        subscription.alarm = None
+        subscription.alarm, subscription.idle_failures = None, 0
         # One message alone, and a piece of a failed batch, say nothing about how large a batch may be.
         if subscription.isolation_limit is not None and len(lease.rows) > 1 and not lease.searches:
             doubled = subscription.isolation_limit * 2
@@ -331,7 +355,7 @@ def unpaused(ledger: QueueLedger, record: Record) -> None:
         ledger.paused = False
     for name in ledger.subscriptions if record.subscription is None else (record.subscription,):
         ledger.subscriptions[name].suspects.clear()
-        ledger.subscriptions[name].alarm = None
+        ledger.subscriptions[name].alarm, ledger.subscriptions[name].idle_failures = None, 0
 
 
 def probe_backoff(ledger: QueueLedger) -> Backoff:

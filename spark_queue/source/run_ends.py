@@ -1,0 +1,103 @@
+"""How a run ended that raised: by a failure of its own, from outside, or with the Spark that ran it (P4, DESIGN 8)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Any
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+#: The property of Spark's threads that names the query whose batch they run.
+QUERY_ID = "sql.streaming.queryId"
+
+#: What Spark says of work that was ended from outside: a job of a cancelled group, an operation of Spark Connect that was
+#: interrupted, or one whose session is over.
+_ENDED = frozenset({
+    "SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "INVALID_HANDLE.OPERATION_ABANDONED", "INVALID_HANDLE.SESSION_CLOSED",
+    "INVALID_HANDLE.SESSION_NOT_FOUND",
+})  # fmt: skip
+
+#: What Java raises in a thread that was interrupted. A time-out of a connection has a class of its own, though it is one of these.
+_INTERRUPTED = frozenset({"java.lang.InterruptedException", "java.nio.channels.ClosedByInterruptException"})
+
+
+class RunEnd(Enum):
+    """How a run ended that raised."""
+
+    #: By its function, or by a task: its messages may be to blame.
+    FAILED = auto()
+    #: From outside: its messages have nothing to do with it.
+    STOPPED = auto()
+    #: With the Spark that ran it, as with a driver that is killed: nobody knows why.
+    LOST = auto()
+
+
+def end_of(failure: BaseException, session: SparkSession) -> RunEnd:
+    """Return how a run ended, by what it raised, and by what Spark says of its query."""
+    if any(map(_tells_of_outside, _chain(failure))):
+        return RunEnd.STOPPED
+    if getattr(session, "_jsparkSession", None) is None:
+        # Spark Connect: a worker knows of no query.
+        return RunEnd.FAILED
+    try:
+        return RunEnd.STOPPED if _is_over(session) else RunEnd.FAILED
+    except (Py4JNetworkError, OSError):
+        return RunEnd.LOST
+    except Exception as reason:  # noqa: BLE001 - it asks for what Spark's vendors may have changed.
+        _log.warning("whether the query was stopped cannot be told, so what its function raised counts as a failure: %s", reason)
+        return RunEnd.FAILED
+
+
+def _is_over(session: SparkSession) -> bool:
+    """Return whether somebody stopped the query, or all of Spark: both say so before anything that runs can fail of it."""
+    java: Any = session._jsparkSession  # noqa: SLF001 - Python's own context is gone where Spark was stopped.
+    if java.sparkContext().isStopped():
+        return True
+    query_id = java.sparkContext().getLocalProperty(QUERY_ID)
+    if query_id is None:
+        return False
+    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
+    query = java.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+    return query is None or not query.isActive()
+
+
+def _chain(failure: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, and those that it was raised from, or while they were handled."""
+    known: set[int] = set()
+    while failure is not None and id(failure) not in known:
+        known.add(id(failure))
+        yield failure
+        within = None if failure.__suppress_context__ else failure.__context__
+        failure = failure.__cause__ or within  # type: ignore[assignment] - the end of a chain is None.
+
+
+def _tells_of_outside(failure: BaseException) -> bool:
+    if isinstance(failure, KeyboardInterrupt):
+        return True
+    if isinstance(failure, PySparkException) and failure.getCondition() in _ENDED:
+        return True
+    thrown = getattr(failure, "_origin", None) or getattr(failure, "java_exception", None)
+    try:
+        return any(map(_is_interruption, _causes(thrown)))
+    except Exception:  # noqa: BLE001 - a gateway that is gone: whoever asks next finds out.
+        return False
+
+
+def _causes(thrown: Any) -> Iterator[Any]:
+    """Yield an exception of Java, and its causes; a chain of them never ends in itself, but may be long."""
+    for _ in range(20):
+        if thrown is None:
+            return
+        yield thrown
+        thrown = thrown.getCause()
+
+
+def _is_interruption(thrown: Any) -> bool:
+    name = thrown.getClass().getName()
+    return name in _INTERRUPTED or (name == "org.apache.spark.SparkException" and thrown.getCondition() in _ENDED)
