@@ -69,8 +69,9 @@ CONFIG: dict[str, str] = {
         "Narrow one of the patterns, or list the topic by name in one type."
     ),
     "RESERVED_COLUMN": (
-        "Column '{column}' of message type '{message_type}' is reserved: the journal or the reader adds a column of that "
-        "name. Rename the column."
+        "Column '{column}' of message type '{message_type}' is reserved: each delivered row has one of that name beside the "
+        'message\'s own. Give yours another name; where rows come in with this one, say `rename = {{{column} = "{suggested}"}}` '
+        "for the message type. Reserved are {reserved} (reference/columns.md)."
     ),
     "MESSAGE_TYPE_CHANGED": (
         "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended; "

@@ -92,9 +92,11 @@ def publish(
         try:
             _publish_all(source, batch_rows, to_rows, commit, bar, sent=sent, first_sequence=first_sequence)
         except SparkQueueError as refusal:
+            from spark_queue.journal.conversion import SEVERAL_INSTANTS
+
             # What was committed before stays.
-            if refusal.code == "COLUMN_TYPE_MISMATCH" and "tz=" in refusal.facts["expected"] and timezone is None:
-                refusal.add_note("If it holds times without an offset, name their zone, as in --timezone Europe/Berlin.")
+            if refusal.code == "COLUMN_TYPE_MISMATCH" and SEVERAL_INSTANTS in refusal.facts["reason"] and timezone is None:
+                refusal.add_note("Name the zone of such times, as in --timezone Europe/Berlin.")
             refusal.add_note(_what_stands(file, sent, refusal, numbered=publisher is not None, append=append))
             raise
     if waiting is not None:

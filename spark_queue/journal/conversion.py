@@ -173,7 +173,10 @@ _ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
     TypeKind.INSTANT: frozenset(),
 }
 _UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
-_NAIVE = "the value has no time zone, so it could mean several instants."
+
+#: What is wrong with a time that says no offset, where an instant is wanted.
+SEVERAL_INSTANTS = "it could mean several instants."
+_NAIVE = f"the value has no time zone, so {SEVERAL_INSTANTS}"
 _INSTANTS = "the value is an instant, which clocks of different time zones read differently."
 _WRITTEN = "it can be written in several ways, and which text is meant is not said."
 
@@ -345,6 +348,8 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
         raise
     except (pa.ArrowException, ValueError):
         row, reason = _first_failing(len(column), make)
+        if kind_of(wanted) is TypeKind.INSTANT and kind_of(column.type) is TypeKind.TEXT and _is_naive(column[row].as_py()):
+            reason = f"'{_start(column[row])}' has no zone offset, so {SEVERAL_INSTANTS}"
         raise LossError(row, str(column.type), reason) from None
     _check_years(done, told=lambda row: str(texts[row]))
     lost = next(changed(column, texts, done, timezone), None)
@@ -352,6 +357,14 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
         told = _start(_ENDING_ZEROS.sub("", str(texts[lost])))
         raise LossError(lost, str(column.type), sentence(f"{told} would be stored as {done[lost].as_py()}"))
     return done
+
+
+def _is_naive(text: str) -> bool:
+    """Return whether a text says a time, and no offset."""
+    try:
+        return dt.datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        return False
 
 
 def check(column: Column) -> None:
@@ -401,6 +414,8 @@ def _check_years(column: Any, *, told: Callable[[int], str]) -> None:
 def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
     """Make a column of another type, by casts that are not trusted with values too large for it."""
     have, want = kind_of(column.type), kind_of(wanted)
+    if have is TypeKind.TEXT and want in (TypeKind.WALL, TypeKind.INSTANT):
+        column = _in_microseconds(column)
     if have is TypeKind.DECIMAL and column.type.bit_width < 128:
         # Of small ones Arrow makes no whole numbers.
         column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
@@ -426,6 +441,21 @@ def _refuse_unless(fits: Any, texts: Any, reason: str) -> None:
     row = first_row(pc.invert(fits))
     if row is not None:
         raise LossError(row, str(texts.type), f"'{_start(texts[row])}' is {reason}")
+
+
+#: Digits of a time behind its microseconds, and the offset that may follow.
+_FINER = r"([0-9]{2}:[0-9]{2}[.][0-9]{6})([0-9]+)(Z|[+-][0-9:]+)?$"
+
+
+def _in_microseconds(texts: Any) -> Any:
+    """Return texts of times without zeros behind the microseconds, of which Arrow knows nothing; other digits are refused."""
+    if not pc.any(pc.match_substring_regex(texts, _FINER)).as_py():
+        return texts
+    whole = pc.replace_substring_regex(texts, _FINER.replace("([0-9]+)", "0+"), r"\1\2")
+    row = first_row(pc.match_substring_regex(whole, _FINER).fill_null(pa.scalar(value=False)))
+    if row is not None:
+        raise LossError(row, str(texts.type), f"'{_start(texts[row])}' has nanoseconds, and microseconds are stored.")
+    return whole
 
 
 def _decimals(texts: Any, wanted: Any, *, found: str) -> Column:

@@ -23,7 +23,7 @@ from spark_queue.errors import CallerError
 from spark_queue.journal.conversion import Column, LossError, TypeKind, kind_of, sentence
 from spark_queue.journal.python_values import cast, decoded, line_text, to_column
 from spark_queue.journal.schema import INSTANT, user_schema
-from spark_queue.journal.stored_rows import JSON_TYPE, mismatch
+from spark_queue.journal.stored_rows import JSON_TYPE, mismatch, topic_missing
 
 #: The one column of the message types json and binary.
 _BODY = "value"
@@ -54,7 +54,7 @@ def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None, t
         return _from_arrow(_table(data), definitions, topic, timezone)
     rows = _listed(data)
     first = rows[0] if rows and isinstance(rows[0], Mapping) else {}
-    home = _Home(definitions, _home(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows)), timezone)
+    home = _Home(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows), timezone)
     if home.message_type == JSON_TYPE:
         rows = _json_rows(rows)
     elif home.message_type == "binary":
@@ -84,13 +84,15 @@ def from_json_lines(
 class _Home:
     """The message type that rows go to."""
 
-    def __init__(self, definitions: Definitions, message_type: str, timezone: str | None) -> None:
-        self.message_type = message_type
+    def __init__(self, definitions: Definitions, topic: str | None, first: Any, row_count: int, timezone: str | None) -> None:
+        self.message_type = message_type = _home(definitions, topic, first, row_count)
         self.where = f"message type '{message_type}'"
         self._fields = {field.name: field for field in user_schema(definitions.message_type(message_type).columns)}
         self._fields |= {name: pa.field(name, kind) for name, kind in _BESIDE.items()}
-        self._names = ColumnNames(self._fields)
+        self._names = ColumnNames(self._fields, dict(definitions.message_type(message_type).rename))
         self._timezone = timezone
+        if topic is None and self._names.find("topic") != "topic":
+            raise topic_missing(row_count, self._names, where=self.where)
 
     def declared(self, names: Iterable[str]) -> list[str]:
         """Return the declared name of each column."""
@@ -142,7 +144,7 @@ def _table(data: Any) -> pa.Table:
 def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:
     own = ColumnNames(table.column_names).find("topic")
     first = table.column(table.column_names.index(own))[0].as_py() if own is not None and table.num_rows else None
-    home = _Home(definitions, _home(definitions, topic, first, table.num_rows), timezone)
+    home = _Home(definitions, topic, first, table.num_rows, timezone)
     # Also without rows, which may be missing because a row was taken for their header.
     names = home.declared(table.column_names)
     # Topics are looked at before anything is staged, which makes all other columns what is declared.
@@ -162,7 +164,7 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezo
     own = ColumnNames(names).find("topic")
     topics = dict((*indexed, *parts))[own] if own is not None and len(frame) else None
     first = None if topics is None or topics.isna().iloc[0] else topics.iloc[0]
-    home = _Home(definitions, _home(definitions, topic, first, len(frame)), timezone)
+    home = _Home(definitions, topic, first, len(frame), timezone)
     try:
         declared = home.declared(names)
     except CallerError as refusal:

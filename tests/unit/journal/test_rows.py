@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import zoneinfo
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -330,3 +331,80 @@ def test_sequences_count_on_over_batches(tmp_path: Path) -> None:
     sequences = Sequences(publisher="p", first=5)
     batches = pa.table({"id": [1, 2, 3]}).to_batches(max_chunksize=2)
     assert [sequences.take(batch).to_pylist() for batch in batches] == [[5, 6], [7]]
+
+
+@pytest.mark.parametrize("end", ["Z", "+01:00", "-0130", ""])
+@pytest.mark.parametrize("digits", ["123456000", "1234560", "000000000", "120000000000"])
+def test_zeros_behind_the_microseconds_of_a_text_are_nothing_that_is_lost(digits: str, end: str) -> None:
+    """As programs write them that count nanoseconds."""
+    whole = dt.datetime.fromisoformat(f"2024-05-01T12:00:00.{digits[:6]}{end}")
+    column, text = "at" if end else "local", f"2024-05-01T12:00:00.{digits}{end}"
+    for data in ([{"id": 1, column: text}], pa.table({"id": [1], column: [text]}), pd.DataFrame({"id": [1], column: [text]})):
+        assert stored(data)[0][column] == whole
+    _, table = to_arrow([{"id": 1, "at": text}], DEFINITIONS, topic="WIDE", timezone="Asia/Kolkata")
+    assert table.column("at")[0].as_py() == (whole if end else whole.replace(tzinfo=zoneinfo.ZoneInfo("Asia/Kolkata")))
+    refused = refusal([{"id": 1, column: "2024-05-01T12:00:00Z"[: 19 + len(end[:1])]}, {"id": 2, column: text[:27] + "1" + end}])
+    assert "has nanoseconds, and microseconds are stored" in str(refused)
+    assert refused.facts["row"] == 1
+
+
+RENAMED = parsing.parse(
+    {
+        "message_types": {
+            "note": {
+                "columns": "subject STRING, term INT, due TIMESTAMP",
+                "topics": ["NOTES"],
+                "rename": {"Topic": "subject", "lease": "term", "": "due"},
+            }
+        }
+    }
+)
+
+
+def renamed(data: Any, topic: str | None = "NOTES", *, lines: bool = False) -> list[dict[str, Any]]:
+    message_type, table = (from_json_lines if lines else to_arrow)(data, RENAMED, topic=topic)
+    plan = make_plan(Store("nowhere"), RENAMED, message_type=message_type, topic=topic, expires_after_ms=None)
+    [batch] = table.to_batches()
+    return plan.shape.apply(batch, sequences=Sequences(publisher="p", first=1), now_ms=0).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        ([{"topic": "tea", "Lease": 3}], False),
+        ([{"Subject": "tea", "term": 3}], False),
+        (pa.table({"topic": ["tea"], "LEASE": [3]}), False),
+        (pd.DataFrame({"TOPIC": ["tea"], "lease": [3]}), False),
+        ([b'{"topic": "tea", "lease": 3}'], True),
+    ],
+)
+def test_rows_may_bring_names_that_the_message_type_renames(data: Any, lines: bool) -> None:
+    [row] = renamed(data, lines=lines)
+    assert (row["subject"], row["term"], row["topic"]) == ("tea", 3, "NOTES")
+
+
+def test_a_column_without_a_name_may_be_renamed() -> None:
+    [row] = renamed(pa.table({"": pa.array([NOON])}))
+    assert row["due"] == NOON
+
+
+def test_a_renamed_column_is_given_once() -> None:
+    with pytest.raises(SparkQueueError, match=r"COLUMN_TWICE.*'subject'.*as 'topic' and as 'subject'"):
+        renamed([{"topic": "tea", "subject": "milk"}])
+    with pytest.raises(SparkQueueError, match=r"UNKNOWN_COLUMN.*'leese'.*Did you mean 'lease'"):
+        renamed([{"leese": 3}])
+
+
+@pytest.mark.parametrize("form", [list, pa.Table.from_pylist, pd.DataFrame])
+def test_rows_whose_column_topic_is_renamed_name_no_topic(form: Any) -> None:
+    with pytest.raises(SparkQueueError, match="TOPIC_MISSING") as refused:
+        renamed(form([{"topic": "NOTES"}]), None)
+    assert "By `rename` of message type 'note' a column 'topic' is column 'subject'" in refused.value.__notes__[0]
+
+
+def test_sequences_of_a_column_are_found_by_the_name_that_rows_bring() -> None:
+    plan = make_plan(Store("nowhere"), RENAMED, message_type="note", topic="NOTES", expires_after_ms=None)
+    for name in ("LEASE", "term"):
+        batch = pa.record_batch({"lease": [4, 5]})
+        told = plan.shape.apply(batch, sequences=Sequences(publisher="p", column=name), now_ms=0)
+        assert told.column("sequence").to_pylist() == [4, 5]
