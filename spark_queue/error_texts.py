@@ -103,15 +103,11 @@ CALLER: dict[str, str] = {
         "Column '{column}' of {where} is given twice, as '{first}' and as '{second}': upper and lower case do not tell columns "
         "apart, as in Spark. Drop or rename one."
     ),
-    "TOPIC_MISSING": (
-        "No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing of this commit was published."
-    ),
-    "ROWS_UNREADABLE": (
-        "The data to publish holds {what}, but {expected} is needed. Correct it. Nothing of this commit was published."
-    ),
+    "TOPIC_MISSING": ("No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing was published."),
+    "ROWS_UNREADABLE": ("{what} is not {expected}.{next_step} Nothing was published."),
     "TOPIC_OF_OTHER_TYPE": (
         "Topic '{topic}' belongs to message type '{found}', but this publish goes to '{message_type}', and one publish is one "
-        "commit to one type. Publish the rows of each type separately. Nothing of this commit was published."
+        "commit to one type. Publish the rows of each type separately. Nothing was published."
     ),
     "SEQUENCE_MISSING": ("Publisher '{publisher}' needs {what} to number its rows. {reason} Nothing was published."),
     "SEQUENCE_NOT_ASCENDING": (
@@ -121,11 +117,11 @@ CALLER: dict[str, str] = {
     "SEQUENCE_BEHIND": (
         "Publisher '{publisher}': the batch starts at sequence {first}, behind the persisted {persisted}, ends at {last}, "
         "and repeats no batch in the log. Its new rows might be other messages under used numbers. Continue from "
-        "{persisted} + 1. Nothing of this commit was published."
+        "{persisted} + 1. Nothing was published."
     ),
     "PUBLISHER_NAME_IN_USE": (
         "Publisher name '{publisher}' was opened by another process (number {newest}, this one is {own}). One name "
-        "belongs to one process at a time (R98). Open it again here, or use another name. Nothing of this commit was published."
+        "belongs to one process at a time (R98). Open it again here, or use another name. Nothing was published."
     ),
     "PUBLISHER_IDENTITY_UNKNOWN": (
         "This stream gets no query id here and has no `sequenceColumn`, so a repeated micro-batch could not be told from "
@@ -159,7 +155,7 @@ CALLER: dict[str, str] = {
     "TIMESTAMP_AMBIGUOUS": (
         "Timestamp '{value}' of {where} has no offset: it could be {utc} or {local}. Write the offset, as in either reading."
     ),
-    "FILE_UNREADABLE": ("'{file}' cannot be read as {format}: {reason} Correct the file, or give --format."),
+    "FILE_UNREADABLE": ("'{file}' cannot be read as {format}: {reason} {next_step}"),
     "OUTPUT_FAILED": (
         "What this command prints could not be written: {reason}. It may have taken effect. "
         "Make room or send its output elsewhere, then look with `sparkq status`."
@@ -342,7 +338,7 @@ JOURNAL: dict[str, str] = {
     ),
     "STORE_FAILED": ("Storage under '{path}' failed while {doing}: {reason} Nothing half-done is visible. {next_step}"),
     "PUBLISH_CONTENDED": (
-        "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing of this commit was published. Publish "
+        "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing was published. Publish "
         "larger batches, or retry."
     ),
 }

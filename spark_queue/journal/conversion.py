@@ -172,7 +172,9 @@ _ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
     TypeKind.WALL: frozenset({TypeKind.DATE}),
     TypeKind.INSTANT: frozenset(),
 }
-_UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
+
+#: What is wrong with a number where a time is wanted.
+UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
 
 #: What is wrong with a time that says no offset, where an instant is wanted.
 SEVERAL_INSTANTS = "it could mean several instants."
@@ -189,7 +191,7 @@ def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = N
     if have in (want, TypeKind.TEXT) or have in _ALLOWED[want] or (want is TypeKind.INSTANT and have is TypeKind.WALL and timezone):
         return None
     if want in TIMES and have in NUMBERS:
-        return _UNIT
+        return UNIT
     if want is TypeKind.INSTANT and have in TIMES:
         return _NAIVE
     if have is TypeKind.INSTANT and want in TIMES:
@@ -348,7 +350,10 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
         raise
     except (pa.ArrowException, ValueError):
         row, reason = _first_failing(len(column), make)
-        if kind_of(wanted) is TypeKind.INSTANT and kind_of(column.type) is TypeKind.TEXT and _is_naive(column[row].as_py()):
+        text = column[row].as_py() if kind_of(wanted) is TypeKind.INSTANT and kind_of(column.type) is TypeKind.TEXT else ""
+        if _NUMBER.fullmatch(text):
+            reason = UNIT
+        elif timezone is None and _is_naive(text):
             reason = f"'{_start(column[row])}' has no zone offset, so {SEVERAL_INSTANTS}"
         raise LossError(row, str(column.type), reason) from None
     _check_years(done, told=lambda row: str(texts[row]))
@@ -365,6 +370,56 @@ def _is_naive(text: str) -> bool:
         return dt.datetime.fromisoformat(text).tzinfo is None
     except ValueError:
         return False
+
+
+#: Names of what numbers may count since 1970 UTC, and how many microseconds each is.
+EPOCHS = {"seconds": 1_000_000, "milliseconds": 1_000}
+
+#: A number as a text, with a part of one or without.
+_COUNT, _WHOLE_COUNT = r"^[+-]?[0-9]+(\.[0-9]*)?$", r"^-?[0-9]{1,18}$"
+
+
+def since_epoch(column: Any, epoch: str, *, others: Callable[[Any], Column]) -> Column:
+    """Return instants of numbers and of texts of numbers, which count since 1970 UTC; `others` makes them of other texts."""
+    have = kind_of(column.type)
+    if have not in NUMBERS and have is not TypeKind.TEXT:
+        done: Column = column
+        return done
+    texts = column.cast(pa.string())
+    counts, whole = (
+        pc.match_substring_regex(texts, pattern).fill_null(pa.scalar(value=False)) for pattern in (_COUNT, _WHOLE_COUNT)
+    )
+    if have is not TypeKind.TEXT:
+        # Also of a float whose text has an exponent.
+        counts = column.is_valid()
+    numbers = pc.if_else(whole, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    micros, limit = EPOCHS[epoch], pa.scalar(2**62 // EPOCHS[epoch], pa.int64())
+    fits = pc.less_equal(pc.abs(numbers), limit).fill_null(pa.scalar(value=False))
+    made: Any = pc.multiply(pc.if_else(fits, numbers, None), pa.scalar(micros, pa.int64())).cast(pa.timestamp("us", "UTC"))
+    rows = np.flatnonzero(pc.and_(counts, pc.invert(fits)).to_numpy(zero_copy_only=False)).tolist()
+    if rows:
+        exact = [_exact_instant(row, str(texts[row]), micros, str(column.type)) for row in rows]
+        mask = np.zeros(len(column), dtype=np.bool_)
+        mask[rows] = True
+        made = pc.replace_with_mask(made, pa.array(mask), pa.array(exact, pa.int64()).cast(pa.timestamp("us", "UTC")))
+    _check_years(made, told=lambda row: str(texts[row]))
+    rest = pc.if_else(counts, pa.scalar(None, column.type), column)
+    return made if rest.null_count == len(rest) else pc.coalesce(made, others(rest))
+
+
+def _exact_instant(row: int, text: str, micros: int, found: str) -> int:
+    """Return the microseconds since 1970 UTC of a number that has a part behind its point, or is too large for an instant."""
+    try:
+        count = Decimal(text) * micros
+        if not count.is_finite():
+            raise LossError(row, found, f"{_start(text)} is no time.")
+        if count != count.to_integral_value():
+            raise LossError(row, found, f"{_start(text)} has a part of a microsecond, and microseconds are stored.")
+        if not abs(count) < 2**62:
+            raise LossError(row, found, f"{_start(text)} is outside of the years 1 to 9999.")
+    except ArithmeticError:
+        raise LossError(row, found, f"{_start(text)} is no number that counts since 1970.") from None
+    return int(count)
 
 
 def check(column: Column) -> None:

@@ -127,7 +127,7 @@ def test_topic_and_expiration_may_stand_in_the_rows() -> None:
         ({"id": 1, "tags": {"a": "x"}}, "COLUMN_TYPE_MISMATCH", "'tags'"),
         ({"id": 1, "itm": "x"}, "UNKNOWN_COLUMN", "Did you mean 'item'?"),
         ({"id": 1, "sequence": 4}, "UNKNOWN_COLUMN", "no column 'sequence' in message type 'wide'"),
-        ("text", "ROWS_UNREADABLE", "row 0, of type str"),
+        ("text", "ROWS_UNREADABLE", "Row 0, of type str, is not a dict by column name."),
     ],
 )
 def test_row_that_does_not_fit_is_refused_by_name(row: Any, code: str, text: str) -> None:
@@ -193,9 +193,9 @@ def test_json_takes_a_frame_s_values_as_dicts_have_them() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        (["1", {"a": 1}], "row 1, which is a dict that is a body behind a text"),
-        ([{"a": 1}, {"b": 1}, {"value": 1}], "row 2, which is a dict with 'value' behind a dict that is a body"),
-        ([{"value": 1}, {}], "row 1, which is a dict that is a body behind a dict with 'value'"),
+        (["1", {"a": 1}], "Row 1, which is a dict that is a body behind a text"),
+        ([{"a": 1}, {"b": 1}, {"value": 1}], "Row 2, which is a dict with 'value' behind a dict that is a body"),
+        ([{"value": 1}, {}], "Row 1, which is a dict that is a body behind a dict with 'value'"),
     ],
 )
 def test_json_refuses_rows_of_several_forms(rows: list[Any], text: str) -> None:
@@ -209,7 +209,7 @@ def test_json_refuses_rows_of_several_forms(rows: list[Any], text: str) -> None:
 def test_json_refuses_texts_that_are_none(body: str, lines: bool) -> None:
     refused = refusal(["1", body], "EVENTS", lines=lines)
     assert (refused.code, refused.facts["row"]) == ("ROWS_UNREADABLE", 1)
-    assert "holds row 1, but JSON (" in str(refused)
+    assert "Row 1 is not JSON (" in str(refused)
 
 
 def test_json_takes_numbers_of_any_length() -> None:
@@ -242,7 +242,7 @@ def test_json_lines_are_rows_or_bodies_by_type() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ('{"id": ', "JSON (Expecting value"),
+        ('{"id": ', "is not a JSON object (Expecting value"),
         (b'{"id": 1, "item": "\xff"}', "UTF-8"),
         ('{"id": 1, "item": NaN}', 'JSON has no NaN; for a DOUBLE write it as the text "NaN"'),
         ('{"id": 1, "id": 2}', "a key stands twice in one object: id)"),
