@@ -162,13 +162,34 @@ def check_bodies(bodies: Column, first: int) -> None:
     # One by one, since bodies may be large.
     for row, body in enumerate(bodies, start=first):
         text = body.as_py()
-        try:
-            if text is not None:
-                _TEXTS.decode(text)
-        except (ValueError, RecursionError) as reason:
+        reason = None if text is None else _fault(text)
+        if reason is not None:
             next_step = _OF_SEVERAL_LINES if text.strip() in ("[", "{") else ""
             facts = {"expected": f"JSON ({reason})", "next_step": next_step}
-            raise CallerError("ROWS_UNREADABLE", what=f"Row {row}", **facts, row=row) from None
+            raise CallerError("ROWS_UNREADABLE", what=f"Row {row}", **facts, row=row)
+
+
+def _fault(text: str) -> Exception | None:
+    """Return why a text is not JSON; None for one that is."""
+    try:
+        _TEXTS.decode(text)
+    except (ValueError, RecursionError) as reason:
+        return reason
+    return None
+
+
+def is_json(body: str | None) -> bool:
+    """Return whether message type json takes a body.
+
+    Made to part rows in Spark before they are published, as ``udf(is_json, "boolean")``: Spark's own functions, such as
+    ``try_parse_json``, take other texts.
+
+    Parameters
+    ----------
+    body
+        A text; None, which is stored as NULL, is taken.
+    """
+    return body is None or _fault(body) is None
 
 
 def _constant(word: str) -> None:

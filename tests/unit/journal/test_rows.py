@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from spark_queue import is_json
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import stored_rows
@@ -210,6 +211,32 @@ def test_json_refuses_texts_that_are_none(body: str, lines: bool) -> None:
     refused = refusal(["1", body], "EVENTS", lines=lines)
     assert (refused.code, refused.facts["row"]) == ("ROWS_UNREADABLE", 1)
     assert "Row 1 is not JSON (" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("body", "taken"),
+    [
+        ('{"a":1} trailing', False),
+        ('{"a":1}{"b":2}', False),
+        ('{"a":"\\ud800"}', True),
+        ('{"a":' + "9" * 5_000 + "}", True),
+        (' [1, 2.50, null, true, "x"]\n', True),
+        ("[1,]", False),
+        ("{'a': 1}", False),
+        ("[NaN]", False),
+        ('{"a": 1, "a": 1}', False),
+        ('"tab\t"', False),
+        ("", False),
+        (None, True),
+    ],
+)
+def test_a_body_is_json_where_a_publish_takes_it(body: str | None, taken: bool) -> None:
+    assert is_json(body) is taken
+    data = pa.table({"value": pa.array([body], pa.string())})
+    if taken:
+        assert bodies(data) == [body]
+    else:
+        assert refusal(data, "EVENTS").code == "ROWS_UNREADABLE"
 
 
 def test_json_takes_numbers_of_any_length() -> None:
