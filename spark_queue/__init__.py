@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
     from spark_queue.client.queue import Queue
     from spark_queue.errors import SparkQueueError
+    from spark_queue.journal.python_values import is_json
     from spark_queue.session import configure_spark
 
-__all__ = ["Journal", "Queue", "SparkQueueError", "configure_spark"]
+__all__ = ["Journal", "Queue", "SparkQueueError", "configure_spark", "is_json"]
 
 _HOMES = {
     "Journal": "spark_queue.client.journal",
     "Queue": "spark_queue.client.queue",
     "SparkQueueError": "spark_queue.errors",
     "configure_spark": "spark_queue.session",
+    "is_json": "spark_queue.journal.python_values",
 }
 
 

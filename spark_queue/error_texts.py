@@ -69,8 +69,9 @@ CONFIG: dict[str, str] = {
         "Narrow one of the patterns, or list the topic by name in one type."
     ),
     "RESERVED_COLUMN": (
-        "Column '{column}' of message type '{message_type}' is reserved: the journal or the reader adds a column of that "
-        "name. Rename the column."
+        "Column '{column}' of message type '{message_type}' is reserved: each delivered row has one of that name beside the "
+        'message\'s own. Give yours another name; where rows come in with this one, say `rename = {{{column} = "{suggested}"}}` '
+        "for the message type. Reserved are {reserved} (reference/columns.md)."
     ),
     "MESSAGE_TYPE_CHANGED": (
         "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended; "
@@ -102,15 +103,11 @@ CALLER: dict[str, str] = {
         "Column '{column}' of {where} is given twice, as '{first}' and as '{second}': upper and lower case do not tell columns "
         "apart, as in Spark. Drop or rename one."
     ),
-    "TOPIC_MISSING": (
-        "No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing of this commit was published."
-    ),
-    "ROWS_UNREADABLE": (
-        "The data to publish holds {what}, but {expected} is needed. Correct it. Nothing of this commit was published."
-    ),
+    "TOPIC_MISSING": ("No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing was published."),
+    "ROWS_UNREADABLE": ("{what} is not {expected}.{next_step} Nothing was published."),
     "TOPIC_OF_OTHER_TYPE": (
         "Topic '{topic}' belongs to message type '{found}', but this publish goes to '{message_type}', and one publish is one "
-        "commit to one type. Publish the rows of each type separately. Nothing of this commit was published."
+        "commit to one type. Publish the rows of each type separately. Nothing was published."
     ),
     "SEQUENCE_MISSING": ("Publisher '{publisher}' needs {what} to number its rows. {reason} Nothing was published."),
     "SEQUENCE_NOT_ASCENDING": (
@@ -120,7 +117,7 @@ CALLER: dict[str, str] = {
     "SEQUENCE_BEHIND": (
         "Publisher '{publisher}': the batch starts at sequence {first}, behind the persisted {persisted}, ends at {last}, "
         "and repeats no batch in the log. Its new rows might be other messages under used numbers. Continue from "
-        "{persisted} + 1. Nothing of this commit was published."
+        "{persisted} + 1. Nothing was published."
     ),
     "SEQUENCE_ELSEWHERE": (
         "Publisher '{publisher}' has used its numbers up to {last}, but not for topic '{topic}'. Its numbers count in all topics "
@@ -141,7 +138,7 @@ CALLER: dict[str, str] = {
     ),
     "PUBLISHER_NAME_IN_USE": (
         "Publisher name '{publisher}' was opened by another process (number {newest}, this one is {own}). One name "
-        "belongs to one process at a time (R98). Open it again here, or use another name. Nothing of this commit was published."
+        "belongs to one process at a time (R98). Open it again here, or use another name. Nothing was published."
     ),
     "PUBLISHER_IDENTITY_UNKNOWN": (
         "A repeated micro-batch of this stream could not be told from a new one: {reason} Set `publisher` and `sequenceColumn`. "
@@ -175,7 +172,7 @@ CALLER: dict[str, str] = {
     "TIMESTAMP_AMBIGUOUS": (
         "Timestamp '{value}' of {where} has no offset: it could be {utc} or {local}. Write the offset, as in either reading."
     ),
-    "FILE_UNREADABLE": ("'{file}' cannot be read as {format}: {reason} Correct the file, or give --format."),
+    "FILE_UNREADABLE": ("'{file}' cannot be read as {format}: {reason} {next_step}"),
     "OUTPUT_FAILED": (
         "What this command prints could not be written: {reason}. It may have taken effect. "
         "Make room or send its output elsewhere, then look with `sparkq status`."
@@ -358,7 +355,7 @@ JOURNAL: dict[str, str] = {
     ),
     "STORE_FAILED": ("Storage under '{path}' failed while {doing}: {reason} Nothing half-done is visible. {next_step}"),
     "PUBLISH_CONTENDED": (
-        "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing of this commit was published. Publish "
+        "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing was published. Publish "
         "larger batches, or retry."
     ),
 }

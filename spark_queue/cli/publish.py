@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -41,9 +41,32 @@ class _Sent:
         return self.rows + self.duplicates
 
 
+#: What the file is, and what is taken of it.
+_File = Annotated[str, typer.Argument(metavar="FILE", help="CSV, JSON lines or Parquet, also .gz; - for stdin.")]
+_Format = Annotated[
+    str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
+]
+_Separator = Annotated[
+    str | None, typer.Option(metavar="CHARACTER", help="Stands between values of CSV, such as ';' or tab; default: a comma.")
+]
+_Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of CSV and JSON lines, such as cp1252; default: UTF-8, or by a byte order mark.")
+]
+_Dropped = Annotated[
+    list[str] | None, typer.Option("--drop-column", metavar="COLUMN", help="Leave it out; '' is one without a name. Repeatable.")
+]
+_Timezone = Annotated[str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset; default: refused.")]
+_Epoch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="seconds|milliseconds", help="Unit of numbers that are to be a TIMESTAMP, since 1970 UTC; default: refused."
+    ),
+]
+
+
 def publish(
     journal: JournalPath,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV, JSON lines or Parquet, also .gz; - for stdin.")],
+    file: _File,
     *,
     topic: Annotated[str | None, typer.Option(help="Topic, or a queue's name; default: the rows' own column topic.")] = None,
     publisher: Annotated[str | None, typer.Option(help="Publisher name: rows are numbered, so repeats are recognised.")] = None,
@@ -55,9 +78,12 @@ def publish(
         ),
     ] = False,
     append: Annotated[bool, typer.Option("--append", help="The publisher sent other rows before: number on after them.")] = False,
-    file_format: Annotated[
-        str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
-    ] = None,
+    file_format: _Format = None,
+    separator: _Separator = None,
+    encoding: _Encoding = None,
+    drop_column: _Dropped = None,
+    timezone: _Timezone = None,
+    epoch: _Epoch = None,
     batch_rows: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Rows in one commit.")] = 100_000,
     expires_after: Annotated[
         str | None, typer.Option(metavar="DURATION", help='Such as "1h"; in place of the rows\' own expires_at.')
@@ -65,7 +91,6 @@ def publish(
     deliver_after: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Deliver no message earlier than this after its publish.")
     ] = None,
-    timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset; default: refused.")] = None,
     replicated_to: Annotated[
         int, typer.Option(min=0, metavar="N", help="Wait until this many peers of this instance have pulled all of it.")
     ] = 0,
@@ -75,15 +100,16 @@ def publish(
     json: Json = False,
 ) -> None:
     """Publish a file's rows as messages. Into message type json each line of JSON goes whole, as the body."""
-    from spark_queue.cli.reading import Source
+    from spark_queue.cli.reading import Source, advise
 
-    _check(publisher, timezone, repeat=repeat, append=append)
+    _check(publisher, timezone, epoch, repeat=repeat, append=append)
+    source = Source(file, file_format, separator=separator, encoding=encoding, dropped=drop_column or ())
     target = open_target(journal, storage, token_file=token_file)
     waiting = _waiting(target, replicated_to, timeout) if replicated_to else None
-    to_rows = partial(_to_rows, definitions=target.definitions(), topic=topic, timezone=timezone)
+    to_rows = partial(_to_rows, source, definitions=target.definitions(), topic=topic, timezone=timezone, epoch=epoch)
     sent = _Sent()
     with ExitStack() as stack:
-        source = stack.enter_context(Source(file, file_format))
+        stack.enter_context(source)
         bar = stack.enter_context(progress())
         opened = None if publisher is None else stack.enter_context(target.publisher(publisher))
         first_sequence = None if opened is None else _first_sequence(opened, repeat=repeat, append=append)
@@ -92,10 +118,9 @@ def publish(
         try:
             _publish_all(source, batch_rows, to_rows, commit, bar, sent=sent, first_sequence=first_sequence)
         except SparkQueueError as refusal:
+            advise(refusal, source)
             # What was committed before stays.
-            if refusal.code == "COLUMN_TYPE_MISMATCH" and "tz=" in refusal.facts["expected"] and timezone is None:
-                refusal.add_note("If it holds times without an offset, name their zone, as in --timezone Europe/Berlin.")
-            refusal.add_note(_what_stands(file, sent, refusal, numbered=publisher is not None, append=append))
+            _say_what_stands(file, sent, refusal, numbered=publisher is not None, append=append)
             raise
     if waiting is not None:
         waiting.wait(sent.commits)
@@ -115,7 +140,9 @@ def _waiting(target: Journal, count: int, timeout: str) -> ReplicationWait:
     return ReplicationWait(journal, journal.definitions(), count, timeout, target.endpoint)
 
 
-def _check(publisher: str | None, timezone: str | None, *, repeat: bool, append: bool) -> None:
+def _check(publisher: str | None, timezone: str | None, epoch: str | None, *, repeat: bool, append: bool) -> None:
+    from spark_queue.journal.conversion import EPOCHS
+
     reason = None
     if repeat and append:
         reason = "a file holds rows that were published before, or new ones."
@@ -125,12 +152,22 @@ def _check(publisher: str | None, timezone: str | None, *, repeat: bool, append:
         raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
     if timezone is not None and timezone not in zoneinfo.available_timezones():
         raise bad_argument("--timezone", timezone, "a zone, such as UTC or Europe/Berlin")
+    if epoch is not None and epoch not in EPOCHS:
+        raise bad_argument("--epoch", epoch, " or ".join(EPOCHS))
+
+
+def _say_what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> None:
+    """Say what earlier commits of a refused file left in the journal, and how to go on without doubling it."""
+    nothing, text = "Nothing was published.", str(refusal)
+    if sent.standing:
+        # An error speaks of its own commit.
+        refusal.args = (text.replace(nothing, "Nothing of this commit was published."),)
+        refusal.add_note(_what_stands(file, sent, refusal, numbered=numbered, append=append))
+    elif nothing not in text and isinstance(refusal, CallerError | ConfigError):
+        refusal.add_note(nothing)
 
 
 def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> str:
-    """Say what earlier commits of a refused file left in the journal, and how to go on without doubling it."""
-    if not sent.standing:
-        return "No earlier commit of this run published anything."
     # After a failure of the store nobody knows whether the last commit arrived.
     known = "The" if isinstance(refusal, CallerError | ConfigError) else "At least the"
     stands = f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal."
@@ -187,11 +224,14 @@ def _publish_all(
         bar.update(task, completed=source.read_bytes, description=harmless(f"publishing {source.name}: {sent.rows:,} messages"))
 
 
-def _to_rows(batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: str | None) -> pa.Table:
+def _to_rows(
+    source: Source, batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: str | None
+) -> pa.Table:
     from spark_queue.journal.rows import from_json_lines, to_arrow
 
     if isinstance(batch, list):
-        return from_json_lines(batch, definitions, **told, first_line=first_line)[1]
+        of_file: dict[str, Any] = {"source": source.name, "first_line": first_line, "dropped": source.dropped}
+        return from_json_lines(batch, definitions, **told, **of_file)[1]
     return to_arrow(batch, definitions, **told)[1]
 
 

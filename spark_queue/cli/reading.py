@@ -12,7 +12,8 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self
@@ -23,7 +24,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from spark_queue.cli.arguments import bad_argument
-from spark_queue.errors import CallerError, nearest
+from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError, nearest
+from spark_queue.journal.conversion import EPOCHS, SEVERAL_INSTANTS, UNIT
 from spark_queue.journal.stored_rows import MESSAGE_LIMIT_BYTES
 
 #: What is read at a time, in bytes; a longer row is read on until it ends.
@@ -35,76 +38,128 @@ _ROW_LIMIT_BYTES = 2 * MESSAGE_LIMIT_BYTES
 #: What keeps a row from being whole.
 _QUOTE = "has a quote that is not closed, or text behind a closing one (a quote within a value is given twice; Spark: escape='\"')"
 
-# A quote quotes at the beginning of a value only. Arrow takes what follows the closing one as a part of the value, which is then
-# not what was given: nobody can tell what was meant.
-_VALUE = rb'(?:"[^"]*+(?:""[^"]*+)*+"|(?!")[^,\r\n]*+)'
-_ROW = rb"(?:%b(?:,%b)*+(?:\r\n|\r|\n))" % (_VALUE, _VALUE)
-_FIRST_ROW, _ROWS = re.compile(_ROW), re.compile(_ROW + rb"*+")
+
+class UnreadableError(ValueError):
+    """A file is not what it is read as, and what to do is known."""
+
+    def __init__(self, reason: str, next_step: str) -> None:
+        super().__init__(reason)
+        self.next_step = next_step
 
 
-def read_csv(file: IO[bytes]) -> Iterator[pa.Table]:
+@cache
+def _patterns(separator: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return what a row matches, and what rows do."""
+    # A quote quotes at the beginning of a value only. Arrow takes what follows the closing one as a part of the value, which is
+    # then not what was given: nobody can tell what was meant.
+    sign = re.escape(separator.encode())
+    value = rb'(?:"[^"]*+(?:""[^"]*+)*+"|(?!")[^%b\r\n]*+)' % sign
+    row = rb"(?:%b(?:%b%b)*+(?:\r\n|\r|\n))" % (value, sign, value)
+    return re.compile(row), re.compile(row + rb"*+")
+
+
+def read_csv(file: IO[bytes], *, separator: str = ",", dropped: Collection[str] = ()) -> Iterator[pa.Table]:
     """Yield texts: the message type, not a guess from the first rows, says what they are; nothing is NULL, and "" is empty.
 
     The first table has no rows, only the columns.
+
+    Parameters
+    ----------
+    file
+        In UTF-8, with a header.
+    separator
+        What stands between two values: one character of ASCII.
+    dropped
+        Columns that are left out.
 
     Raises
     ------
     ValueError
         For a quote that is not closed or has text behind it, a row that is too long, and whatever Arrow refuses.
+    CallerError
+        COLUMN_TWICE; UNKNOWN_COLUMN for one that is left out and not there.
     """
-    header: list[str] = []
-    for block in _blocks(file):
+    header, kept = list[str](), dict[int, str]()
+    for line, block in _blocks(file, separator):
         rows = block
         if not header:
             rows = block.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
-            first = _FIRST_ROW.match(rows)
+            first = _patterns(separator)[0].match(rows)
             if first is None:
                 continue
-            header = next(csv.reader(io.StringIO(first[0].decode(), newline="")))
-            yield pa.schema([(name, pa.string()) for name in header]).empty_table()
+            header = next(csv.reader(io.StringIO(_decoded(first[0], line), newline=""), delimiter=separator))
+            kept = kept_columns(header, dropped)
+            yield pa.schema([(name, pa.string()) for name in kept.values()]).empty_table()
             rows = rows[first.end() :]
         if rows.strip(b"\r\n"):
-            yield _table(rows, header)
+            try:
+                yield _table(rows, len(header), kept, separator)
+            except pa.ArrowInvalid:
+                _decoded(rows, line + _lines(block[: len(block) - len(rows)]))
+                raise
 
 
-def _table(rows: bytes, header: list[str]) -> pa.Table:
-    return pa.csv.read_csv(
+def kept_columns(names: Sequence[str], dropped: Collection[str]) -> dict[int, str]:
+    """Return the columns that are not left out, by their place; none may be there twice, and what is left out has to be there."""
+    there, left_out = ColumnNames([]), ColumnNames(dropped)
+    kept = {place: name for place, name in enumerate(names) if left_out.find(name) is None}
+    for name in kept.values():
+        if not there.add(name):
+            raise CallerError("COLUMN_TWICE", where="the file", column=name, first=there.find(name), second=name)
+    ColumnNames(names).resolve(set(dropped), where="the file")
+    return kept
+
+
+def _decoded(text: bytes, line: int) -> str:
+    """Return a text in UTF-8, which begins in a line."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError as reason:
+        line += _lines(text[: reason.start])
+        raise UnreadableError(f"line {line:,} is not UTF-8, at byte 0x{text[reason.start]:02x}", OTHER_ENCODING) from None
+
+
+def _table(rows: bytes, width: int, kept: Mapping[int, str], separator: str) -> pa.Table:
+    # Names of columns that are left out may be there twice.
+    names = [str(place) for place in range(width)]
+    found = pa.csv.read_csv(
         # Of marks at its beginning Arrow drops one, which may be a part of the first value.
         io.BytesIO(codecs.BOM_UTF8 + rows),
-        read_options=pa.csv.ReadOptions(column_names=header, block_size=len(rows) + 8),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+        read_options=pa.csv.ReadOptions(column_names=names, block_size=len(rows) + 8),
+        parse_options=pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(header, pa.string()),
+            column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             null_values=[""],
         ),
     )
+    return found.select(list(kept)).rename_columns(list(kept.values()))
 
 
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield blocks of whole rows."""
+def _blocks(file: IO[bytes], separator: str) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks of whole rows, each with the number of its first line."""
     rest, line = b"", 1
     while piece := file.read(max(_BLOCK_BYTES, len(rest))):
         rest += piece
-        end = _end_of_rows(rest)
+        end = _end_of_rows(rest, separator)
         if end:
-            yield rest[:end]
+            yield line, rest[:end]
             line += _lines(rest[:end])
             rest = rest[end:]
         elif len(rest) > _ROW_LIMIT_BYTES:
             raise ValueError(f"the row that begins in line {line:,} is longer than {_ROW_LIMIT_BYTES:,} bytes, or {_QUOTE}")
     last = rest + b"\n"
-    end = _end_of_rows(last)
+    end = _end_of_rows(last, separator)
     if end < len(last):
         raise ValueError(f"the row that begins in line {line + _lines(last[:end]):,} {_QUOTE}")
-    yield last
+    yield line, last
 
 
-def _end_of_rows(block: bytes) -> int:
+def _end_of_rows(block: bytes, separator: str) -> int:
     if b'"' not in block:
         return max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-    rows = _ROWS.match(block)
+    rows = _patterns(separator)[1].match(block)
     return 0 if rows is None else rows.end()
 
 
@@ -112,8 +167,56 @@ def _lines(rows: bytes) -> int:
     return rows.count(b"\n") or rows.count(b"\r")
 
 
+class _Recoded(io.RawIOBase):
+    """A text file as if it were written in UTF-8."""
+
+    def __init__(self, file: IO[bytes], encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            piece = self._file.read(_BLOCK_BYTES)
+            self._rest = self._decoder.decode(piece, final=not piece).encode()
+            if not piece:
+                break
+        given = self._rest[: len(buffer)]
+        buffer[: len(given)] = given
+        self._rest = self._rest[len(given) :]
+        return len(given)
+
+
+#: What to do about a text that is not UTF-8.
+OTHER_ENCODING = "Name its encoding, as in --encoding cp1252."
+
+#: How many bytes tell a byte order mark.
+_MARK_BYTES = 4
+
+
+def _marked_encoding(start: bytes) -> str | None:
+    """Return the encoding that the first bytes of a file tell; None for UTF-8."""
+    marks = {
+        codecs.BOM_UTF32_LE: "utf-32",
+        codecs.BOM_UTF32_BE: "utf-32",
+        codecs.BOM_UTF16_LE: "utf-16",
+        codecs.BOM_UTF16_BE: "utf-16",
+    }
+    found = next((encoding for mark, encoding in marks.items() if start.startswith(mark)), None)
+    if found is None and b"\0" in start[:_MARK_BYTES]:
+        raise UnreadableError(
+            "it has NUL bytes and no byte order mark, as UTF-16 may", "Name its encoding, as in --encoding utf-16-le."
+        )
+    return found
+
+
 FORMATS = ("csv", "jsonl", "parquet")
-_ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_ENDINGS = {
+    ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet",
+}  # fmt: skip
 
 STDIN = "-"
 
@@ -127,11 +230,35 @@ class Source:
         A path, or ``-``.
     file_format : str or None
         One of `FORMATS`; None goes by the name.
+    separator : str or None
+        Of CSV: one character, or ``tab``; None goes by the name.
+    encoding : str or None
+        Of CSV and JSON lines, as Python names it; None is UTF-8, or what a byte order mark says.
+    dropped : Sequence of str
+        Columns that are left out.
     """
 
-    def __init__(self, name: str, file_format: str | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        file_format: str | None = None,
+        *,
+        separator: str | None = None,
+        encoding: str | None = None,
+        dropped: Sequence[str] = (),
+    ) -> None:
         self.name = name
+        self.dropped = tuple(dropped)
+        if name != STDIN and Path(name).is_dir():
+            self.file_format = file_format or "a file of rows"
+            next_step = (
+                'Publish it with Spark, which reads all of its files: spark.read.parquet(…).write.format("sparkqueue")'
+                '.option("topic", …).mode("append").save(JOURNAL).'
+            )
+            raise self._unreadable(UnreadableError("it is a folder, such as a DataFrame is saved as", next_step))
         self.file_format = _format(name, file_format)
+        self.separator = _separator(name, self.file_format, separator)
+        self._encoding = _encoding(self.file_format, encoding)
         self._raw: IO[bytes] = io.BytesIO()
 
     def __enter__(self) -> Self:
@@ -167,17 +294,24 @@ class Source:
         """
         file: Any = gzip.GzipFile(fileobj=self._raw) if self.name.endswith(".gz") else self._raw
         try:
-            if self.file_format == "jsonl":
-                while lines := list(islice(file, batch_rows)):
-                    yield lines
-            else:
-                yield from _even(read_csv(file) if self.file_format == "csv" else _parquet(file, batch_rows), batch_rows)
+            if self.file_format == "parquet":
+                yield from _even(_without(_parquet(file, batch_rows), self.dropped), batch_rows)
+                return
+            encoding = self._encoding or _marked_encoding(file.peek(_MARK_BYTES))
+            text = file if encoding is None else io.BufferedReader(_Recoded(file, encoding))
+            if self.file_format == "csv":
+                yield from _even(read_csv(text, separator=self.separator, dropped=self.dropped), batch_rows)
+                return
+            while lines := list(islice(text, batch_rows)):
+                yield lines
         except (OSError, EOFError, ValueError, csv.Error, zlib.error, pa.ArrowException) as reason:
             raise self._unreadable(reason) from None
 
     def _unreadable(self, reason: Exception) -> CallerError:
         text = str(reason).split("\n", 1)[0]
-        return CallerError("FILE_UNREADABLE", file=self.name, format=self.file_format, reason=f"{text.rstrip('.')}.")
+        next_step = reason.next_step if isinstance(reason, UnreadableError) else "Correct the file, or give --format."
+        facts = {"format": self.file_format, "reason": f"{text.rstrip('.')}.", "next_step": next_step}
+        return CallerError("FILE_UNREADABLE", file=self.name, **facts)
 
 
 def _format(name: str, given: str | None) -> str:
@@ -192,6 +326,41 @@ def _format(name: str, given: str | None) -> str:
         expected = f"a name that ends in {', '.join(_ENDINGS)}, or come with --format, one of {', '.join(FORMATS)}"
         raise bad_argument("FILE", name, expected)
     return _ENDINGS[ending]
+
+
+def _separator(name: str, file_format: str, given: str | None) -> str:
+    if given is None:
+        return "\t" if Path(name.removesuffix(".gz")).suffix.lower() == ".tsv" else ","
+    _refuse_unless(file_format == "csv", "--separator", file_format, "only values of CSV are separated.")
+    separator = {"tab": "\t", "\\t": "\t"}.get(given.lower(), given)
+    if len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0':
+        raise bad_argument("--separator", given, "one character of ASCII, such as ';', or tab")
+    return separator
+
+
+def _encoding(file_format: str, given: str | None) -> str | None:
+    if given is None:
+        return None
+    _refuse_unless(file_format != "parquet", "--encoding", file_format, "Parquet says itself how its texts are written.")
+    try:
+        codecs.getincrementaldecoder(given)
+        "".encode(given)
+    except LookupError:
+        raise bad_argument("--encoding", given, "the name of a text encoding, such as cp1252, latin-1 or utf-16") from None
+    return given
+
+
+def _refuse_unless(fits: bool, option: str, file_format: str, reason: str) -> None:
+    if not fits:
+        keys = f"{option}, --format {file_format}"
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys=keys)
+
+
+def _without(tables: Iterator[pa.Table], dropped: Collection[str]) -> Iterator[pa.Table]:
+    """Leave columns out of tables that have the same ones."""
+    for table in tables:
+        kept = kept_columns(table.column_names, dropped) if dropped else None
+        yield table if kept is None else table.select(list(kept))
 
 
 def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:
@@ -247,3 +416,39 @@ def _even(tables: Iterator[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
     rest = pa.concat_tables(waiting, promote_options="permissive") if waiting else None
     if rest is not None and (rest.num_rows or not given):
         yield rest
+
+
+#: Signs that separate values of other files than those of CSV, as the option names them.
+_SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'"}
+
+
+def advise(refusal: SparkQueueError, source: Source) -> None:
+    """Note to a refusal of a file's rows which option of the verb may help."""
+    note, facts = "", refusal.facts
+    if refusal.code == "UNKNOWN_COLUMN":
+        note = _about_column(str(facts["column"]), source, has_nearest=bool(facts["nearest"]))
+    elif refusal.code == "COLUMN_TYPE_MISMATCH" and SEVERAL_INSTANTS in facts["reason"]:
+        note = "Name the zone of such times, as in --timezone Europe/Berlin."
+    elif refusal.code == "COLUMN_TYPE_MISMATCH" and UNIT in facts["reason"] and "tz=" in facts["expected"]:
+        note = f"Name what they count since 1970 UTC: --epoch {' or --epoch '.join(EPOCHS)}."
+    if note:
+        refusal.add_note(note)
+
+
+def _about_column(column: str, source: Source, *, has_nearest: bool) -> str:
+    sign = next((sign for sign in _SEPARATORS if sign in column and source.file_format == "csv" and sign != source.separator), None)
+    if sign is not None:
+        return (
+            f"The header has no '{source.separator}' there: if values are separated otherwise, say --separator {_SEPARATORS[sign]}."
+        )
+    if not column:
+        return (
+            "pandas and R write the index of their rows so. Leave it out with --drop-column '', or write the file without it "
+            "(index=False; row.names=FALSE)."
+        )
+    if has_nearest:
+        return f"To leave it out, say --drop-column '{column}'."
+    return (
+        "If messages are to have it, append it to `columns` of the message type, run `sparkq apply`, and publish again; to leave "
+        f"it out, say --drop-column '{column}'."
+    )

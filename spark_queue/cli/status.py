@@ -262,6 +262,7 @@ def _find(
     from spark_queue.core.state.lifecycle import State
     from spark_queue.journal.open import open_journal
     from spark_queue.views import message_search, state_at
+    from spark_queue.views.messages import names_in_views
 
     opened = open_journal(target.store)
     point = state_at(opened, as_of)
@@ -275,7 +276,10 @@ def _find(
         after = next_after
     values, trouble = message_search.read_values(target.store, chosen.message_type, chosen.columns, found)
     known = message_search.message_rows(point.state.ledger(queue), found, point.now_ms)
-    bodies: list[dict[str, Any]] = values or [{"body": trouble} for _ in known]
+    definitions = point.state.definitions
+    shown = names_in_views(chosen.columns, of_instance=definitions.journal.instance is not None)
+    named = [{shown.get(name, name): value for name, value in row.items()} for row in values]
+    bodies: list[dict[str, Any]] = named or [{"body": trouble} for _ in known]
     rows = [
         {**body, "bookmark": row.bookmark, "state": row.state, "subscription": row.subscription, "lease": row.lease}
         for row, body in zip(known, bodies, strict=True)

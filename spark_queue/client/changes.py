@@ -237,7 +237,7 @@ def plan(
         return []
     _refuse_removals(now, wanted, remove, leave)
     for name, message_type in wanted.message_types.items():
-        check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
+        check_columns(name, message_type.columns, rename=message_type.rename, of_instance=wanted.journal.instance is not None)
         if message_type != old.message_types.get(name):
             journal.check_message_table(name, message_type.columns)
     _refuse_other_columns(journal.store, old, wanted)

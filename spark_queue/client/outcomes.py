@@ -5,7 +5,8 @@ Reading what a batch function says of its rows: a table of exceptions, checked b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +21,14 @@ from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.errors import CallerError, check_text, nearest, parsed
+from spark_queue.journal.schema import shown_names
 
 _REQUIRED = ("bookmark", "outcome")
 _OPTIONAL = ("retry_after", "error")
 _COLUMNS = (*_REQUIRED, *_OPTIONAL)
+
+#: Those whose names a column of a message type may have, too.
+_OF_MESSAGES_TOO = frozenset({"outcome", *_OPTIONAL})
 
 #: A column of any type; pyarrow's stubs tell more than can be known of a user's table.
 _Column = Any
@@ -55,7 +60,16 @@ def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> d
         if name not in columns and known.find(name) is None:
             next_step = f"Columns: {', '.join(_COLUMNS)}."
             raise invalid(queue, f"column '{name}' means nothing here.{nearest(name, _COLUMNS)}", next_step)
+    _refuse_unclear(queue, found, columns, known)
     return columns
+
+
+def _refuse_unclear(queue: str, found: Collection[str], columns: Mapping[str, str], own: ColumnNames) -> None:
+    """Refuse a column that may hold what the message says, not an outcome: only a table of outcomes and nothing else is one."""
+    unclear = next((name for name, column in columns.items() if column in _OF_MESSAGES_TOO and own.find(name) is not None), None)
+    if unclear is not None and len(found) > len(columns):
+        reason = f"column '{unclear}' is a column of the messages, too, so it may hold their values."
+        raise invalid(queue, reason, f"Select the columns of outcomes and no others: {', '.join(_COLUMNS)}.")
 
 
 def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
@@ -280,9 +294,17 @@ def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -
 
 
 def to_outcomes(
-    queue: str, rows: Any, outcome: str, retry_after_ms: int | None = None, error: str | None = None
+    queue: str,
+    rows: Any,
+    outcome: str,
+    retry_after_ms: int | None = None,
+    error: str | None = None,
+    *,
+    columns: Callable[[], str] = str,
 ) -> Iterator[OutcomeRows]:
     """Yield the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
+
+    `columns` tells those of the message type, in Spark DDL; it is asked only where rows may have some of them.
 
     Raises
     ------
@@ -291,7 +313,7 @@ def to_outcomes(
     ConfigError
         BAD_VALUE for an `error` that is no text.
     """
-    table = _to_table(queue, rows)
+    table = _to_table(queue, rows, functools.cache(columns))
     if "error" not in table.column_names:
         given = pc.unique(table.column("outcome")).to_pylist() if "outcome" in table.column_names else [outcome]
         check_error(queue, given, error)
@@ -311,15 +333,20 @@ def to_outcomes(
             yield msgspec.structs.replace(each, lease=lease)
 
 
-def _to_table(queue: str, rows: Any) -> pa.Table:
-    rows = rows if hasattr(rows, "columns") else _from_values(queue, rows)
+def _to_table(queue: str, rows: Any, own: Callable[[], str]) -> pa.Table:
+    if not hasattr(rows, "columns"):
+        return _from_values(queue, rows, own)
     names = rows.schema.names if isinstance(rows, pa.Table | pa.RecordBatch) else map(str, rows.columns)
-    return evaluated(queue, rows, _named(queue, list(names)))
+    return evaluated(queue, rows, _named(queue, list(names), own))
 
 
-def _named(queue: str, names: list[str]) -> dict[str, str]:
-    """Refuse a misspelt column: without it rows would be settled otherwise than was meant."""
+def _named(queue: str, names: list[str], own: Callable[[], str]) -> dict[str, str]:
+    """Refuse a misspelt column, and one of messages: rows would be settled otherwise than was meant."""
     columns = named_columns(queue, names, _OUTCOME_COLUMNS)
+    if len(names) > len(columns) and not _OF_MESSAGES_TOO.isdisjoint(columns.values()):
+        # Rows of a view have columns of messages by names that are no others'.
+        shown = shown_names(own(), tuple(_OF_MESSAGES_TOO)) if own() else {}
+        _refuse_unclear(queue, names, columns, ColumnNames([name for name, beside in shown.items() if beside not in names]))
     absent = [name for name in _OUTCOME_COLUMNS if name not in columns.values()]
     for name in names:
         meant = "" if name in columns else nearest(name, absent, likeness=_MISSPELT)
@@ -330,13 +357,13 @@ def _named(queue: str, names: list[str]) -> dict[str, str]:
     return columns
 
 
-def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
+def _from_values(queue: str, rows: Iterable[Any], own: Callable[[], str]) -> pa.Table:
     try:
         values = list(rows)
         if all(isinstance(value, int) for value in values):
             return pa.table({"bookmark": pa.array(values, pa.int64())})
         # Each dict by itself, since they may spell a name in different ways.
-        named = [{column: value[name] for name, column in _named(queue, list(value)).items()} for value in values]
+        named = [{column: value[name] for name, column in _named(queue, list(value), own).items()} for value in values]
         # By itself pyarrow takes the first row's columns, and drops the others of further rows.
         names = dict.fromkeys(name for value in named for name in value)
         return pa.table({name: [value.get(name) for value in named] for name in names})

@@ -198,8 +198,12 @@ class Queue:
             check_error(self.name, [outcome], error)
             asked: dict[str, Any] = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}
             return self._settle(commands.SettleWhere(queue=self.name, of_owner=of_owner, **asked), dry_run=dry_run)
-        outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms, error))
+        outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms, error, columns=self._columns))
         return self._settle(commands.Settle(queue=self.name, outcomes=outcomes, of_owner=of_owner), dry_run=dry_run)
+
+    def _columns(self) -> str:
+        """Return the columns of its message type."""
+        return self.journal.definitions().queue(self.name).columns
 
     def _settle(self, command: commands.Settle | commands.SettleWhere, *, dry_run: bool) -> replies.Settled:
         if dry_run:

@@ -172,8 +172,13 @@ _ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
     TypeKind.WALL: frozenset({TypeKind.DATE}),
     TypeKind.INSTANT: frozenset(),
 }
-_UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
-_NAIVE = "the value has no time zone, so it could mean several instants."
+
+#: What is wrong with a number where a time is wanted.
+UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
+
+#: What is wrong with a time that says no offset, where an instant is wanted.
+SEVERAL_INSTANTS = "it could mean several instants."
+_NAIVE = f"the value has no time zone, so {SEVERAL_INSTANTS}"
 _INSTANTS = "the value is an instant, which clocks of different time zones read differently."
 _WRITTEN = "it can be written in several ways, and which text is meant is not said."
 
@@ -186,7 +191,7 @@ def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = N
     if have in (want, TypeKind.TEXT) or have in _ALLOWED[want] or (want is TypeKind.INSTANT and have is TypeKind.WALL and timezone):
         return None
     if want in TIMES and have in NUMBERS:
-        return _UNIT
+        return UNIT
     if want is TypeKind.INSTANT and have in TIMES:
         return _NAIVE
     if have is TypeKind.INSTANT and want in TIMES:
@@ -345,6 +350,11 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
         raise
     except (pa.ArrowException, ValueError):
         row, reason = _first_failing(len(column), make)
+        text = column[row].as_py() if kind_of(wanted) is TypeKind.INSTANT and kind_of(column.type) is TypeKind.TEXT else ""
+        if _NUMBER.fullmatch(text):
+            reason = UNIT
+        elif timezone is None and _is_naive(text):
+            reason = f"'{_start(column[row])}' has no zone offset, so {SEVERAL_INSTANTS}"
         raise LossError(row, str(column.type), reason) from None
     _check_years(done, told=lambda row: str(texts[row]))
     lost = next(changed(column, texts, done, timezone), None)
@@ -352,6 +362,64 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
         told = _start(_ENDING_ZEROS.sub("", str(texts[lost])))
         raise LossError(lost, str(column.type), sentence(f"{told} would be stored as {done[lost].as_py()}"))
     return done
+
+
+def _is_naive(text: str) -> bool:
+    """Return whether a text says a time, and no offset."""
+    try:
+        return dt.datetime.fromisoformat(text).tzinfo is None
+    except ValueError:
+        return False
+
+
+#: Names of what numbers may count since 1970 UTC, and how many microseconds each is.
+EPOCHS = {"seconds": 1_000_000, "milliseconds": 1_000}
+
+#: A number as a text, with a part of one or without.
+_COUNT, _WHOLE_COUNT = r"^[+-]?[0-9]+(\.[0-9]*)?$", r"^-?[0-9]{1,18}$"
+
+
+def since_epoch(column: Any, epoch: str, *, others: Callable[[Any], Column]) -> Column:
+    """Return instants of numbers and of texts of numbers, which count since 1970 UTC; `others` makes them of other texts."""
+    have = kind_of(column.type)
+    if have not in NUMBERS and have is not TypeKind.TEXT:
+        done: Column = column
+        return done
+    texts = column.cast(pa.string())
+    counts, whole = (
+        pc.match_substring_regex(texts, pattern).fill_null(pa.scalar(value=False)) for pattern in (_COUNT, _WHOLE_COUNT)
+    )
+    if have is not TypeKind.TEXT:
+        # Also of a float whose text has an exponent.
+        counts = column.is_valid()
+    numbers = pc.if_else(whole, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    micros, limit = EPOCHS[epoch], pa.scalar(2**62 // EPOCHS[epoch], pa.int64())
+    fits = pc.less_equal(pc.abs(numbers), limit).fill_null(pa.scalar(value=False))
+    made: Any = pc.multiply(pc.if_else(fits, numbers, None), pa.scalar(micros, pa.int64())).cast(pa.timestamp("us", "UTC"))
+    rows = np.flatnonzero(pc.and_(counts, pc.invert(fits)).to_numpy(zero_copy_only=False)).tolist()
+    if rows:
+        exact = [_exact_instant(row, str(texts[row]), micros, str(column.type)) for row in rows]
+        mask = np.zeros(len(column), dtype=np.bool_)
+        mask[rows] = True
+        made = pc.replace_with_mask(made, pa.array(mask), pa.array(exact, pa.int64()).cast(pa.timestamp("us", "UTC")))
+    _check_years(made, told=lambda row: str(texts[row]))
+    rest = pc.if_else(counts, pa.scalar(None, column.type), column)
+    return made if rest.null_count == len(rest) else pc.coalesce(made, others(rest))
+
+
+def _exact_instant(row: int, text: str, micros: int, found: str) -> int:
+    """Return the microseconds since 1970 UTC of a number that has a part behind its point, or is too large for an instant."""
+    try:
+        count = Decimal(text) * micros
+        if not count.is_finite():
+            raise LossError(row, found, f"{_start(text)} is no time.")
+        if count != count.to_integral_value():
+            raise LossError(row, found, f"{_start(text)} has a part of a microsecond, and microseconds are stored.")
+        if not abs(count) < 2**62:
+            raise LossError(row, found, f"{_start(text)} is outside of the years 1 to 9999.")
+    except ArithmeticError:
+        raise LossError(row, found, f"{_start(text)} is no number that counts since 1970.") from None
+    return int(count)
 
 
 def check(column: Column) -> None:
@@ -401,6 +469,8 @@ def _check_years(column: Any, *, told: Callable[[int], str]) -> None:
 def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
     """Make a column of another type, by casts that are not trusted with values too large for it."""
     have, want = kind_of(column.type), kind_of(wanted)
+    if have is TypeKind.TEXT and want in (TypeKind.WALL, TypeKind.INSTANT):
+        column = _in_microseconds(column)
     if have is TypeKind.DECIMAL and column.type.bit_width < 128:
         # Of small ones Arrow makes no whole numbers.
         column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
@@ -426,6 +496,21 @@ def _refuse_unless(fits: Any, texts: Any, reason: str) -> None:
     row = first_row(pc.invert(fits))
     if row is not None:
         raise LossError(row, str(texts.type), f"'{_start(texts[row])}' is {reason}")
+
+
+#: Digits of a time behind its microseconds, and the offset that may follow.
+_FINER = r"([0-9]{2}:[0-9]{2}[.][0-9]{6})([0-9]+)(Z|[+-][0-9:]+)?$"
+
+
+def _in_microseconds(texts: Any) -> Any:
+    """Return texts of times without zeros behind the microseconds, of which Arrow knows nothing; other digits are refused."""
+    if not pc.any(pc.match_substring_regex(texts, _FINER)).as_py():
+        return texts
+    whole = pc.replace_substring_regex(texts, _FINER.replace("([0-9]+)", "0+"), r"\1\2")
+    row = first_row(pc.match_substring_regex(whole, _FINER).fill_null(pa.scalar(value=False)))
+    if row is not None:
+        raise LossError(row, str(texts.type), f"'{_start(texts[row])}' has nanoseconds, and microseconds are stored.")
+    return whole
 
 
 def _decimals(texts: Any, wanted: Any, *, found: str) -> Column:

@@ -21,7 +21,7 @@ from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.reader import JournalReader, list_files, open_reader
 from spark_queue.journal.schema import check_columns, stored_schema
 from spark_queue.journal.store import CONTROL, CONTROL_LOG, Store, log_key, messages_key
-from spark_queue.journal.traits import FileTraits, check_expressions
+from spark_queue.journal.traits import FileTraits, check_expressions, check_peer_paths
 from spark_queue.journal.upkeep import Upkeep
 from spark_queue.ports import Clock, ControlLog, PulledFiles
 
@@ -85,9 +85,11 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     that was cut short is finished by the next. A directory that is made for it is its user's alone.
     """
     definitions = parsing.parse({}) if definitions is None else definitions
+    of_instance = definitions.journal.instance is not None
     for message_type in definitions.message_types.values():
-        check_columns(message_type.name, message_type.columns, of_instance=definitions.journal.instance is not None)
+        check_columns(message_type.name, message_type.columns, rename=message_type.rename, of_instance=of_instance)
     check_expressions(definitions)
+    check_peer_paths(definitions)
     if store.is_local:
         with store.failures("making the journal's directory"):
             # A directory that is there already keeps its rights: so a journal is shared with a group.

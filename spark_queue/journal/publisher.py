@@ -93,6 +93,7 @@ def make_plan(
         topic=topic,
         publish_targets={name: str(target) for name, target in targets.items()},
         expires_after_ms=expires_after_ms,
+        rename=definitions.message_type(message_type).rename,
     )
     durable = definitions.journal.durable
     return StagingPlan(store=store, message_type=message_type, shape=shape, durable=durable, deliver_after_ms=deliver_after_ms)

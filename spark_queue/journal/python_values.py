@@ -35,11 +35,12 @@ from spark_queue.journal.conversion import (
     refusal,
     resolve_fields,
     sentence,
+    since_epoch,
     struct_array,
 )
 
 
-def cast(column: Column, wanted: Any, *, timezone: str | None = None) -> Column:
+def cast(column: Column, wanted: Any, *, timezone: str | None = None, epoch: str | None = None) -> Column:
     """Cast a column; values stay what they are, or it is refused.
 
     Parameters
@@ -50,17 +51,21 @@ def cast(column: Column, wanted: Any, *, timezone: str | None = None) -> Column:
         A type that Spark DDL can declare.
     timezone
         Zone of times that carry no offset; None refuses them where an instant is wanted.
+    epoch
+        What numbers count since 1970 UTC where an instant is wanted, one of `EPOCHS`; None refuses them.
     """
     column = _unwrapped(column)
     if column.null_count == len(column):
         nulls: Column = pa.nulls(len(column), wanted)
         return nulls
     if types.is_struct(wanted):
-        return _cast_struct(column, wanted, timezone)
+        return _cast_struct(column, wanted, timezone, epoch)
     if types.is_map(wanted):
-        return _cast_map(column, wanted, timezone)
+        return _cast_map(column, wanted, timezone, epoch)
     if types.is_list(wanted):
-        return _cast_list(column, wanted, timezone)
+        return _cast_list(column, wanted, timezone, epoch)
+    if epoch is not None and kind_of(wanted) is TypeKind.INSTANT:
+        column = since_epoch(column, epoch, others=lambda rest: cast(rest, wanted, timezone=timezone))
     reason = refusal(column.type, wanted, timezone=timezone)
     if reason is not None:
         raise _of_first(column, reason)
@@ -86,24 +91,24 @@ def _unwrapped(column: Any) -> Column:
     return unwrapped
 
 
-def _cast_struct(column: Any, wanted: Any, timezone: str | None) -> Column:
+def _cast_struct(column: Any, wanted: Any, timezone: str | None, epoch: str | None) -> Column:
     if not types.is_struct(column.type):
         raise _of_first(column, "the message type declares fields here.")
     given = [field.name for field in fields_of(column.type)]
     names = resolve_fields(given, wanted, row=first_row(column.is_valid()) or 0, found=str(column.type))
     parts = zip(given, column.flatten(), strict=True)
-    members = {names[name]: cast(part, wanted.field(names[name]).type, timezone=timezone) for name, part in parts}
+    members = {names[name]: cast(part, wanted.field(names[name]).type, timezone=timezone, epoch=epoch) for name, part in parts}
     return struct_array(members, wanted, nulls=column.is_null())
 
 
-def _cast_list(column: Any, wanted: Any, timezone: str | None) -> Column:
+def _cast_list(column: Any, wanted: Any, timezone: str | None, epoch: str | None) -> Column:
     if not _is_list(column.type):
         raise _of_first(column, "the message type declares an array here.")
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    return list_array(lengths, wanted, lambda: cast(column.flatten(), wanted.value_type, timezone=timezone))
+    return list_array(lengths, wanted, lambda: cast(column.flatten(), wanted.value_type, timezone=timezone, epoch=epoch))
 
 
-def _cast_map(column: Any, wanted: Any, timezone: str | None) -> Column:
+def _cast_map(column: Any, wanted: Any, timezone: str | None, epoch: str | None) -> Column:
     if not types.is_map(column.type):
         raise _of_first(column, "the message type declares a map here.")
     pairs = column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
@@ -111,8 +116,8 @@ def _cast_map(column: Any, wanted: Any, timezone: str | None) -> Column:
     lengths = pc.list_value_length(pairs).to_numpy(zero_copy_only=False)
     return map_array(
         lengths,
-        lambda: cast(keys, wanted.key_type, timezone=timezone),
-        lambda: cast(items, wanted.item_type, timezone=timezone),
+        lambda: cast(keys, wanted.key_type, timezone=timezone, epoch=epoch),
+        lambda: cast(items, wanted.item_type, timezone=timezone, epoch=epoch),
     )
 
 
@@ -123,26 +128,33 @@ def _is_list(kind: pa.DataType) -> bool:
 #: Most digits of a whole number in JSON lines; Python reads no more than some thousands.
 _JSON_DIGITS = 1_000
 
-_LINES = "one object per line"
+
+#: What to do about JSON that does not stand on one line for each row.
+_OF_SEVERAL_LINES = " If the file is one array, convert it: `jq -c '.[]'`. If an object has several lines, `jq -c .` joins them."
 
 
-def line_text(line: str | bytes, number: int) -> str:
+def line_text(line: str | bytes, place: str) -> str:
     """Return a line as text."""
     try:
         return line if isinstance(line, str) else line.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
-        raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"UTF-8 ({reason})") from None
+        next_step = " Name the file's encoding, as in --encoding cp1252."
+        raise CallerError("ROWS_UNREADABLE", what=place, expected=f"UTF-8 ({reason})", next_step=next_step) from None
 
 
-def decoded(line: str, number: int) -> Any:
-    """Return what a line of JSON says."""
+def decoded(line: str, place: str) -> Any:
+    """Return the object that a line of JSON is."""
+    reason: Exception | None = None
     try:
         value = _VALUES.decode(line)
-    except (ValueError, RecursionError) as reason:
-        raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=_expected(line, reason)) from None
-    if isinstance(value, list):
-        raise CallerError("ROWS_UNREADABLE", what=f"line {number}, an array", expected=f"{_LINES}, not an array of them,")
-    return value
+        if isinstance(value, dict):
+            return value
+    except (ValueError, RecursionError) as found:
+        reason = found
+    # One that only opens an array or an object is the first line of a file that is one.
+    if reason is None or line.strip() in ("[", "{"):
+        raise CallerError("ROWS_UNREADABLE", what=place, expected="a JSON object", next_step=_OF_SEVERAL_LINES) from None
+    raise CallerError("ROWS_UNREADABLE", what=place, expected=f"a JSON object ({reason})", next_step=" Correct it.") from None
 
 
 def check_bodies(bodies: Column, first: int) -> None:
@@ -150,16 +162,34 @@ def check_bodies(bodies: Column, first: int) -> None:
     # One by one, since bodies may be large.
     for row, body in enumerate(bodies, start=first):
         text = body.as_py()
-        try:
-            if text is not None:
-                _TEXTS.decode(text)
-        except (ValueError, RecursionError) as reason:
-            raise CallerError("ROWS_UNREADABLE", what=f"row {row}", expected=_expected(text, reason), row=row) from None
+        reason = None if text is None else _fault(text)
+        if reason is not None:
+            next_step = _OF_SEVERAL_LINES if text.strip() in ("[", "{") else ""
+            facts = {"expected": f"JSON ({reason})", "next_step": next_step}
+            raise CallerError("ROWS_UNREADABLE", what=f"Row {row}", **facts, row=row)
 
 
-def _expected(text: str, reason: Exception) -> str:
-    """Say what a text should be; one that only opens an array or an object is the first line of a file that is one."""
-    return f"{f'{_LINES}, as JSON' if text.strip() in ('[', '{') else 'JSON'} ({reason})"
+def _fault(text: str) -> Exception | None:
+    """Return why a text is not JSON; None for one that is."""
+    try:
+        _TEXTS.decode(text)
+    except (ValueError, RecursionError) as reason:
+        return reason
+    return None
+
+
+def is_json(body: str | None) -> bool:
+    """Return whether message type json takes a body.
+
+    Made to part rows in Spark before they are published, as ``udf(is_json, "boolean")``: Spark's own functions, such as
+    ``try_parse_json``, take other texts.
+
+    Parameters
+    ----------
+    body
+        A text; None, which is stored as NULL, is taken.
+    """
+    return body is None or _fault(body) is None
 
 
 def _constant(word: str) -> None:
@@ -205,7 +235,7 @@ _WHOLE_DIGITS = 20
 _AWARE = "datetime with a zone"
 
 
-def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | None = None) -> Column:
+def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | None = None, epoch: str | None = None) -> Column:
     """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is.
 
     Parameters
@@ -216,23 +246,25 @@ def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | Non
         A type that Spark DDL can declare.
     timezone
         Zone of times that carry no offset; None refuses them where an instant is wanted.
+    epoch
+        What numbers count since 1970 UTC where an instant is wanted, one of `EPOCHS`; None refuses them.
     """
     kinds = set(map(type, values)) - {type(None)}
     missing = {kind for kind in kinds if kind.__name__ in _MISSING}
     if missing:
         values, kinds = [None if type(value) in missing else value for value in values], kinds - missing
     if types.is_struct(wanted):
-        return _structs(values, wanted, timezone)
+        return _structs(values, wanted, timezone, epoch)
     if types.is_map(wanted):
-        return _maps(values, wanted, timezone)
+        return _maps(values, wanted, timezone, epoch)
     if types.is_list(wanted):
-        return _lists(values, wanted, timezone)
+        return _lists(values, wanted, timezone, epoch)
     if len(kinds) > 1 or any(issubclass(kind, datetime) for kind in kinds):
-        return _by_kind(values, wanted, timezone)
-    return _of_one_kind(values, next(iter(kinds), type(None)), wanted, timezone)
+        return _by_kind(values, wanted, timezone, epoch)
+    return _of_one_kind(values, next(iter(kinds), type(None)), wanted, timezone, epoch)
 
 
-def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -> Column:
+def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None, epoch: str | None) -> Column:
     """Make a column of the values of each kind, and one of them all."""
     rows_of: dict[Any, list[int]] = {}
     for row, value in enumerate(values):
@@ -246,7 +278,7 @@ def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -
         positions[rows] = np.arange(done, done + len(rows))
         done += len(rows)
         try:
-            parts.append(_of_one_kind([values[row] for row in rows], kind, wanted, timezone))
+            parts.append(_of_one_kind([values[row] for row in rows], kind, wanted, timezone, epoch))
         except LossError as lost:
             losses.append(LossError(rows[lost.row], lost.found, lost.reason))
     if losses:
@@ -266,16 +298,18 @@ def _has_offset(row: int, value: datetime) -> bool:
     return offset is not None
 
 
-def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | None) -> Column:
+def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | None, epoch: str | None) -> Column:
     if kind is type(None):
         nulls: Column = pa.nulls(len(values), wanted)
         return nulls
     if kind is _AWARE or issubclass(kind, datetime):
         _refuse_other_times(values)
-        return cast(pa.array(values, pa.timestamp("us", tz="UTC" if kind is _AWARE else None)), wanted, timezone=timezone)
+        return cast(
+            pa.array(values, pa.timestamp("us", tz="UTC" if kind is _AWARE else None)), wanted, timezone=timezone, epoch=epoch
+        )
     if issubclass(kind, Decimal):
         texts = [_text(value, whole=types.is_integer(wanted)) for value in values]
-        return _of_texts(texts, pa.decimal128(38), wanted, kind)
+        return _of_texts(texts, pa.decimal128(38), wanted, kind, epoch)
     if issubclass(kind, np.timedelta64):
         # For NumPy they are whole numbers.
         values, kind = [None if value is None or np.isnat(value) else timedelta() for value in values], timedelta
@@ -285,11 +319,11 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as reason:
         if issubclass(kind, int | np.integer):
             # Larger than 64 bits, which a DECIMAL or a DOUBLE may hold.
-            return _of_texts([_digits(row, value) for row, value in enumerate(values)], pa.int64(), wanted, kind)
+            return _of_texts([_digits(row, value) for row, value in enumerate(values)], pa.int64(), wanted, kind, epoch)
         raise LossError(_first_bad(values, own), kind.__name__, sentence(reason)) from None
     if types.is_nested(column.type):
         raise LossError(_first_bad(values, pa.null()), kind.__name__, f"it holds several values, and a {wanted} is one.")
-    return cast(column, wanted, timezone=timezone)
+    return cast(column, wanted, timezone=timezone, epoch=epoch)
 
 
 #: Python types -> what a column of such values is; the others Arrow knows, or does not.
@@ -315,13 +349,14 @@ def _first_bad(values: Sequence[Any], own: pa.DataType | None) -> int:
     return 0
 
 
-def _of_texts(texts: Sequence[str | None], said: pa.DataType, wanted: Any, kind: Any) -> Column:
+def _of_texts(texts: Sequence[str | None], said: pa.DataType, wanted: Any, kind: Any, epoch: str | None) -> Column:
     """Make a column of numbers that go by their texts, which have all of their digits and say NaN; `said` is what they are."""
-    reason = refusal(said, wanted)
+    counts = epoch is not None and kind_of(wanted) is TypeKind.INSTANT
+    reason = None if counts else refusal(said, wanted)
     if reason is not None:
         raise LossError(next(row for row, text in enumerate(texts) if text is not None), kind.__name__, reason)
     try:
-        return cast(pa.array(texts, pa.string()), wanted)
+        return cast(pa.array(texts, pa.string()), wanted, epoch=epoch)
     except LossError as lost:
         raise LossError(lost.row, kind.__name__, lost.reason) from None
 
@@ -351,7 +386,7 @@ def _refuse_other_times(values: Sequence[Any]) -> None:
                 raise LossError(row, type(value).__name__, f"{value} has nanoseconds, and microseconds are stored.")
 
 
-def _structs(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
+def _structs(values: Sequence[Any], wanted: Any, timezone: str | None, epoch: str | None) -> Column:
     members: dict[str, list[Any]] = {field.name: [None] * len(values) for field in fields_of(wanted)}
     known: dict[tuple[Any, ...], dict[Any, str]] = {}
     for row, value in enumerate(values):
@@ -364,17 +399,19 @@ def _structs(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column
             known[names] = resolve_fields(names, wanted, row=row, found="dict")
         for name, field in known[names].items():
             members[field][row] = value[name]
-    columns = {field.name: to_column(members[field.name], field.type, timezone=timezone) for field in fields_of(wanted)}
+    columns = {
+        field.name: to_column(members[field.name], field.type, timezone=timezone, epoch=epoch) for field in fields_of(wanted)
+    }
     return struct_array(columns, wanted, nulls=pa.array([value is None for value in values], pa.bool_()))
 
 
-def _lists(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
+def _lists(values: Sequence[Any], wanted: Any, timezone: str | None, epoch: str | None) -> Column:
     lists = [_elements(row, value, "an array") for row, value in enumerate(values)]
     flat = [element for each in lists if each is not None for element in each]
-    return list_array(_lengths(lists), wanted, lambda: to_column(flat, wanted.value_type, timezone=timezone))
+    return list_array(_lengths(lists), wanted, lambda: to_column(flat, wanted.value_type, timezone=timezone, epoch=epoch))
 
 
-def _maps(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
+def _maps(values: Sequence[Any], wanted: Any, timezone: str | None, epoch: str | None) -> Column:
     maps = [_elements(row, value.items() if isinstance(value, Mapping) else value, "a map") for row, value in enumerate(values)]
     for row, pairs in enumerate(maps):
         if pairs is not None and not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
@@ -382,8 +419,8 @@ def _maps(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
     pairs = [pair for each in maps if each is not None for pair in each]
     return map_array(
         _lengths(maps),
-        lambda: to_column([pair[0] for pair in pairs], wanted.key_type, timezone=timezone),
-        lambda: to_column([pair[1] for pair in pairs], wanted.item_type, timezone=timezone),
+        lambda: to_column([pair[0] for pair in pairs], wanted.key_type, timezone=timezone, epoch=epoch),
+        lambda: to_column([pair[1] for pair in pairs], wanted.item_type, timezone=timezone, epoch=epoch),
     )
 
 

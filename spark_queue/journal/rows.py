@@ -9,21 +9,21 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pyarrow as pa
 
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.conversion import Column, LossError, TypeKind, kind_of, sentence
 from spark_queue.journal.python_values import cast, decoded, line_text, to_column
 from spark_queue.journal.schema import INSTANT, user_schema
-from spark_queue.journal.stored_rows import JSON_TYPE, mismatch
+from spark_queue.journal.stored_rows import JSON_TYPE, mismatch, topic_missing
 
 #: The one column of the message types json and binary.
 _BODY = "value"
@@ -32,7 +32,19 @@ _BODY = "value"
 _BESIDE: Mapping[str, pa.DataType] = {"topic": pa.string(), "expires_at": INSTANT}
 
 
-def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None, timezone: str | None = None) -> tuple[str, pa.Table]:
+class _Times(TypedDict):
+    """Readings of times that do not say them themselves: what a caller tells of a zone and a unit."""
+
+    timezone: str | None
+    epoch: str | None
+
+
+_NOTHING_SAID: _Times = {"timezone": None, "epoch": None}
+
+
+def to_arrow(
+    data: Any, definitions: Definitions, *, topic: str | None = None, timezone: str | None = None, epoch: str | None = None
+) -> tuple[str, pa.Table]:
     """Return the message type that rows belong to, and the rows as a table.
 
     Parameters
@@ -47,14 +59,17 @@ def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None, t
         Topic of every row; None looks at the rows' own.
     timezone : str or None
         Zone of times that carry no offset; None refuses them for a TIMESTAMP.
+    epoch : str or None
+        What numbers count since 1970 UTC, one of `EPOCHS`; None refuses them for a TIMESTAMP.
     """
+    times: _Times = {"timezone": timezone, "epoch": epoch}
     if _is_pandas(data):
-        return _from_pandas(data, definitions, topic, timezone)
+        return _from_pandas(data, definitions, topic, times)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _from_arrow(_table(data), definitions, topic, timezone)
+        return _from_arrow(_table(data), definitions, topic, times)
     rows = _listed(data)
     first = rows[0] if rows and isinstance(rows[0], Mapping) else {}
-    home = _Home(definitions, _home(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows)), timezone)
+    home = _Home(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows), times)
     if home.message_type == JSON_TYPE:
         rows = _json_rows(rows)
     elif home.message_type == "binary":
@@ -68,53 +83,74 @@ def from_json_lines(
     *,
     topic: str | None = None,
     timezone: str | None = None,
+    epoch: str | None = None,
+    source: str = "the file",
     first_line: int = 1,
+    dropped: Collection[str] = (),
 ) -> tuple[str, pa.Table]:
     """Return the message type and the rows of JSON lines; blank lines are skipped.
 
-    A line is a body for message type ``json``, as it stands, and an object of columns for any other. `first_line` is the
-    number of the first one, for errors.
+    A line is a body for message type ``json``, as it stands, and an object of columns for any other, of which some are
+    `dropped`. `source` and `first_line`, the number of the first one, are for errors.
     """
-    texts = [(number, line_text(line, number)) for number, line in enumerate(lines, start=first_line) if line.strip()]
+    places = ((f"{source}, line {number:,}", line) for number, line in enumerate(lines, start=first_line) if line.strip())
+    texts = [(place, line_text(line, place)) for place, line in places]
     if topic is not None and definitions.route(topic)[1].name == JSON_TYPE:
+        if dropped:
+            reason = "a line is a body of message type json as it stands, so nothing of it is left out."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--drop-column")
         return to_arrow([text.strip() for _, text in texts], definitions, topic=topic)
-    return to_arrow([decoded(text, number) for number, text in texts], definitions, topic=topic, timezone=timezone)
+    left_out = ColumnNames(dropped)
+    rows = [{name: value for name, value in decoded(text, place).items() if left_out.find(name) is None} for place, text in texts]
+    return to_arrow(rows, definitions, topic=topic, timezone=timezone, epoch=epoch)
 
 
 class _Home:
     """The message type that rows go to."""
 
-    def __init__(self, definitions: Definitions, message_type: str, timezone: str | None) -> None:
-        self.message_type = message_type
+    def __init__(self, definitions: Definitions, topic: str | None, first: Any, row_count: int, times: _Times) -> None:
+        self.message_type = message_type = _home(definitions, topic, first, row_count)
         self.where = f"message type '{message_type}'"
         self._fields = {field.name: field for field in user_schema(definitions.message_type(message_type).columns)}
         self._fields |= {name: pa.field(name, kind) for name, kind in _BESIDE.items()}
-        self._names = ColumnNames(self._fields)
-        self._timezone = timezone
+        self._names = ColumnNames(self._fields, dict(definitions.message_type(message_type).rename))
+        self._times = times
+        if topic is None and self._names.find("topic") != "topic":
+            raise topic_missing(row_count, self._names, where=self.where)
 
     def declared(self, names: Iterable[str]) -> list[str]:
         """Return the declared name of each column."""
         return self._names.resolve(names, where=self.where)
 
+    def _declared_in(self, names: Sequence[Any], rows: Sequence[Mapping[Any, Any]], *, first: int = 0) -> list[str]:
+        """Return the declared names of columns of some dicts; a refusal tells the row, which is the first that has all of them."""
+        try:
+            return self.declared(map(str, names))
+        except CallerError as refusal:
+            row = next(number for number, each in enumerate(rows, start=first) if all(name in each for name in names))
+            told = CallerError(refusal.code, **refusal.facts, row=row)
+            told.add_note(f"Row {row} has it.")
+            raise told from None
+
     def from_rows(self, rows: Sequence[Mapping[Any, Any]]) -> pa.Table:
         """Make a table of dicts by column name."""
         for number, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                raise _unreadable(number, f"of type {type(row).__name__}", "a dict by column name")
+                raise _unreadable(number, f", of type {type(row).__name__},", "a dict by column name")
         spellings: dict[str, list[Any]] = {}
         for name in dict.fromkeys(name for row in rows for name in row):
-            [column] = self.declared([str(name)])
+            [column] = self._declared_in([name], rows)
             spellings.setdefault(column, []).append(name)
         values = {column: self._values(rows, names) for column, names in spellings.items()}
-        columns = {name: partial(to_column, column, timezone=self._timezone) for name, column in values.items()}
+        columns = {name: partial(to_column, column, **self._times) for name, column in values.items()}
         return self.table(columns, len(rows))
 
     def _values(self, rows: Sequence[Mapping[Any, Any]], names: list[Any]) -> list[Any]:
         """Return a column of dicts, which may spell its name in different ways, though not one dict in two."""
         if len(names) == 1:
             return [row.get(names[0]) for row in rows]
-        for row in rows:
-            self.declared([str(name) for name in names if name in row])
+        for number, row in enumerate(rows):
+            self._declared_in([name for name in names if name in row], [row], first=number)
         return [next((row[name] for name in names if name in row), None) for row in rows]
 
     def table(self, columns: Mapping[str, Callable[[pa.DataType], Column]], row_count: int) -> pa.Table:
@@ -135,26 +171,26 @@ def _table(data: Any) -> pa.Table:
     try:
         return pa.table(data)
     except (pa.ArrowException, ValueError) as reason:
-        what = f"a {type(data).__name__}"
-        raise CallerError("ROWS_UNREADABLE", what=what, expected=f"a table or structs ({sentence(reason).rstrip('.')})") from None
+        facts = {"what": f"A {type(data).__name__}", "expected": f"a table or structs ({sentence(reason).rstrip('.')})"}
+        raise CallerError("ROWS_UNREADABLE", **facts, next_step="") from None
 
 
-def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:
+def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, times: _Times) -> tuple[str, pa.Table]:
     own = ColumnNames(table.column_names).find("topic")
     first = table.column(table.column_names.index(own))[0].as_py() if own is not None and table.num_rows else None
-    home = _Home(definitions, _home(definitions, topic, first, table.num_rows), timezone)
+    home = _Home(definitions, topic, first, table.num_rows, times)
     # Also without rows, which may be missing because a row was taken for their header.
     names = home.declared(table.column_names)
     # Topics are looked at before anything is staged, which makes all other columns what is declared.
     has_texts = own is None or topic is not None or _is_text(table.field(table.column_names.index(own)).type)
-    if names and timezone is None and has_texts:
+    if names and times == _NOTHING_SAID and has_texts:
         return home.message_type, table.rename_columns(names)
     whole: list[Any] = [column.combine_chunks() for column in table.columns]
-    columns = {name: partial(cast, column, timezone=timezone) for name, column in zip(names, whole, strict=True)}
+    columns = {name: partial(cast, column, **times) for name, column in zip(names, whole, strict=True)}
     return home.message_type, home.table(columns, table.num_rows)
 
 
-def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:
+def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, times: _Times) -> tuple[str, pa.Table]:
     parts = [(str(name), frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
     levels = enumerate(frame.index.names if any(name is not None for name in frame.index.names) else ())
     indexed = [(str(name), frame.index.get_level_values(number).to_series()) for number, name in levels]
@@ -162,7 +198,7 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezo
     own = ColumnNames(names).find("topic")
     topics = dict((*indexed, *parts))[own] if own is not None and len(frame) else None
     first = None if topics is None or topics.isna().iloc[0] else topics.iloc[0]
-    home = _Home(definitions, _home(definitions, topic, first, len(frame)), timezone)
+    home = _Home(definitions, topic, first, len(frame), times)
     try:
         declared = home.declared(names)
     except CallerError as refusal:
@@ -175,22 +211,22 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezo
     columns: dict[str, Callable[[pa.DataType], Column]] = {}
     for name, (_, series) in zip(declared, (*indexed, *parts), strict=True):
         as_json = name == _BODY and home.message_type == JSON_TYPE
-        columns[name] = partial(_of_series, series, timezone=timezone, as_json=as_json)
+        columns[name] = partial(_of_series, series, times=times, as_json=as_json)
     return home.message_type, home.table(columns, len(frame))
 
 
-def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_json: bool) -> Column:
+def _of_series(series: Any, wanted: pa.DataType, *, times: _Times, as_json: bool) -> Column:
     """Make a column of pandas; NULL is what pandas calls missing, and in its columns of numbers that is every NaN."""
     if as_json or series.dtype == object:
         values = [None if absent else value for value, absent in zip(series.tolist(), _missing(series), strict=True)]
         if as_json:
             values = [_json_text(value, row) for row, value in enumerate(values)]
-        return to_column(values, wanted, timezone=timezone)
+        return to_column(values, wanted, **times)
     try:
         column: Any = pa.array(series, from_pandas=True)
     except (pa.ArrowException, ValueError, TypeError) as reason:
         raise LossError(0, str(series.dtype), sentence(reason)) from None
-    return cast(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, wanted, timezone=timezone)
+    return cast(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, wanted, **times)
 
 
 def _missing(series: Any) -> list[bool]:
@@ -228,12 +264,12 @@ def _is_pandas(data: Any) -> bool:
 def _listed(data: Any) -> list[Any]:
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
         kinds = "a pyarrow Table, a pandas DataFrame, or a list of dicts"
-        raise CallerError("ROWS_UNREADABLE", what=f"one value of type {type(data).__name__}", expected=kinds)
+        raise CallerError("ROWS_UNREADABLE", what=f"One value of type {type(data).__name__}", expected=kinds, next_step="")
     return list(data)
 
 
 def _unreadable(row: int, what: str, expected: str) -> CallerError:
-    return CallerError("ROWS_UNREADABLE", what=f"row {row}, {what}", expected=expected, row=row)
+    return CallerError("ROWS_UNREADABLE", what=f"Row {row}{what}", expected=expected, next_step="", row=row)
 
 
 def _json_rows(rows: list[Any]) -> list[Mapping[str, Any]]:
@@ -241,8 +277,8 @@ def _json_rows(rows: list[Any]) -> list[Mapping[str, Any]]:
     forms = [_json_form(row, number) for number, row in enumerate(rows)]
     other = next((number for number, form in enumerate(forms) if form != forms[0]), None)
     if other is not None:
-        expected = "one form for all: texts, dicts that are bodies, or dicts that hold the body as 'value'"
-        raise _unreadable(other, f"which is {forms[other]} behind {forms[0]}", expected)
+        expected = "of the form of the rows before it: texts, dicts that are bodies, or dicts that hold the body as 'value'"
+        raise _unreadable(other, f", which is {forms[other]} behind {forms[0]},", expected)
     if forms and forms[0] != _AS_ROW:
         return [{_BODY: _json_text(row, number)} for number, row in enumerate(rows)]
     return [
@@ -258,7 +294,7 @@ def _json_form(row: Any, number: int) -> str:
     if isinstance(row, str):
         return _AS_TEXT
     if not isinstance(row, Mapping):
-        raise _unreadable(number, f"of type {type(row).__name__}", "a JSON text or a dict")
+        raise _unreadable(number, f", of type {type(row).__name__},", "a JSON text or a dict")
     names = {str(name).lower() for name in row}
     return _AS_ROW if _BODY in names and names <= {_BODY, *_BESIDE} else _AS_BODY
 
@@ -271,7 +307,7 @@ def _json_text(body: Any, number: int) -> str | None:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_value)
     except (TypeError, ValueError, RecursionError) as reason:
         raise _unreadable(
-            number, f"which JSON cannot hold ({str(reason).rstrip('.')})", "a body of texts, numbers, lists and dicts"
+            number, f", which JSON cannot hold ({str(reason).rstrip('.')}),", "a body of texts, numbers, lists and dicts"
         ) from None
 
 

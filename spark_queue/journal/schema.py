@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -94,12 +95,41 @@ def stored_schema(columns: str) -> pa.Schema:
     return pa.schema([*user_schema(columns), *ENVELOPE])
 
 
-def check_columns(message_type: str, columns: str, *, of_instance: bool = False) -> None:
-    """Check a message type's DDL, of a journal that is an instance or of any other."""
+def check_columns(message_type: str, columns: str, *, rename: Sequence[tuple[str, str]] = (), of_instance: bool = False) -> None:
+    """Check a message type's DDL and `rename`, of a journal that is an instance or of any other."""
     reserved = ColumnNames(RESERVED_COLUMNS | INSTANCE_COLUMNS if of_instance else RESERVED_COLUMNS)
+    declared = ColumnNames(user_schema(columns).names)
     for name in user_schema(columns).names:
         if reserved.find(name) is not None:
-            raise ConfigError("RESERVED_COLUMN", column=name, message_type=message_type)
+            facts = {"suggested": f"message_{name}", "reserved": ", ".join(sorted(str(reserved).split(", ")))}
+            raise ConfigError("RESERVED_COLUMN", column=name, message_type=message_type, **facts)
+    where, brought = f"[message_types.{message_type}]", ColumnNames([])
+    for name, column in rename:
+        reason = None
+        if declared.find(column) is None:
+            reason = f"column '{column}', which '{name}' is to be, is not declared.{declared.nearest(column)}"
+        elif declared.find(name) is not None:
+            reason = f"'{name}' is a column already, and a name means one column."
+        elif not brought.add(name):
+            reason = f"'{name}' is renamed twice, in upper and lower case."
+        if reason is not None:
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="columns, rename")
+
+
+@functools.lru_cache(maxsize=256)
+def shown_names(columns: str, facts: tuple[str, ...]) -> Mapping[str, str]:
+    """Return what the columns of a message type are called beside facts about messages, which keep their names.
+
+    A column that is called as a fact is shown as ``message_NAME``. Columns take their names in the order of their declaration, so
+    one that is appended changes no other's.
+    """
+    taken, found = ColumnNames(facts), dict[str, str]()
+    for column in user_schema(columns).names:
+        name = column
+        while not taken.add(name):
+            name = f"message_{name}"
+        found[column] = name
+    return MappingProxyType(found)
 
 
 def check_kept(message_type: str, before: str, columns: str) -> None:

@@ -154,6 +154,8 @@ _PART_BYTES = 8 * 1024 * 1024
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 #: How Hadoop names a place in a file system that Spark alone knows, such as ``dbfs:/shop``.
 _OF_HADOOP = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+#: How Spark names a table of a catalog, such as ``default.booked``, or by its path, such as ``delta.`/tables/booked```.
+_OF_CATALOG = re.compile(r"[^./]+(\.[^./]+)+|\w+\.`.*`")
 
 
 class TooLargeError(Exception):
@@ -184,7 +186,7 @@ class Store:
     def __post_init__(self) -> None:
         options = {str(key).lower(): str(value) for key, value in self.storage_options.items()}
         object.__setattr__(self, "storage_options", options)
-        object.__setattr__(self, "path", _normal_path(self.path))
+        object.__setattr__(self, "path", normal_path(self.path))
 
     def __hash__(self) -> int:
         return hash((self.path, tuple(sorted(self.storage_options.items()))))
@@ -385,28 +387,41 @@ def log_key(table: str, version: int) -> str:
     return f"{table}/_delta_log/{version:020d}.json"
 
 
-def _normal_path(path: str) -> str:
+def normal_path(path: str, *, key: str = "path", where: str = "the call") -> str:
+    """Return a place as a journal, a table or a checkpoint is named; `key` and `where` say who named it, for errors.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for what is neither a directory nor a URL.
+    """
+
+    def refuse(expected: str, value: str = path) -> ConfigError:
+        return ConfigError("BAD_VALUE", key=key, where=where, value=value, expected=expected)
+
     # Folders would be made there before the log says its place, which no file can hold.
-    check_text(path, key="path", where="the call")
+    check_text(path, key=key, where=where)
     if not path:
         # As of a variable of a shell that is not set; it would be the working directory.
-        raise ConfigError(
-            "BAD_VALUE", key="path", where="the call", value=path, expected="a directory, or the URL of an object store"
-        )
+        raise refuse("a directory, or the URL of an object store")
     # Hadoop, and so Spark for the tables of its catalog, writes a single slash.
     if path.startswith("file:/"):
         path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
     if _OF_HADOOP.match(path) is not None:
         # It would be a directory of that name below the working directory, on one host's disk.
-        expected = f"a directory, or the URL of an object store such as s3://bucket/shop (the directory of this name is './{path}')"
-        raise ConfigError("BAD_VALUE", key="path", where="the call", value=path, expected=expected)
+        directory = f"the directory of this name is './{path}'"
+        raise refuse(f"a directory, or the URL of an object store such as s3://bucket/shop ({directory})")
+    if _OF_CATALOG.fullmatch(path) is not None:
+        # It would be a directory below the working directory, too, while the table of that name stays empty.
+        directory = f"; the directory of this name is './{path}'" if "/" not in path else ""
+        named = f"a table of a catalog has a location, which DESCRIBE DETAIL shows{directory}"
+        raise refuse(f"a directory with a slash, or the URL of an object store ({named})")
     if _SCHEME.match(path) is None:
         # Links stay unresolved: messages show the path that the user knows.
         found = os.path.abspath(path)  # noqa: PTH100 - as said above
         if urllib.parse.unquote(found) != found or re.search(r"[\\\x00-\x1f\x7f]", found):
             # delta-rs takes it for a URL, and `a%20b` for another directory (tried).
-            expected = "a directory in whose path stand no backslash, no control character, and no '%' before two digits"
-            raise ConfigError("BAD_VALUE", key="path", where="the call", value=found, expected=expected)
+            raise refuse("a directory in whose path stand no backslash, no control character, and no '%' before two digits", found)
         return found
     return path.rstrip("/")
 

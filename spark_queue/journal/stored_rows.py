@@ -49,15 +49,15 @@ class Sequences:
         #: The last number so far.
         self._last: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
-    def take(self, rows: pa.RecordBatch) -> Column:
-        """Return the numbers of the next rows."""
+    def take(self, rows: pa.RecordBatch, names: ColumnNames | None = None) -> Column:
+        """Return the numbers of the next rows; `names` are those by which callers know the columns, if not their own."""
         if self._next is not None:
             first, self._next = self._next, self._next + rows.num_rows
             return pa.array(np.arange(first, self._next, dtype=np.int64))
-        column = ColumnNames(rows.schema.names).find(str(self._column))
-        if column is None:
+        column = (names or ColumnNames(rows.schema.names)).find(str(self._column))
+        if column not in rows.schema.names:
             raise self._missing(f"the column '{self._column}', which the rows do not have.")
-        numbers = cast_column(rows.column(column), pa.field(column, pa.int64()), where="the rows")
+        numbers = cast_column(rows.column(column), pa.field(str(column), pa.int64()), where="the rows")
         if numbers.null_count:
             raise self._missing(f"'{column}' is NULL in {numbers.null_count} row(s).")
         self._check_ascending(numbers.to_numpy())
@@ -88,6 +88,8 @@ class RowShape:
     publish_targets: Mapping[str, str] = field(default_factory=dict)
     #: Life of every message, in milliseconds; None takes the rows' own `expires_at` column, or none.
     expires_after_ms: int | None = None
+    #: `MessageTypeDefinition.rename`.
+    rename: tuple[tuple[str, str], ...] = ()
 
     def apply(self, rows: pa.RecordBatch, *, sequences: Sequences, now_ms: int, first_row: int = 0) -> pa.Table:
         """Make stored rows; `first_row` is the number of the first one, for errors."""
@@ -95,7 +97,7 @@ class RowShape:
         envelope = {
             "topic": self._topics(rows),
             "publisher": _repeat(sequences.publisher, pa.string(), rows),
-            "sequence": sequences.take(rows),
+            "sequence": sequences.take(rows, self._names),
             "published_at": _repeat(now_ms * _MICROSECONDS, _INSTANT, rows),
             "expires_at": self._expires(rows, now_ms),
         }
@@ -116,8 +118,12 @@ class RowShape:
 
     def declared(self, names: list[str]) -> list[str]:
         """Return the declared name of each column."""
+        return self._names.resolve(names, where=self._where)
+
+    @property
+    def _names(self) -> ColumnNames:
         known = [name for name in self.schema.names if name not in ("publisher", "sequence", "published_at")]
-        return ColumnNames(known).resolve(names, where=self._where)
+        return ColumnNames(known, dict(self.rename))
 
     @property
     def _where(self) -> str:
@@ -134,7 +140,7 @@ class RowShape:
         if self.topic is not None:
             return _repeat(self.publish_targets.get(self.topic, self.topic), pa.string(), rows)
         if "topic" not in rows.schema.names:
-            raise CallerError("TOPIC_MISSING", rows=rows.num_rows)
+            raise topic_missing(rows.num_rows, self._names, where=self._where)
         topics = cast_column(rows.column("topic"), self.schema.field("topic"), where=self._where)
         if topics.null_count:
             raise CallerError("TOPIC_MISSING", rows=topics.null_count)
@@ -166,6 +172,16 @@ def mismatch(wanted: pa.Field[Any], lost: LossError, *, where: str, row: int = 0
     expected = f"{wanted.type}{'' if wanted.nullable else ' NOT NULL'}"
     facts = {"column": wanted.name, "where": where, "found": lost.found, "expected": expected, "reason": lost.reason}
     return CallerError("COLUMN_TYPE_MISMATCH", **facts, row=row + lost.row)
+
+
+def topic_missing(rows: int, names: ColumnNames, *, where: str) -> CallerError:
+    """Return the refusal of rows without a topic, which says so if their own column `topic` means another one."""
+    refusal, meant = CallerError("TOPIC_MISSING", rows=rows), names.find("topic")
+    if meant not in (None, "topic"):
+        refusal.add_note(
+            f"By `rename` of {where} a column 'topic' is column '{meant}', so only the publish itself can name the topic."
+        )
+    return refusal
 
 
 def _repeat(value: Any, kind: pa.DataType, rows: pa.RecordBatch) -> Column:

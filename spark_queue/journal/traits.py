@@ -25,8 +25,8 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted
 from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
-from spark_queue.journal.schema import check_columns, check_kept, stored_schema
-from spark_queue.journal.store import Store
+from spark_queue.journal.schema import check_columns, check_kept, shown_names, stored_schema
+from spark_queue.journal.store import Store, normal_path
 
 if TYPE_CHECKING:
     from spark_queue.expression.program import Program
@@ -104,12 +104,13 @@ class FileTraits:
             facts = {name: refusal.facts[name] for name in ("what", "text", "reason", "next_step")}
             raise JournalError("EXPRESSION_UNUSABLE", message_type=segment.message_type, **facts) from refusal
         names = [] if told is None else [field.name for field in LETTER_COLUMNS if field.name in asked.columns]
-        stored = [name for name in asked.columns if name not in names]
+        own = {} if told is None else {shown: name for name, shown in beside_letters(columns).items()}
+        stored = {own.get(name, name): name for name in asked.columns if name not in names}
         # Part by part; where an expression needs no column, no file is read.
         if not stored:
             self._check_size(segment)
-        rows = self._files.pieces(segment, stored) if stored else [pa.table({"row": pa.nulls(segment.row_count)})]
-        return asked.run_over(rows if told is None else told.beside(rows, segment, names))
+        rows = self._files.pieces(segment, list(stored)) if stored else [pa.table({"row": pa.nulls(segment.row_count)})]
+        return asked.run_over(rows if told is None else told.beside(rows, segment, names, stored))
 
     def _check_size(self, segment: Segment) -> None:
         """Look into a file that is said to be large before something as large is made for it."""
@@ -139,7 +140,10 @@ class _Letters:
             "error": pa.array([None, *(error for _, _, error in letters)], pa.string()),
         }
 
-    def beside(self, pieces: Iterable[pa.Table], segment: Segment, names: list[str]) -> Iterator[pa.Table]:
+    def beside(
+        self, pieces: Iterable[pa.Table], segment: Segment, names: list[str], shown: Mapping[str, str]
+    ) -> Iterator[pa.Table]:
+        """Yield pieces of stored columns by their names beside letters, and some columns of these."""
         numbers = np.zeros(segment.row_count, dtype=np.int64)
         low, high = np.searchsorted(self._bookmarks, [segment.first, segment.until])
         numbers[self._bookmarks[low:high] - segment.first] = self._numbers[low:high]
@@ -147,6 +151,7 @@ class _Letters:
         for piece in pieces:
             of_piece = pa.array(numbers[first : first + len(piece)], pa.int64())
             first += len(piece)
+            piece = piece.rename_columns([shown.get(name, name) for name in piece.column_names])
             for name in names:
                 piece = piece.append_column(name, self._texts[name].take(of_piece))
             yield piece
@@ -249,8 +254,13 @@ def _numbers(found: Found | None, inside: NDArray[np.bool_], first: int) -> tupl
 #: The keys of a queue that hold expressions, and what each is for.
 EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "order_key": ORDER_KEY}
 
-#: Columns of a dead letter for filters, beside its message, which has no columns of these names.
+#: Columns of a dead letter for filters, beside its message.
 LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()))
+
+
+def beside_letters(columns: str) -> Mapping[str, str]:
+    """Return what the columns of a message type are called in filters of dead letters."""
+    return shown_names(columns, tuple(field.name for field in LETTER_COLUMNS))
 
 
 def check_expressions(definitions: Definitions) -> None:
@@ -261,6 +271,12 @@ def check_expressions(definitions: Definitions) -> None:
         for principal in definitions.principals.values():
             for text in principal.filters(queue.name):
                 _check(Wanted(text, FILTER), queue.columns, f"filter of [principals.{principal.name}] for queue '{queue.name}'")
+
+
+def check_peer_paths(definitions: Definitions) -> None:
+    """Check that the journals of peers are named as places are."""
+    for peer in definitions.peers.values():
+        normal_path(peer.journal, key="journal", where=f"[peers.{peer.name}]")
 
 
 def check_command(state: JournalState, command: AnyCommand) -> None:
@@ -274,8 +290,9 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
 def check_definitions(state: JournalState, definitions: Definitions) -> None:
     """Refuse new definitions with an expression that cannot be, or without columns that messages or subscriptions have."""
     check_expressions(definitions)
+    check_peer_paths(definitions)
     for name, message_type in definitions.message_types.items():
-        check_columns(name, message_type.columns, of_instance=definitions.journal.instance is not None)
+        check_columns(name, message_type.columns, rename=message_type.rename, of_instance=definitions.journal.instance is not None)
         if name in state.definitions.message_types:
             check_kept(name, state.definitions.message_types[name].columns, message_type.columns)
     _check_subscriptions(state, definitions)
@@ -328,7 +345,10 @@ def program(wanted: Iterable[Wanted], columns: str, *, of_letters: bool = False)
     from spark_queue.expression.program import translate  # noqa: PLC0415 - as said above.
 
     schema = stored_schema(columns)
-    return translate(tuple(sorted(set(wanted))), pa.schema([*schema, *LETTER_COLUMNS]) if of_letters else schema)
+    if of_letters:
+        shown = beside_letters(columns)
+        schema = pa.schema([*(field.with_name(shown.get(field.name, field.name)) for field in schema), *LETTER_COLUMNS])
+    return translate(tuple(sorted(set(wanted))), schema)
 
 
 def wanted_of(request: TraitRequest) -> set[Wanted]:

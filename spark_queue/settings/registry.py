@@ -52,7 +52,7 @@ def key_rows() -> list[RegistryRow]:
 
 
 def _key_row(key: Key, where: str) -> RegistryRow:
-    default = "none" if key.default is None or key.default == () else str(key.default)
+    default = "none" if key.default in (None, (), {}) else str(key.default)
     return RegistryRow(name=key.name, default=default, applies_to=where, about=key.about)
 
 

@@ -18,7 +18,7 @@ from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.log_entry import TornEntryError, create_entry, parse_entry, read_entry
 from spark_queue.journal.message_table import arrow_schema
-from spark_queue.journal.store import Store, log_key
+from spark_queue.journal.store import Store, log_key, normal_path
 from spark_queue.journal.table_features import columns_of
 from spark_queue.sinks.sink import Fate, Landing, Sink, fate_of
 from spark_queue.sinks.staging import SinkFile, SinkPlan
@@ -71,7 +71,7 @@ class SinkTable(Sink):
     staged_type = SinkFile
 
     def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
-        parent, _, key = Store(path, storage_options).path.rpartition("/")
+        parent, _, key = normal_path(path, key="table", where="into").rpartition("/")
         if not parent.strip("/") or not key or parent.endswith(":/"):
             raise ConfigError("BAD_VALUE", key="table", where="into", value=path, expected="the path or URL of a folder")
         self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -76,7 +76,8 @@ class SinkTopic(Sink):
         found = definitions.route(str(self._topic))[1].name
         if found != self.message_type:
             raise CallerError("TOPIC_OF_OTHER_TYPE", topic=self._topic, found=found, message_type=self.message_type)
-        return plan
+        # What a batch function gives has the names of messages already; those that only rows from outside bring mean nothing there.
+        return replace(plan, shape=replace(plan.shape, rename=()))
 
     def taken(self, columns: Sequence[str]) -> list[str]:
         """Return those that the message type has."""

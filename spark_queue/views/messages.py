@@ -24,7 +24,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import ACTIVE, State
 from spark_queue.journal.control_files import ControlRows
-from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, stored_schema, user_schema
+from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, shown_names, user_schema
 from spark_queue.views.journal_view import JournalView
 from spark_queue.views.message_search import Bookmarks, Mask, one_of, read_bodies
 
@@ -55,7 +55,14 @@ def message_schema(view: str, columns_ddl: str, *, of_instance: bool) -> pa.Sche
     """Return the columns of a view for a message type: its own, the bookmark, the journal's, the queue's, the view's."""
     _, of_view = MESSAGE_VIEWS[view]
     origin, owner = (ORIGIN, _OWNER) if of_instance else ((), ())
-    return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *origin, *_PLACE, *owner, *of_view])
+    shown = names_in_views(columns_ddl, of_instance=of_instance)
+    own = [field.with_name(shown[field.name]) for field in user_schema(columns_ddl)]
+    return pa.schema([*own, pa.field("bookmark", pa.int64()), *ENVELOPE, *origin, *_PLACE, *owner, *of_view])
+
+
+def names_in_views(columns_ddl: str, *, of_instance: bool) -> Mapping[str, str]:
+    """Return what the columns of a message type are called in views: the same in all, so facts of any view count."""
+    return shown_names(columns_ddl, (*_PLACE.names, *(_OWNER.names if of_instance else ()), *_DEATH.names))
 
 
 def read_messages(view: JournalView, name: str, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
@@ -66,12 +73,16 @@ def read_messages(view: JournalView, name: str, queue: str, *, columns: Sequence
     message_type, instance = view.state.message_types[type_name], view.state.definitions.journal.instance
     _put_origins(known, message_type.origin_names(instance, view.state.instances))
     own = view.state.definitions.message_type(type_name).columns
-    stored = set(stored_schema(own).names)
     whole = message_schema(name, own, of_instance=instance is not None)
     schema = pa.schema([field for field in whole if columns is None or field.name in columns])
-    bodies = pa.schema([field for field in schema if field.name in stored])
+    # What a column of the view is called where it is stored.
+    stored = {shown: column for column, shown in names_in_views(own, of_instance=instance is not None).items()}
+    stored |= {name: name for name in ENVELOPE.names}
+    bodies = pa.schema([field.with_name(stored[field.name]) for field in schema if field.name in stored])
     found = read_bodies(view.journal.store, message_type, known.bookmarks, bodies) if len(bodies) else None
-    made = [found.column(field.name) if found is not None and field.name in stored else known.column(field) for field in schema]
+    made = [
+        found.column(stored[field.name]) if found is not None and field.name in stored else known.column(field) for field in schema
+    ]
     return pa.table(made, schema=schema)
 
 

@@ -13,7 +13,8 @@ from spark_queue.client.publisher import Publisher
 
 #: What has a part of its own. `Publisher` is what `Journal.publisher` gives.
 SHOWN: tuple[Any, ...] = (
-    *(spark_queue.configure_spark, spark_queue.Journal, Publisher, spark_queue.Queue, spark_queue.SparkQueueError),
+    *(spark_queue.configure_spark, spark_queue.Journal, Publisher, spark_queue.Queue, spark_queue.is_json),
+    spark_queue.SparkQueueError,
 )
 
 #: A section of a docstring, and an entry in it: a line of its own, and what is indented below.

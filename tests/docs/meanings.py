@@ -51,7 +51,7 @@ FIGURES = {
 #: What each view shows.
 VIEW_MEANINGS = {
     "messages": "The messages in a queue, oldest first, without those beyond its target depth. First come the columns of the "
-    "message type, then:",
+    "message type ([`message_NAME`](columns.md#names-that-are-reserved) where one is called like a column of the queue), then:",
     "leases": "The leases of a queue that hold messages or are not proven yet.",
     "dead_letters": "The dead letters of a queue that nobody has settled. Of a dead-letter queue: where its messages come from, "
     "and why. It has the columns of `messages`, and:",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from spark_queue import Journal
+from tests.docs import pages
 from tests.integration.source_journal import MakeHome, Seen, SourceJournal
 
 if TYPE_CHECKING:
@@ -67,6 +71,68 @@ def test_transaction_of_the_user_is_published_once_as_in_delta(make_home: MakeHo
     for version in (1, 1, 2):
         write(rows(home, 10 * version, 2), home, topic="ORDERS", txnAppId="nightly", txnVersion=version)
     assert published(home) == [10, 11, 20, 21]
+
+
+NOTES = {
+    "message_types": {
+        "note": {
+            "columns": "id BIGINT, state STRING, priority INT, error STRING, outcome STRING, reason STRING, subject STRING",
+            "topics": ["NOTES"],
+            "rename": {"topic": "subject", "sequence": "id"},
+        }
+    },
+    "queues": {"WORK": {"underlying_topic": "NOTES", "priority": "priority", "filter": "state <> 'gone'"}},
+}
+
+
+def test_columns_have_names_that_the_queue_uses_too(make_home: MakeHome) -> None:
+    """Rows come in by other names, and go through filter, priority, outcomes and views by their own."""
+    home = make_home()
+    journal = Journal.create(str(home.home / "notes"), NOTES)
+    frame = home.spark.range(1, 5).selectExpr(
+        "id AS sequence", "IF(id = 4, 'gone', 'here') AS state", "CAST(id AS INT) AS priority", "'e' AS error", "'o' AS outcome",
+        "'r' AS reason", "concat('about ', id) AS TOPIC",
+    )  # fmt: skip
+    seen = list[Any]()
+
+    def work(batch: DataFrame, _: int) -> DataFrame:
+        seen.extend(batch.collect())
+        return batch.where("id = 2").selectExpr("bookmark", "'expire' AS outcome", "'no' AS error")
+
+    with closing(replace(home, journal=journal)) as home:
+        for _ in range(2):
+            write(frame, home, topic="NOTES", publisher="p", sequenceColumn="sequence")
+        home.run_on(work)
+        assert sorted((row.id, row.state, row.priority, row.error, row.subject, row.topic, row.sequence) for row in seen) == [
+            (number, "here", number, "e", f"about {number}", "NOTES", number) for number in (1, 2, 3)
+        ]
+        read = home.spark.read.format("sparkqueue").option("view", "dead_letters").option("queue", "WORK").load(journal.path)
+        (letter,) = read.select(*(f"{of}{name}" for name in ("reason", "error", "state") for of in ("", "message_"))).collect()
+        assert tuple(letter) == ("forced_expire", "r", "no", "e", "dead", "here")
+        assert journal.queue("WORK").redrive("error = 'no' AND message_error = 'e' AND outcome = 'o'").redriven == 1
+
+
+def test_bodies_are_parted_by_the_rule_of_the_publish(make_home: MakeHome) -> None:
+    home = make_home()
+    journal = Journal.create(str(home.home / "bodies"), {"message_types": {"json": {"topics": ["B"]}}, "queues": {"B": {}}})
+    texts = [
+        '{"a":1} trailing',
+        '{"a":1}{"b":2}',
+        '{"a":"\\ud800"}',
+        '{"a":' + "9" * 5_000 + "}",
+        "{'a': 1}",
+        '{"a": 1, "a": 2}',
+        "7",
+    ]
+    found: dict[str, Any] = {"frame": home.spark.createDataFrame([(text,) for text in texts], "value STRING")}
+    exec(pages.example("bodies"), found)
+    with closing(replace(home, journal=journal)) as home:
+        write(found["good"], home, topic="B")
+        assert [row["value"] for row in journal.view("messages", queue="B").to_pylist()] == [texts[2], texts[3], "7"]
+        bad = [row.value for row in found["bad"].collect()]
+        assert bad == [texts[0], texts[1], *texts[4:6]]
+        with pytest.raises(Exception, match="ROWS_UNREADABLE"):
+            write(found["frame"].where(found["F"].col("value") == bad[0]), home, topic="B")
 
 
 def test_write_of_no_rows_publishes_nothing(make_home: MakeHome) -> None:

@@ -6,7 +6,8 @@ said of rows by hand or by a batch function.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from spark_queue import errors
 from spark_queue.errors import CallerError
@@ -22,10 +23,13 @@ class ColumnNames:
     ----------
     names
         In their own spelling, each once.
+    renamed
+        Other names, and the column that each means: `rename` of a message type. A name that is given here means no other column.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = {name.lower(): name for name in names}
+    def __init__(self, names: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._renamed = {name.lower(): column for name, column in renamed.items()}
+        self._names = {name.lower(): name for name in names if name.lower() not in self._renamed}
 
     def __str__(self) -> str:
         names = list(self._names.values())
@@ -41,11 +45,11 @@ class ColumnNames:
 
     def find(self, name: str) -> str | None:
         """Return the column that a name means, in its own spelling; None where there is none."""
-        return self._names.get(name.lower())
+        return self._names.get(self._renamed.get(name.lower(), name).lower())
 
     def nearest(self, name: str) -> str:
         """Return the sentence that names the nearest column, or an empty text."""
-        return errors.nearest(name, self._names.values())
+        return errors.nearest(name, [*self._names.values(), *self._renamed])
 
     def resolve(self, names: Iterable[str], *, where: str) -> list[str]:
         """Return the column that each name means, in its own spelling.

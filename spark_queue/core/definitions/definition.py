@@ -39,6 +39,7 @@ from spark_queue.core.definitions.keys import (
     parse_limit,
     parse_name,
     parse_recovery_point,
+    parse_renaming,
     parse_rights,
     parse_text,
     parse_texts,
@@ -96,14 +97,13 @@ class Disagreement:
         return self.queue == queue and self.rule in _HINDERING
 
 
-#: Column names that the journal or the reader adds (DESIGN 4).
+#: Columns that stand beside the message type's own in a delivered row (DESIGN 4); no others are reserved.
 RESERVED_COLUMNS = frozenset(
-    "topic publisher sequence published_at expires_at bookmark delivery_count cancel_count lease leased_until is_barrier "
-    "outcome retry_after error state reason priority".split()
+    "bookmark topic publisher sequence published_at expires_at delivery_count cancel_count lease leased_until is_barrier".split()
 )
 
 #: Those that only an instance adds: in any other journal messages may have columns of these names.
-INSTANCE_COLUMNS = frozenset({"origin", "origin_bookmark", "owner"})
+INSTANCE_COLUMNS = frozenset({"origin", "origin_bookmark"})
 
 #: Message types that exist without being declared: their one column as Spark DDL.
 BUILT_IN_COLUMNS = {"json": "value STRING", "binary": "value BINARY"}
@@ -219,6 +219,10 @@ class MessageTypeDefinition:
         "The columns, in Spark DDL. Fixed for json and binary.", required='Spark DDL, such as "id BIGINT, item STRING"'
     )
     topics: tuple[str, ...] = key(parse_texts, (), "Names, or RE2 patterns that start with ^ and match the whole topic.")
+    #: Pairs of a name that rows bring and the column that it means.
+    rename: tuple[tuple[str, str], ...] = key(
+        parse_renaming, {}, 'Names that rows bring, and the columns that they mean, such as {topic = "subject"}.'
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

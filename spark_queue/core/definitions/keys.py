@@ -162,6 +162,13 @@ def parse_texts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def parse_renaming(value: Any) -> tuple[tuple[str, str], ...]:
+    """Parse the columns that names of incoming rows mean; a name may be empty, as in the header of a file."""
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
+        raise ValueError('a table of texts, such as {topic = "subject"}')
+    return tuple(value.items())
+
+
 def parse_token_hashes(value: Any) -> tuple[str, ...]:
     """Parse the hash of a token, or of two."""
     hashes = (value,) if isinstance(value, str) else parse_texts(value)

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal, session
+from spark_queue.errors import ConfigError
 from spark_queue.settings.registry import key_rows, option_rows
+from spark_queue.source.loading import describe
 from tests.unit.cli.sparkq import Terminal
 
 CSV = "item,amount,at\npear,1,2026-01-31T12:00:00Z\n007,2,2026-01-31T12:00:01+01:00\n,3,\n"
@@ -38,6 +41,25 @@ def test_init_creates_a_journal_with_its_queues(sparkq: Terminal, tmp_path: Path
     answer = sparkq("init", tmp_path / "new", definitions, "--json")
     assert (answer.code, answer.json["queues"]) == (0, ["WORK"])
     assert answer.json["journal"] == Journal(str(tmp_path / "new")).journal_id()
+
+
+def test_a_name_with_dots_is_no_journal(
+    sparkq: Terminal, journal: Journal, tmp_path: Path, definitions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for words in (["init", "shop.v2", definitions], ["backup", journal.path, "shop.v2"], ["status", "shop.v2"]):
+        answer = sparkq(*words)
+        assert answer.code == 1
+        assert "the directory of this name is './shop.v2'" in " ".join(answer.err.split())
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*'\./shop\.v2'"):
+        describe({"journal": "shop.v2", "view": "status"})
+    peer = {"journal": {"instance": "a"}, "peers": {"b": {"journal": "main.shop"}}}
+    known = tomllib.loads(definitions.read_text())
+    for change in (lambda: journal.apply({**known, **peer}, dry_run=True), lambda: Journal.create(str(tmp_path / "a"), peer)):
+        with pytest.raises(ConfigError, match=r"BAD_VALUE.*'journal' in \[peers\.b\] is 'main\.shop'"):
+            change()
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_init_refuses_a_place_that_is_taken_by_code_and_text(sparkq: Terminal, journal: Journal) -> None:

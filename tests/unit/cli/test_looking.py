@@ -39,6 +39,23 @@ def test_peek_says_how_many_columns_it_hides(sparkq: Terminal, journal: Journal)
     assert "hidden" not in sparkq("peek", journal.path, "WORK", "--columns", "item").out
 
 
+def test_columns_that_are_called_as_facts_of_the_queue_are_shown_beside_them(sparkq: Terminal, tmp_path: Path) -> None:
+    names = "state, reason, error, priority, subscription, due_at, removed_at, owner, outcome, retry_after".split(", ")
+    types = {"order": {"columns": ", ".join(f"{name} STRING" for name in names), "topics": ["ORDERS"]}}
+    journal = Journal.create(str(tmp_path / "orders"), {"message_types": types, "queues": {"ORDERS": {"filter": "state = 's'"}}})
+    journal.publish([{name: name[0] for name in names}], topic="ORDERS")
+    (row,) = journal.view("messages", queue="ORDERS").to_pylist()
+    facts = {"state", "reason", "error", "priority", "subscription", "due_at", "removed_at"}
+    for name in names:
+        assert row[f"message_{name}" if name in facts else name] == name[0]
+    assert (row["state"], row["priority"], "reason" in row) == ("available", None, False)
+    for words in (("--where", "state = 's' AND error = 'e'"), ()):
+        answer = sparkq("peek", journal.path, "ORDERS", "--columns", "bookmark,state,message_state", "--json", *words)
+        assert answer.json == [{"bookmark": 0, "state": "available", "message_state": "s"}]
+    view = journal.view("dead_letters", queue="ORDERS")
+    assert len(set(view.column_names)) == len(view.column_names)
+
+
 def test_peek_of_thousands_of_columns_shows_those_that_find_room(sparkq: Terminal, tmp_path: Path) -> None:
     names = [f"c{number}" for number in range(1_000)]
     types = {"wide": {"columns": ", ".join(f"{name} INT" for name in names), "topics": ["WIDE"]}}

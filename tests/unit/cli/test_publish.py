@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from datetime import date, datetime
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.cli import reading
 from spark_queue.client.publisher import Publisher
 from spark_queue.errors import JournalError
 from spark_queue.journal.commit import Published
@@ -77,7 +79,7 @@ def test_a_refusal_after_commits_says_what_stands_and_what_is_left_to_publish(
 def test_a_refusal_of_the_first_commit_says_that_nothing_is_there(sparkq: Terminal, journal: Journal, file: Path) -> None:
     write(file, 1, "x")
     refused = publish(sparkq, journal, file)
-    assert "No earlier commit of this run published anything." in refused.err
+    assert refused.err.rstrip().endswith("Nothing was published.")
     assert amounts(journal) == []
 
 
@@ -235,9 +237,14 @@ def test_a_quoted_empty_text_is_no_null(sparkq: Terminal, journal: Journal, tmp_
     ("content", "code", "text"),
     [
         ('item,amount\nx,1\n"y,2\nz,3\n', "FILE_UNREADABLE", "the row that begins in line 3 has a quote that is not closed"),
-        ('[{"amount": 1}, {"amount": 2}]', "ROWS_UNREADABLE", "one object per line, not an array of them"),
-        ('[\n  {"amount": 1}\n]\n', "ROWS_UNREADABLE", "one object per line, as JSON"),
-        ('{\n  "amount": 1\n}\n', "ROWS_UNREADABLE", "one object per line, as JSON"),
+        ('[{"amount": 1}, {"amount": 2}]', "ROWS_UNREADABLE", "a.json, line 1 is not a JSON object. If the file is one array"),
+        ('[\n  {"amount": 1}\n]\n', "ROWS_UNREADABLE", "convert it: `jq -c '.[]'`."),
+        (
+            '{\n  "amount": 1\n}\n',
+            "ROWS_UNREADABLE",
+            "If an object has several lines, `jq -c .` joins them. Nothing was published.",
+        ),
+        ("7\n", "ROWS_UNREADABLE", "a.json, line 1 is not a JSON object."),
         ('{"amount": 1e5000}', "COLUMN_TYPE_MISMATCH", "'1E+5000' is no whole number"),
         ('{"amount": 1e999999999}', "COLUMN_TYPE_MISMATCH", "'1E+999999999' is no whole number"),
         ('{"amount": 1e99999999999999999999}', "ROWS_UNREADABLE", "the exponent of 1e99999999999999999999"),
@@ -310,10 +317,169 @@ def test_a_damaged_archive_is_refused_by_name(sparkq: Terminal, journal: Journal
 def test_an_array_of_bodies_is_refused_with_a_way_out(sparkq: Terminal, tmp_path: Path) -> None:
     journal = Journal.create(str(tmp_path / "journal"), {"message_types": {"json": {"topics": ["LINES"]}}})
     (tmp_path / "a.json").write_text('[\n{"a": 1}\n]\n')
-    assert "one object per line, as JSON" in publish(sparkq, journal, tmp_path / "a.json").err
+    assert "If the file is one array, convert it: `jq -c '.[]'`." in publish(sparkq, journal, tmp_path / "a.json").err
 
 
 def test_lines_of_csv_may_end_as_on_old_machines(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"item,amount\rx,1\ry,2\r")
     assert publish(sparkq, journal, tmp_path / "a.csv").out == "Published 2 message(s).\n"
     assert amounts(journal) == [1, 2]
+
+
+TIMES = {
+    "message_types": {"time": {"columns": "id BIGINT, name STRING, at TIMESTAMP", "topics": ["TIMES"]}},
+    "queues": {"TIMES": {}},
+}
+
+
+@pytest.fixture
+def times(tmp_path: Path) -> Journal:
+    return Journal.create(str(tmp_path / "times"), TIMES)
+
+
+@pytest.fixture
+def publish_times(sparkq: Terminal, times: Journal, tmp_path: Path) -> Callable[..., Answer]:
+    """Publish what a file of a name has in it."""
+
+    def publish(name: str, content: bytes, *words: str) -> Answer:
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return sparkq("publish", times.path, tmp_path / name, "--topic", "TIMES", *words)
+
+    return publish
+
+
+def names(times: Journal) -> list[tuple[int, str]]:
+    table = times.view("messages", queue="TIMES", columns=["id", "name"])
+    return [(row["id"], row["name"]) for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("semi.csv", b'id;name\n1;"a;\nb"\n2;,\n', ["--separator", ";"]),
+        ("tabs.csv", b'id\tname\r\n1\t"a;\nb"\r\n2\t,\r\n', ["--separator", "tab"]),
+        ("tabs.csv", b'id\tname\n1\t"a;\nb"\n2\t,\n', ["--separator", "\\t"]),
+        ("tabs.tsv", b'id\tname\n1\t"a;\nb"\n2\t,\n', []),
+        ("index.csv", b',id,name\n0,1,"a;\nb"\n1,2,","\n', ["--drop-column", ""]),
+        ("index.csv", b'"",id,"",name\n0,1,x,"a;\nb"\n1,2,y,","\n', ["--drop-column", ""]),
+        ("more.csv", b'colour,id,name,Form\nred,1,"a;\nb",\n,2,",",\n', ["--drop-column", "Colour", "--drop-column", "form"]),
+        ("more.jsonl", b'{"id":1,"name":"a;\\nb"}\n{"COLOUR":3,"id":2,"name":","}\n', ["--drop-column", "colour"]),
+        ("utf16.csv", 'id,name\n1,"a;\nb"\n2,","\n'.encode("utf-16"), []),
+        ("utf16.jsonl", '{"id":1,"name":"a;\\nb"}\n{"id":2,"name":","}\n'.encode("utf-16"), []),
+        ("utf32.csv", 'id,name\n1,"a;\nb"\n2,","\n'.encode("utf-32"), []),
+        ("utf16.csv.gz", 'id,name\n1,"a;\nb"\n2,","\n'.encode("utf-16"), []),
+        ("utf16le.csv", 'id,name\n1,"a;\nb"\n2,","\n'.encode("utf-16-le"), ["--encoding", "UTF-16LE"]),
+        ("mark.jsonl", b'\xef\xbb\xbf{"id":1,"name":"a;\\nb"}\n{"id":2,"name":","}\n', []),
+    ],
+)
+def test_files_are_read_as_people_have_them(
+    publish_times: Callable[..., Answer], times: Journal, name: str, content: bytes, words: list[str]
+) -> None:
+    assert publish_times(name, content, *words).code == 0
+    assert names(times) == [(1, "a;\nb"), (2, ",")]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 4_096])
+def test_another_encoding_is_read_whatever_a_block_ends_with(
+    sparkq: Terminal, times: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(reading, "_BLOCK_BYTES", block_bytes)
+    file = tmp_path / "old.csv"
+    for encoding in ("cp1252", "utf-16-be", "shift_jis"):
+        text = "表" if encoding == "shift_jis" else "Müller"
+        file.write_bytes(f"id,name\n1,{text}\n".encode(encoding))
+        assert sparkq("publish", times.path, file, "--topic", "TIMES", "--encoding", encoding).code == 0
+    assert names(times) == [(1, "Müller"), (1, "Müller"), (1, "表")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "text"),
+    [
+        ("semi.csv", b"id;name\n1;a\n", [], "say --separator ';'."),
+        ("tabs.csv", b"id\tname\n1\ta\n", [], "say --separator tab."),
+        ("comma.tsv", b"id,name;x\n1,a\n", [], "say --separator ';'."),
+        ("index.csv", b",id\n0,1\n", [], "pandas and R write the index of their rows so. Leave it out with --drop-column ''"),
+        ("new.csv", b"id,colour\n1,red\n", [], "append it to `columns` of the message type, run `sparkq apply`"),
+        ("new.jsonl", b'{"id":1}\n\n{"id":2,"colour":"red"}\n', [], "Row 1 of this commit is line 3 of"),
+        ("twice.jsonl", b'{"id":1,"Name":"a"}\n{"name":"a","Name":"b"}\n', [], "Row 1 of this commit is line 2 of"),
+        ("near.csv", b"id,nam\n1,a\n", [], "Did you mean 'name'?"),
+        ("twice.csv", b"id,name,Name\n1,a,b\n", [], "Column 'Name' of the file is given twice, as 'name' and as 'Name'"),
+        ("twice.csv", b"id,name,name\n", [], "[COLUMN_TWICE]"),
+        ("old.csv", b"id,name\n1,a\n2,M\xfcller\n", [], "line 3 is not UTF-8, at byte 0xfc. Name its encoding, as in"),
+        ("old.csv", b"id,nam\xe9\n", [], "line 1 is not UTF-8, at byte 0xe9."),
+        ("old.jsonl", b'{"id":1}\n{"name":"M\xfcller"}\n', [], "old.jsonl, line 2 is not UTF-8"),
+        ("bare.csv", "id,name\n1,a\n".encode("utf-16-le"), [], "it has NUL bytes and no byte order mark, as UTF-16 may."),
+        ("any.csv", b"id\n1\n", ["--encoding", "klingon"], "the name of a text encoding"),
+        ("any.csv", b"id\n1\n", ["--encoding", "base64"], "the name of a text encoding"),
+        ("any.csv", b"id\n1\n", ["--separator", "::"], "one character of ASCII, such as ';', or tab"),
+        ("any.csv", b"id\n1\n", ["--separator", '"'], "one character of ASCII, such as ';', or tab"),
+        ("any.jsonl", b'{"id":1}\n', ["--separator", ";"], "only values of CSV are separated"),
+        ("any.csv", b"id\n1\n", ["--drop-column", "idd"], "no column 'idd' in the file. Did you mean 'id'?"),
+        ("any.csv", b"id\n1\n", ["--epoch", "fortnights"], "seconds or milliseconds"),
+        ("ms.jsonl", b'{"at":1706695200000}\n', [], "Name what they count since 1970 UTC: --epoch seconds or"),
+        ("ms.csv", b"at\n1706695200000\n", [], "Name what they count since 1970 UTC: --epoch seconds or"),
+        ("bare.csv", b"at\n2024-01-01T00:00:00\n", [], "Name the zone of such times, as in --timezone Europe/Berlin."),
+    ],
+)  # fmt: skip
+def test_what_a_file_needs_is_told(
+    publish_times: Callable[..., Answer], name: str, content: bytes, words: list[str], text: str
+) -> None:
+    refused = publish_times(name, content, *words)
+    assert refused.code == 1
+    assert text in refused.err
+    # Of the others nothing lacks a zone.
+    assert ("--timezone" in refused.err) == ("--timezone" in text)
+
+
+def test_a_folder_is_published_with_spark(sparkq: Terminal, times: Journal, tmp_path: Path) -> None:
+    for name in ("saved.parquet", "saved"):
+        (tmp_path / name).mkdir()
+        refused = sparkq("publish", times.path, tmp_path / name, "--topic", "TIMES")
+        assert "it is a folder, such as a DataFrame is saved as. Publish it with Spark" in refused.err
+
+
+EPOCH = datetime(2024, 1, 31, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("unit", "name", "content"),
+    [
+        ("milliseconds", "ms.jsonl", b'{"at":1706695200000}\n{"at":1706695200000.0}\n{"at":"1706695200000"}\n{"at":null}\n'),
+        ("seconds", "s.jsonl", b'{"at":1706695200}\n{"at":1706695200.000}\n{"at":"2024-01-31T11:00:00+01:00"}\n{"at":null}\n'),
+        ("milliseconds", "ms.csv", b"id,at\n1,1706695200000\n2,1706695200000.000\n3,2024-01-31T10:00:00Z\n4,\n"),
+        ("seconds", "s.csv", b"id,at\n1,1706695200\n2,1706695200.0\n3,2024-01-31T10:00:00.000000000Z\n4,\n"),
+    ],
+)
+def test_numbers_are_times_where_the_call_says_what_they_count(
+    publish_times: Callable[..., Answer], times: Journal, unit: str, name: str, content: bytes
+) -> None:
+    assert publish_times(name, content, "--epoch", unit).code == 0
+    assert times.view("messages", queue="TIMES", columns=["at"]).column("at").to_pylist() == [EPOCH, EPOCH, EPOCH, None]
+
+
+def test_numbers_of_parquet_are_times_too(sparkq: Terminal, times: Journal, tmp_path: Path) -> None:
+    file = tmp_path / "numbers.parquet"
+    for kind in (pa.int64(), pa.uint64(), pa.float64(), pa.decimal128(20, 3), pa.string()):
+        text = pa.array(["1706695200.5" if kind in (pa.float64(), pa.decimal128(20, 3), pa.string()) else "1706695200"])
+        pq.write_table(pa.table({"at": text.cast(kind)}), file)
+        assert sparkq("publish", times.path, file, "--topic", "TIMES", "--epoch", "seconds").code == 0
+    half = EPOCH + timedelta(seconds=0.5)
+    found = times.view("messages", queue="TIMES", columns=["at"]).column("at").to_pylist()
+    assert found == [EPOCH, EPOCH, half, half, half]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("1706695200.0000001", "1706695200.0000001 has a part of a microsecond"),
+        ("99999999999999", "99999999999999 is outside of the years 1 to 9999"),
+        ("9" * 30, "is outside of the years 1 to 9999"),
+        ("true", "bool"),
+    ],
+)
+def test_a_number_that_is_no_time_is_refused(sparkq: Terminal, times: Journal, tmp_path: Path, value: str, text: str) -> None:
+    (tmp_path / "s.jsonl").write_text(f'{{"at":1}}\n{{"at":{value}}}\n')
+    refused = sparkq("publish", times.path, tmp_path / "s.jsonl", "--topic", "TIMES", "--epoch", "seconds")
+    assert text in refused.err
+    assert "line 2" in refused.err
+    assert names(times) == []

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from spark_queue.client.outcomes import to_outcomes
+from spark_queue.client.outcomes import outcome_columns, to_outcomes
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
 
@@ -102,3 +102,35 @@ def test_rows_may_differ_in_their_columns() -> None:
     rows = [{"bookmark": 1}, {"bookmark": 2, "outcome": "expire"}]
     with pytest.raises(CallerError, match=r"OUTCOME_INVALID"):
         list(to_outcomes("Q", rows, "acknowledge"))
+
+
+ERRANDS = "errand STRING, outcome STRING, error STRING, retry_after STRING"
+
+
+@pytest.mark.parametrize("form", [list, pd.DataFrame, pa.Table.from_pylist])
+@pytest.mark.parametrize("name", ["outcome", "error", "retry_after"])
+def test_what_a_message_says_is_not_taken_for_its_outcome(form: Callable[[list[dict[str, Any]]], Any], name: str) -> None:
+    rows = form([{"bookmark": 4, "errand": "milk", name: "expire"}])
+    with pytest.raises(CallerError, match=rf"OUTCOME_INVALID.*column '{name}' is a column of the messages, too"):
+        list(to_outcomes("Q", rows, "cancel", columns=lambda: ERRANDS))
+    rows = form([{"bookmark": 4, "outcome": "expire", "error": "late", "lease": 1}])
+    assert list(to_outcomes("Q", rows, "cancel", columns=lambda: ERRANDS)) == [
+        OutcomeRows(outcome="expire", ranges=((4, 5),), error="late", lease=1)
+    ]
+    # Of a type without such columns there is nothing to mistake.
+    rows = form([{"bookmark": 4, "errand": "milk", "error": "late"}])
+    [said] = to_outcomes("Q", rows, "expire", columns=lambda: "errand STRING")
+    assert said.error == "late"
+
+
+def test_rows_of_a_view_have_columns_of_messages_by_other_names() -> None:
+    rows = [{"bookmark": 4, "errand": "milk", "message_error": "own", "error": "late"}]
+    [said] = to_outcomes("Q", rows, "expire", columns=lambda: ERRANDS)
+    assert said.error == "late"
+
+
+def test_a_batch_function_that_returns_its_rows_says_no_outcome() -> None:
+    batch = ["errand", "outcome", "bookmark", "lease"]
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'outcome' is a column of the messages, too.*Select"):
+        outcome_columns("Q", batch, batch)
+    assert outcome_columns("Q", ["bookmark", "Outcome"], batch) == {"bookmark": "bookmark", "Outcome": "outcome"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,26 @@ def test_a_path_that_spark_alone_understands_is_no_directory(path: str) -> None:
     with pytest.raises(ConfigError, match=rf"BAD_VALUE.*s3://bucket/shop.*'\./{path}'"):
         Store(path)
     assert Store(f"./{path}").path == str(Path(path).absolute())
+
+
+@pytest.mark.parametrize("path", ["default.booked", "main.sales.booked", "`my-cat`.`s`.`t`", "shop.v2", "queues.toml"])
+def test_a_name_with_dots_and_no_slash_is_a_table_s_and_no_directory(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*a directory with a slash.*DESCRIBE DETAIL") as refused:
+        Store(path)
+    assert f"the directory of this name is './{path}'" in str(refused.value)
+    assert Store(f"./{path}").path == str(Path(path).absolute())
+    for below in (f"tables/{path}", f"/tables/{path}", f"s3://bucket/{path}"):
+        assert Store(below).path.endswith(f"/{path}")
+
+
+def test_a_table_by_its_path_as_spark_writes_it_is_no_directory() -> None:
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*DESCRIBE DETAIL shows\)"):
+        Store("delta.`/tables/booked`")
+
+
+@pytest.mark.parametrize("path", [".", "..", ".shop", "shop", "../shop", "shop."])
+def test_paths_without_a_name_of_a_catalog_are_directories(path: str) -> None:
+    assert Store(path).path == os.path.abspath(path)  # noqa: PTH100 - links stay as they are.
 
 
 def test_options_that_are_not_given_are_left_to_the_environment() -> None:

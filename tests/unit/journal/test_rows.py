@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import zoneinfo
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from spark_queue import is_json
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import stored_rows
@@ -126,7 +128,7 @@ def test_topic_and_expiration_may_stand_in_the_rows() -> None:
         ({"id": 1, "tags": {"a": "x"}}, "COLUMN_TYPE_MISMATCH", "'tags'"),
         ({"id": 1, "itm": "x"}, "UNKNOWN_COLUMN", "Did you mean 'item'?"),
         ({"id": 1, "sequence": 4}, "UNKNOWN_COLUMN", "no column 'sequence' in message type 'wide'"),
-        ("text", "ROWS_UNREADABLE", "row 0, of type str"),
+        ("text", "ROWS_UNREADABLE", "Row 0, of type str, is not a dict by column name."),
     ],
 )
 def test_row_that_does_not_fit_is_refused_by_name(row: Any, code: str, text: str) -> None:
@@ -192,9 +194,9 @@ def test_json_takes_a_frame_s_values_as_dicts_have_them() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        (["1", {"a": 1}], "row 1, which is a dict that is a body behind a text"),
-        ([{"a": 1}, {"b": 1}, {"value": 1}], "row 2, which is a dict with 'value' behind a dict that is a body"),
-        ([{"value": 1}, {}], "row 1, which is a dict that is a body behind a dict with 'value'"),
+        (["1", {"a": 1}], "Row 1, which is a dict that is a body behind a text"),
+        ([{"a": 1}, {"b": 1}, {"value": 1}], "Row 2, which is a dict with 'value' behind a dict that is a body"),
+        ([{"value": 1}, {}], "Row 1, which is a dict that is a body behind a dict with 'value'"),
     ],
 )
 def test_json_refuses_rows_of_several_forms(rows: list[Any], text: str) -> None:
@@ -208,7 +210,33 @@ def test_json_refuses_rows_of_several_forms(rows: list[Any], text: str) -> None:
 def test_json_refuses_texts_that_are_none(body: str, lines: bool) -> None:
     refused = refusal(["1", body], "EVENTS", lines=lines)
     assert (refused.code, refused.facts["row"]) == ("ROWS_UNREADABLE", 1)
-    assert "holds row 1, but JSON (" in str(refused)
+    assert "Row 1 is not JSON (" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("body", "taken"),
+    [
+        ('{"a":1} trailing', False),
+        ('{"a":1}{"b":2}', False),
+        ('{"a":"\\ud800"}', True),
+        ('{"a":' + "9" * 5_000 + "}", True),
+        (' [1, 2.50, null, true, "x"]\n', True),
+        ("[1,]", False),
+        ("{'a': 1}", False),
+        ("[NaN]", False),
+        ('{"a": 1, "a": 1}', False),
+        ('"tab\t"', False),
+        ("", False),
+        (None, True),
+    ],
+)
+def test_a_body_is_json_where_a_publish_takes_it(body: str | None, taken: bool) -> None:
+    assert is_json(body) is taken
+    data = pa.table({"value": pa.array([body], pa.string())})
+    if taken:
+        assert bodies(data) == [body]
+    else:
+        assert refusal(data, "EVENTS").code == "ROWS_UNREADABLE"
 
 
 def test_json_takes_numbers_of_any_length() -> None:
@@ -241,7 +269,7 @@ def test_json_lines_are_rows_or_bodies_by_type() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ('{"id": ', "JSON (Expecting value"),
+        ('{"id": ', "is not a JSON object (Expecting value"),
         (b'{"id": 1, "item": "\xff"}', "UTF-8"),
         ('{"id": 1, "item": NaN}', 'JSON has no NaN; for a DOUBLE write it as the text "NaN"'),
         ('{"id": 1, "id": 2}', "a key stands twice in one object: id)"),
@@ -330,3 +358,80 @@ def test_sequences_count_on_over_batches(tmp_path: Path) -> None:
     sequences = Sequences(publisher="p", first=5)
     batches = pa.table({"id": [1, 2, 3]}).to_batches(max_chunksize=2)
     assert [sequences.take(batch).to_pylist() for batch in batches] == [[5, 6], [7]]
+
+
+@pytest.mark.parametrize("end", ["Z", "+01:00", "-0130", ""])
+@pytest.mark.parametrize("digits", ["123456000", "1234560", "000000000", "120000000000"])
+def test_zeros_behind_the_microseconds_of_a_text_are_nothing_that_is_lost(digits: str, end: str) -> None:
+    """As programs write them that count nanoseconds."""
+    whole = dt.datetime.fromisoformat(f"2024-05-01T12:00:00.{digits[:6]}{end}")
+    column, text = "at" if end else "local", f"2024-05-01T12:00:00.{digits}{end}"
+    for data in ([{"id": 1, column: text}], pa.table({"id": [1], column: [text]}), pd.DataFrame({"id": [1], column: [text]})):
+        assert stored(data)[0][column] == whole
+    _, table = to_arrow([{"id": 1, "at": text}], DEFINITIONS, topic="WIDE", timezone="Asia/Kolkata")
+    assert table.column("at")[0].as_py() == (whole if end else whole.replace(tzinfo=zoneinfo.ZoneInfo("Asia/Kolkata")))
+    refused = refusal([{"id": 1, column: "2024-05-01T12:00:00Z"[: 19 + len(end[:1])]}, {"id": 2, column: text[:27] + "1" + end}])
+    assert "has nanoseconds, and microseconds are stored" in str(refused)
+    assert refused.facts["row"] == 1
+
+
+RENAMED = parsing.parse(
+    {
+        "message_types": {
+            "note": {
+                "columns": "subject STRING, term INT, due TIMESTAMP",
+                "topics": ["NOTES"],
+                "rename": {"Topic": "subject", "lease": "term", "": "due"},
+            }
+        }
+    }
+)
+
+
+def renamed(data: Any, topic: str | None = "NOTES", *, lines: bool = False) -> list[dict[str, Any]]:
+    message_type, table = (from_json_lines if lines else to_arrow)(data, RENAMED, topic=topic)
+    plan = make_plan(Store("nowhere"), RENAMED, message_type=message_type, topic=topic, expires_after_ms=None)
+    [batch] = table.to_batches()
+    return plan.shape.apply(batch, sequences=Sequences(publisher="p", first=1), now_ms=0).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        ([{"topic": "tea", "Lease": 3}], False),
+        ([{"Subject": "tea", "term": 3}], False),
+        (pa.table({"topic": ["tea"], "LEASE": [3]}), False),
+        (pd.DataFrame({"TOPIC": ["tea"], "lease": [3]}), False),
+        ([b'{"topic": "tea", "lease": 3}'], True),
+    ],
+)
+def test_rows_may_bring_names_that_the_message_type_renames(data: Any, lines: bool) -> None:
+    [row] = renamed(data, lines=lines)
+    assert (row["subject"], row["term"], row["topic"]) == ("tea", 3, "NOTES")
+
+
+def test_a_column_without_a_name_may_be_renamed() -> None:
+    [row] = renamed(pa.table({"": pa.array([NOON])}))
+    assert row["due"] == NOON
+
+
+def test_a_renamed_column_is_given_once() -> None:
+    with pytest.raises(SparkQueueError, match=r"COLUMN_TWICE.*'subject'.*as 'topic' and as 'subject'"):
+        renamed([{"topic": "tea", "subject": "milk"}])
+    with pytest.raises(SparkQueueError, match=r"UNKNOWN_COLUMN.*'leese'.*Did you mean 'lease'"):
+        renamed([{"leese": 3}])
+
+
+@pytest.mark.parametrize("form", [list, pa.Table.from_pylist, pd.DataFrame])
+def test_rows_whose_column_topic_is_renamed_name_no_topic(form: Any) -> None:
+    with pytest.raises(SparkQueueError, match="TOPIC_MISSING") as refused:
+        renamed(form([{"topic": "NOTES"}]), None)
+    assert "By `rename` of message type 'note' a column 'topic' is column 'subject'" in refused.value.__notes__[0]
+
+
+def test_sequences_of_a_column_are_found_by_the_name_that_rows_bring() -> None:
+    plan = make_plan(Store("nowhere"), RENAMED, message_type="note", topic="NOTES", expires_after_ms=None)
+    for name in ("LEASE", "term"):
+        batch = pa.record_batch({"lease": [4, 5]})
+        told = plan.shape.apply(batch, sequences=Sequences(publisher="p", column=name), now_ms=0)
+        assert told.column("sequence").to_pylist() == [4, 5]

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
+from spark_queue.core.definitions.definition import RESERVED_COLUMNS
 from spark_queue.errors import ConfigError
-from spark_queue.journal.schema import ENVELOPE, appended_columns, check_columns, stored_schema, user_schema
+from spark_queue.journal.schema import ENVELOPE, appended_columns, check_columns, shown_names, stored_schema, user_schema
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -99,10 +100,46 @@ def test_stored_schema_has_the_envelope_after_the_users_columns() -> None:
     assert [field.name for field in ENVELOPE if field.nullable] == ["expires_at"]
 
 
-@pytest.mark.parametrize("name", ["bookmark", "Topic", "is_barrier", "priority"])
-def test_check_columns_refuses_a_reserved_name(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"RESERVED_COLUMN.*'{name}'"):
+@pytest.mark.parametrize("name", ["bookmark", "Topic", "is_barrier", "lease"])
+def test_check_columns_refuses_a_reserved_name_and_lists_them(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"RESERVED_COLUMN.*'{name}'") as refused:
         check_columns("order", f"id BIGINT, {name} STRING")
+    assert f'rename = {{{name} = "message_{name}"}}' in str(refused.value)
+    assert all(each in str(refused.value) for each in RESERVED_COLUMNS)
+
+
+def test_only_what_stands_in_a_delivered_row_is_reserved() -> None:
+    names = "state status reason error outcome retry_after priority owner subscription due_at removed_at origin"
+    check_columns("order", ", ".join(f"{name} STRING" for name in names.split()))
+    with pytest.raises(ConfigError, match="RESERVED_COLUMN"):
+        check_columns("order", "origin STRING", of_instance=True)
+    check_columns("order", "owner STRING", of_instance=True)
+
+
+@pytest.mark.parametrize(
+    ("rename", "reason"),
+    [
+        ({"topic": "subjekt"}, "column 'subjekt', which 'topic' is to be, is not declared. Did you mean 'subject'"),
+        ({"ID": "subject"}, "'ID' is a column already"),
+        ({"topic": "subject", "Topic": "id"}, "'Topic' is renamed twice"),
+        ({"topic": "publisher"}, "column 'publisher', which 'topic' is to be, is not declared"),
+    ],
+)
+def test_a_name_of_incoming_rows_means_one_declared_column(rename: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match="CONTRADICTORY_SETTINGS") as refused:
+        check_columns("order", "id BIGINT, subject STRING", rename=tuple(rename.items()))
+    assert reason in str(refused.value)
+
+
+def test_a_column_keeps_its_name_beside_facts_whatever_is_appended_later() -> None:
+    facts = ("state", "reason")
+    assert shown_names("id INT, State INT", facts) == {"id": "id", "State": "message_State"}
+    ddl = "message_state INT, state INT, message_message_state INT"
+    found = shown_names(ddl, facts)
+    assert list(found.values()) == ["message_state", "message_message_state", "message_message_message_state"]
+    assert [shown_names(", ".join(ddl.split(", ")[:count]), facts) for count in (1, 2)] == [
+        dict(list(found.items())[:count]) for count in (1, 2)
+    ]
 
 
 def test_appended_columns_gives_new_nullable_columns_only() -> None:

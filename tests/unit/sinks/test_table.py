@@ -415,6 +415,13 @@ def test_a_table_needs_a_folder(where: str) -> None:
         SinkTable(where, {})
 
 
+def test_a_table_is_named_by_its_place_and_not_as_in_a_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*'table' in into is 'default\.booked'.*'\./default\.booked'"):
+        SinkTable("default.booked", {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_that_create_the_table_at_once_share_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = delta.begin_table
 

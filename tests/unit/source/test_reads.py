@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_queue import Journal
 from spark_queue.clock import SystemClock
+from spark_queue.core.definitions.definition import INSTANCE_COLUMNS, RESERVED_COLUMNS
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
@@ -26,6 +27,7 @@ from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner, topic_following, topic_log, topic_reader
+from spark_queue.source.loading import read_columns
 from spark_queue.source.partitions import MessagePartition
 from spark_queue.source.spark_versions import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 from tests.commit_times import date_commit, newest_entry
@@ -87,6 +89,11 @@ def test_a_topic_is_read_with_its_bookmarks_and_without_rows_of_other_topics(jou
     assert table.column("bookmark").to_pylist() == table.column("id").to_pylist() == [1, 2, 4, 5, 7, 8, 9, 10, 11]
     assert set(table.column("topic").to_pylist()) == {"LINES"}
     assert "lease" not in table.column_names
+
+
+def test_reserved_is_what_stands_beside_the_columns_of_a_row_and_nothing_else() -> None:
+    for of_instance, beside in ((False, RESERVED_COLUMNS), (True, RESERVED_COLUMNS | INSTANCE_COLUMNS)):
+        assert set(read_columns("id INT", leased=True, of_instance=of_instance).names) == {"id"} | beside
 
 
 @over_ranges
