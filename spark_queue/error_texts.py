@@ -167,6 +167,11 @@ CALLER: dict[str, str] = {
     "UNKNOWN_SUBSCRIPTION": (
         "Queue '{queue}' has no subscription '{subscription}'.{nearest} It begins with the first start of its stream."
     ),
+    "JOURNAL_FORKED": (
+        "Process {pid} was forked from process {parent}, which had used spark_queue or delta-rs before, and what that one holds "
+        "open does not work in a copy. Nothing was done. Start the process by 'spawn' or 'forkserver' instead of 'fork', as in "
+        'multiprocessing.get_context("spawn"), or use a journal for the first time after the fork.'
+    ),
     "MESSAGE_TOO_LARGE": ("A message of {size} bytes is over the limit of {limit} bytes. {next_step}"),
     "RECORD_UNKNOWN": ("{what} {value} is {reason}. The journal knows {first} to {last}."),
     "TIMESTAMP_AMBIGUOUS": (

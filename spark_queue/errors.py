@@ -17,9 +17,10 @@ what to do; the texts stand in `error_texts`. The module imports nothing else of
 from __future__ import annotations
 
 import difflib
+import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from spark_queue import error_texts
 
@@ -46,11 +47,13 @@ class SparkQueueError(Exception):
     def __init__(self, code: str, **facts: Any) -> None:
         self.code = code
         self.facts: Mapping[str, Any] = facts
-        super().__init__(f"[{code}] {_text(code, facts)}")
+        # A lone surrogate is shown as such: no terminal and no log could take it.
+        text = _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", _text(code, facts))
+        super().__init__(f"[{code}] {text}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark pickles errors between processes, and exceptions with keyword arguments do not survive by themselves.
-        return (error, (self.code, dict(self.facts)))
+        return (error, (self.code, {name: _portable(fact) for name, fact in self.facts.items()}))
 
 
 class ConfigError(SparkQueueError):
@@ -134,6 +137,32 @@ def nearest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
     lowered = {candidate.lower(): candidate for candidate in known}
     match = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=likeness)
     return f" Did you mean '{lowered[match[0]]}'?" if match else ""
+
+
+def _portable(fact: Any) -> Any:
+    """Return a fact as it is where it can be pickled, or as it is told: a value that was refused may be anything."""
+    try:
+        pickle.dumps(fact)
+    except Exception:  # noqa: BLE001 - objects raise what they like.
+        return _Told(str(fact), repr(fact))
+    return fact
+
+
+class _Told(str):
+    """A fact that stayed behind, by the texts that it had."""
+
+    __slots__ = ("_shown",)
+
+    def __new__(cls, text: str, shown: str) -> Self:
+        told = super().__new__(cls, text)
+        told._shown = shown
+        return told
+
+    def __getnewargs__(self) -> tuple[str, str]:
+        return (str(self), self._shown)
+
+    def __repr__(self) -> str:
+        return self._shown
 
 
 def _text(code: str, facts: Mapping[str, Any]) -> str:

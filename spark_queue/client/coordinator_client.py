@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 
 import spark_queue
+from spark_queue import forks
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, error
 from spark_queue.journal.store import Store
@@ -171,7 +172,7 @@ class RowRanges:
 class CoordinatorClient:
     """Speaks with the coordinator of one journal, which may change between two calls. Safe to share between threads.
 
-    Flight does not survive a fork, so a process that has called must not fork afterwards.
+    A child that is forked after a call is refused: Flight would wait in it for threads that it does not have.
 
     Parameters
     ----------
@@ -239,6 +240,8 @@ class CoordinatorClient:
         self._connection = None
 
     def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+        # Before any lock: another thread may have held it at the fork.
+        forks.check_process()
         if timeout_s is None:
             timeout_s = FOLLOW_S if "," in (self._endpoint.addresses or "") else CALL_S
         request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)

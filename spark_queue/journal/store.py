@@ -24,6 +24,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError, UnknownConfigurationKeyError
 from obstore.store import LocalStore, from_url
 
+from spark_queue import forks
 from spark_queue.errors import ConfigError, JournalError, check_text
 from spark_queue.journal.store_files import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count
 
@@ -365,12 +366,16 @@ class Store:
 
     @contextmanager
     def failures(self, doing: str, *, next_step: str = "Check the store, then try again.") -> Iterator[None]:
-        """Turn a storage failure into STORE_FAILED, without secrets."""
+        """Turn a storage failure into STORE_FAILED, without secrets; refuse to begin in a forked child."""
+        forks.check_process()
         try:
             yield
         except (OSError, BaseError) as reason:
             text = self.reason(reason)
             raise JournalError("STORE_FAILED", path=self.path, doing=doing, reason=text, next_step=next_step) from None
+        except BaseException as reason:
+            forks.check_panic(reason)
+            raise
 
     def reason(self, failure: BaseException) -> str:
         """Return a failure's text in one line, cut in the middle where it is long, without the values of secret options."""

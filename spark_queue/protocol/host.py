@@ -19,6 +19,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from spark_queue import forks
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.store import Store
 
@@ -117,7 +118,9 @@ def open_client(address: str) -> flight.FlightClient:
     expected = "HOST:PORT"
     try:
         if keeps_secrets(address):
-            return flight.FlightClient(address, tls_root_certs=roots)
+            client = flight.FlightClient(address, tls_root_certs=roots)
+            forks.keep_in_children(client)
+            return client
         expected = "HOST:PORT or grpc+tls://HOST:PORT: without TLS everybody on the way could read the token"
     except (pa.ArrowException, ValueError):
         pass

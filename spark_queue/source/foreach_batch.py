@@ -19,7 +19,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_queue import tracing
+from spark_queue import forks, tracing
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.client.outcomes import evaluated, outcome_columns, read_outcomes
 from spark_queue.core import commands, replies
@@ -206,8 +206,9 @@ class ProofListener:
 
     def _hear_the_rest(self, query: Any) -> None:
         """Wait, where the program ends, for what Spark has yet to tell of a query that has ended: its last commit, too."""
-        # A session that was stopped, or has gone, has nothing to tell.
+        # A session that was stopped, or has gone, has nothing to tell; and a forked child has none of its own.
         with suppress(Exception):
+            forks.check_process()
             if not query.isActive():
                 self._has_ended.wait(_PROOF_TIMEOUT_S)
 

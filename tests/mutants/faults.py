@@ -6,7 +6,14 @@ from tests.mutants.mutant import Mutant
 
 _TESTS = ("tests/unit/coordinator/test_loop_faults.py",)
 
+_FORKS = ("tests/unit/test_forks.py",)
+
 FAULTS = (
+    Mutant("a forked child goes on with what its parent holds", "    elif _Use.process != here:\n", "    elif False:\n", _FORKS),
+    Mutant(
+        "a forked child waits for a lock before it is refused",
+        "        forks.check_process()\n        if timeout_s is None:\n", "        if timeout_s is None:\n", _FORKS,
+    ),
     Mutant(
         "a reign goes on with what a fault left half done",
         "        if self._state.raises_faults:\n", "        if not self._state:\n", _TESTS,

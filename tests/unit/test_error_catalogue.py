@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
+import threading
 from collections.abc import Iterator
 from string import Formatter
 
@@ -77,6 +79,19 @@ def test_message_shows_its_facts_and_survives_pickling(code: str) -> None:
     assert str(made).startswith(f"[{code}] ")
     assert str(copy(*arguments)) == str(made)
     assert type(copy(*arguments)) is CATALOGUE[code][0]
+
+
+@pytest.mark.parametrize("value", [lambda: None, threading.Lock(), (number for number in ())])
+def test_a_refused_value_that_cannot_be_pickled_does_not_keep_its_error_from_its_reader(value: object) -> None:
+    made = errors.error("BAD_VALUE", {"key": "k", "where": "w", "value": value, "expected": "a text"})
+    copy = pickle.loads(pickle.dumps(made))
+    again = pickle.loads(pickle.dumps(copy))
+    assert str(again) == str(copy) == str(made)
+
+
+def test_a_lone_surrogate_in_a_fact_can_be_printed() -> None:
+    said = str(errors.error("UNKNOWN_QUEUE", {"queue": "W\udcff", "nearest": ""}))
+    assert "'W\\udcff'" in said.encode().decode()
 
 
 @pytest.mark.parametrize(

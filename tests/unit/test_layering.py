@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core.state",),
     ("spark_queue.core.deciding",),
     ("spark_queue.core",),
-    ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports"),
+    ("spark_queue.clock", "spark_queue.allocator", "spark_queue.forks", "spark_queue.expression", "spark_queue.ports"),
     ("spark_queue.settings", "spark_queue.tracing"),
     ("spark_queue.journal",),
     ("spark_queue.sinks",),
