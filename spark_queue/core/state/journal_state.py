@@ -78,6 +78,15 @@ class JournalState:
         #: The names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
 
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other instances may count on this one.
+
+        They do so as long as it names one as its peer, or remembers what it said, or heard, of messages of a replicated queue: it
+        owns some of them, whatever its definitions say by now.
+        """
+        return bool(self.definitions.peers or self.pulled or any(known.told for known in self.message_types.values()))
+
     def has_done(self, request: str) -> bool:
         """Return whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
         return bool(request) and request in self._requests
