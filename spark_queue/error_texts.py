@@ -255,6 +255,12 @@ JOURNAL: dict[str, str] = {
         "nothing, until somebody confirms that, since new messages would be taken for the lost ones. Make sure that no other copy "
         "of it is served, then run `sparkq mark-restored {path}`."
     ),
+    "JOURNAL_UNCOMPARED": (
+        "Messages enter the journal at '{path}' though its coordinator could not read peer '{peer}' yet, which may know more of it "
+        "than it has. That matters only where the journal was put back from a backup, or lost its end: messages published now "
+        "would then be taken for lost ones that '{peer}' has, and both may be lost. If it was put back, run `sparkq stop {path}`, "
+        "and start it again once '{peer}' can be read. Otherwise nothing needs to be done: they are compared as soon as that is so."
+    ),
     "PEER_RESTORED": (
         "Peer '{peer}' no longer has record {record}, which was pulled: it was put back from a backup, or lost its end. Nothing "
         "more is pulled from it until somebody runs `sparkq mark-restored` for its journal; if that finds no sign of it, add "

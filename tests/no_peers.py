@@ -14,7 +14,7 @@ class NoPeers:
     def __init__(self) -> None:
         self._names: list[str] = []
 
-    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
+    def keep(self, definitions: Definitions, known: frozenset[str], *, shows_life: bool) -> None:
         """Pull from nobody."""
         self._names = [*definitions.peers]
 

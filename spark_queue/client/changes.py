@@ -180,12 +180,15 @@ class Change:
     after: Any = None
     #: What the queue's expressions select; only of a dry run, beside the first change of a queue that touches them.
     trial: Preview | None = None
+    #: What somebody should know before it is done.
+    warning: str | None = None
 
     def __str__(self) -> str:
-        """Say it in a line, and a trial in another."""
+        """Say it in a line, and a warning and a trial in others."""
         what = "" if self.key is None else f" {self.key}: {_shown(self.before)} -> {_shown(self.after)}"
         tried = "" if self.trial is None else f"\n  {self.trial}"
-        return f"{self.action} {self.where}{what}{tried}"
+        warned = "" if self.warning is None else f"\n  Warning: {self.warning}"
+        return f"{self.action} {self.where}{what}{warned}{tried}"
 
 
 def plan(
@@ -236,6 +239,7 @@ def plan(
     if not changes:
         return []
     _refuse_removals(now, wanted, remove, leave)
+    changes = _with_warning(changes, now, wanted)
     for name, message_type in wanted.message_types.items():
         check_columns(name, message_type.columns, rename=message_type.rename, of_instance=wanted.journal.instance is not None)
         if message_type != old.message_types.get(name):
@@ -296,6 +300,21 @@ def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[s
         options = " ".join(f"--{word} {each}" for each in names)
         next_step = f"Nothing was changed. Correct the definitions, or {first}say {word}={names}, or {options}."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
+
+
+def _with_warning(changes: list[Change], now: JournalView, wanted: Definitions) -> list[Change]:
+    """Warn beside the last peer that goes where none is left: this instance hears nothing any more, and others count on it."""
+    state, removed = now.state, [change for change in changes if change.action == "remove" and change.where.startswith("[peers.")]
+    if wanted.peers or not removed:
+        return changes
+    owned = {name: ledger.depth for name, ledger in state.queues.items() if ledger.ownership is not None and ledger.depth}
+    holds = ", ".join(f"{count:,} of queue '{name}'" for name, count in owned.items())
+    warning = (
+        f"no peer is left, so '{state.definitions.journal.instance}' no longer hears what becomes of shared messages elsewhere. "
+        f"It keeps showing the others that it runs, and delivers what it owns{f' ({holds})' if holds else ''}. If it leaves for "
+        "good, hand that over first (`sparkq peers drain`), then stop its coordinator, and run `sparkq peers forget` at the others."
+    )
+    return [replace(change, warning=warning) if change is removed[-1] else change for change in changes]
 
 
 def _with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, traits: TraitSource) -> list[Change]:

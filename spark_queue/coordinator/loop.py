@@ -148,12 +148,12 @@ class Loop:
     def is_over(self) -> bool:
         """Return whether it was stopped, or has been idle for long enough."""
         idle_ms = self._clock.now_ms() - self._called_at_ms
-        # Peers count on one who answers their requests.
-        definitions = self._engine.state.definitions
+        # Other instances count on one who lives, and answers their requests.
+        state = self._engine.state
         # A replay waits here only to save itself looks.
         is_asked = any(not isinstance(poll.request, wire.AwaitPublish) for poll in self._polls)
-        may_end = self._ends_idle and not definitions.peers and not is_asked
-        return self._stopped or (may_end and idle_ms >= max(IDLE_LEAST_MS, definitions.journal.coordinator_idle_ms))
+        may_end = self._ends_idle and not state.is_shared and not is_asked
+        return self._stopped or (may_end and idle_ms >= max(IDLE_LEAST_MS, state.definitions.journal.coordinator_idle_ms))
 
     def wait_ms(self) -> int:
         """Return how long the next step may wait for a call, in milliseconds."""

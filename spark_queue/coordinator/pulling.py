@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 class PeerPullers(Protocol):
     """Pulls from the peers of the journal, beside the loop."""
 
-    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
+    def keep(self, definitions: Definitions, known: frozenset[str], *, shows_life: bool) -> None:
         """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known."""
         ...
 
@@ -97,6 +97,8 @@ class Peers:
         self._searched_at_latest_ms = now_ms + HEARS_MS
         #: The code of what keeps each peer from being pulled, and since when.
         self._troubled: dict[str, tuple[str, int]] = {}
+        #: The peers whose logs were searched for what the own log has lost, in this reign.
+        self._compared: set[str] = set()
         #: How many of the times were looked at in which the own beacon was not written.
         self._gaps = 0
         #: The number of the own beacon from which on a peer says that it knows this instance to be back, and when each has.
@@ -108,7 +110,7 @@ class Peers:
         state = self._engine.state
         owners = (ledger.ownership.others() for ledger in state.queues.values() if ledger.ownership is not None)
         others = frozenset(state.definitions.peers).union(*owners)
-        self._pullers.keep(state.definitions, others.union(state.instances.values()))
+        self._pullers.keep(state.definitions, others.union(state.instances.values()), shows_life=state.is_shared)
         self._engine.liveness.listen(others, now_ms=now_ms)
         self._hear(now_ms)
         self._note_restored()
@@ -119,7 +121,7 @@ class Peers:
         """Say in the log what keeps peers from being pulled: what may be over at the next look, once it has lasted."""
         after_ms = self._engine.state.definitions.replication.unreachable_after_ms
         for peer, report in self._pullers.reports().items():
-            trouble = report.trouble
+            trouble = self._trouble_of(peer, report, now_ms=now_ms)
             error = "" if trouble is None else str(trouble)
             if error and not isinstance(trouble, SparkQueueError):
                 error = f"[INTERNAL] Peer '{peer}' is not pulled: {trouble!r:.500}"
@@ -128,6 +130,15 @@ class Peers:
             self._troubled[peer] = (code, since_ms if code == before else now_ms)
             if not code or not may_pass(trouble) or now_ms >= self._troubled[peer][1] + after_ms:
                 self._engine.note_trouble(peer, error, now_ms=now_ms)
+
+    def _trouble_of(self, peer: str, report: PullReport, *, now_ms: int) -> BaseException | None:
+        """Return what keeps a peer from being pulled, or that messages enter although it may know what is lost here."""
+        if report.is_compared:
+            self._compared.add(peer)
+        goes_on = self._engine.liveness.is_searched and (report.trouble is not None or now_ms >= self._searched_at_latest_ms)
+        if peer in self._compared or not goes_on or not may_pass(report.trouble):
+            return report.trouble
+        return JournalError("JOURNAL_UNCOMPARED", peer=peer, path=self._journal.path)
 
     def _hear(self, now_ms: int) -> None:
         liveness, heard = self._engine.liveness, self._pullers.heard()
@@ -176,9 +187,9 @@ class Peers:
         """Note whether what is owned here may be granted: an owner who was away must first hear what was claimed (DESIGN 17.6)."""
         liveness, state = self._engine.liveness, self._engine.state
         liveness.is_searched = self._is_searched(now_ms=now_ms)
-        # Who has no peers is heard by nobody, and may get some.
+        # Who shares nothing is heard by nobody, and may get peers.
         liveness.is_mute = True
-        if not state.definitions.peers:
+        if not state.is_shared:
             return
         heard, after_ms = self._pullers.heard(), state.definitions.replication.unreachable_after_ms
         silence_ms = heard.own_age_ms
@@ -266,6 +277,7 @@ class Peers:
         self._pullers.begin_anew()
         self._engine.liveness.restored, self._engine.liveness.is_searched = None, False
         self._hear_anew()
+        self._compared.clear()
         self._engine.begin_return(joins=False, now_ms=now_ms)
         self._searched_at_latest_ms = now_ms + HEARS_MS
 

@@ -27,7 +27,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import Apply, Caller
 from spark_queue.core.deciding import granting, handlers, manual_settlement, timers
-from spark_queue.core.deciding.barrier import release
+from spark_queue.core.deciding.barrier import release, say_barriers
 from spark_queue.core.deciding.delivery import renew_entitlements
 from spark_queue.core.deciding.fairness import Shares
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
@@ -308,13 +308,16 @@ class Engine:
     def take_over(self, *, now_ms: int) -> bool:
         """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8).
 
-        What raised while the log was folded is recorded. Returns whether peers are to be read again.
+        What raised while the log was folded is recorded, and of a queue that is back what was not decided while it was set aside:
+        nothing of it is granted before. Returns whether peers are to be read again.
         """
         self._reign_began_at_ms = now_ms
         self.state.raises_faults = True
         for queue, fault in list(self.state.faults.items()):
             self.set_aside(queue, fault, now_ms=now_ms)
+        self._of_each(self.state.queues, now_ms, say_barriers)
         replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)
+        self._of_each(self.state.queues, now_ms, renew_entitlements)
         self.liveness.forget_claims()
         self._of_each(self.state.queues, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, manual_settlement.end_settled)

@@ -61,6 +61,7 @@ class Kind(StrEnum):
     BARRIER_RELEASED = "barrier_released"
     BARRIER_RECEIVED = "barrier_received"
     EXPRESSION_FAILED = "expression_failed"
+    BARRIERS_DECIDED = "barriers_decided"
     DECIDED = "decided"
     PULLED = "pulled"
     NAMED = "named"

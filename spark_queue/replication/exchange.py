@@ -147,6 +147,8 @@ class PullReport:
     bytes: int = 0
     #: What keeps it from being pulled.
     trouble: BaseException | None = None
+    #: Whether its log was searched for what the own log has lost.
+    is_compared: bool = True
 
     def count(self, pull: ApplyPulled) -> None:
         """Count what was copied."""

@@ -73,8 +73,14 @@ class Pullers:
         self._known: frozenset[str] = frozenset()
         self._threads: dict[str, _PullThread] = {}
 
-    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
-        """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known."""
+    def keep(self, definitions: Definitions, known: frozenset[str], *, shows_life: bool) -> None:
+        """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known.
+
+        Parameters
+        ----------
+        shows_life : bool
+            Whether the own beacon is written: others may count on this instance also where it names none of them any more.
+        """
         self._known = known
         if definitions is self._definitions:
             return
@@ -83,7 +89,7 @@ class Pullers:
         if self._beacon is not None:
             self._beacon.end()
             self._beacon = None
-        if definitions.peers and definitions.journal.instance is not None:
+        if shows_life and definitions.journal.instance is not None:
             self._beacon = BeaconThread(self.own, definitions.journal.instance, self._hearing.newest, self._clock, self._gaps)
             self._beacon.start()
 
@@ -144,12 +150,12 @@ class Pullers:
     def are_compared(self) -> bool:
         """Return whether the log of each peer that can be read was searched for what the own log has lost; see `restored`."""
         return self._definitions is not None and all(
-            thread.is_compared or thread.is_unreadable() for thread in self._threads.values()
+            thread.has_shown() or thread.is_unreadable() for thread in self._threads.values()
         )
 
     def reports(self) -> dict[str, PullReport]:
         """Return how each peer is pulled, by name."""
-        return {name: thread.report for name, thread in self._threads.items()}
+        return {name: replace(thread.report, is_compared=thread.has_shown()) for name, thread in self._threads.items()}
 
     def hear(self, beacon: Beacon, *, own: str) -> str | None:
         """Take a beacon of a peer, by the name of this instance; returns what of it is not believed."""
@@ -180,6 +186,8 @@ class _PullThread(threading.Thread):
         #: Whether its log was searched for what the own log has lost, and what it has shown, until it shows it no more.
         self.is_compared = False
         self.restored: JournalError | None = None
+        #: Whether a step goes on.
+        self._is_stepping = False
         #: When the first of its failures in a row was, by the monotonic clock.
         self.fails_since_s = 0.0
         #: The last step that did not fail, and until when each is to tell what the peer has, by the monotonic clock.
@@ -214,8 +222,14 @@ class _PullThread(threading.Thread):
         return self._told_to_end.is_set()
 
     def is_unreadable(self) -> bool:
-        """Return whether its peer cannot be read now."""
-        return self._hangs() or is_unreadable(self.report.trouble, for_s=time.monotonic() - self.fails_since_s)
+        """Return whether its peer cannot be read now; one that is being read can, whatever became of the last step that ended."""
+        # Where a look at its beacon gets no answer either, what goes on is no reading.
+        fails_s = time.monotonic() - self.fails_since_s
+        return self._hangs() or (not self._is_stepping and is_unreadable(self.report.trouble, for_s=fails_s))
+
+    def has_shown(self) -> bool:
+        """Return whether its peer's log was searched, or has shown something that the own log has lost."""
+        return self.is_compared or self.restored is not None
 
     def run(self) -> None:
         """Pull, wait, and pull again."""
@@ -260,7 +274,7 @@ class _PullThread(threading.Thread):
         while not self.is_told_to_end():
             try:
                 puller = puller or self._made()
-                began_s = time.monotonic()
+                began_s, self._is_stepping = time.monotonic(), True
                 self.last = puller.step(tells_held=began_s < self._tells_held_until_s)
                 # What is wrong with one message type, or with a beacon, keeps nothing else from being pulled.
                 self.level_s = began_s if self.last.is_at_end else self.level_s
@@ -280,6 +294,8 @@ class _PullThread(threading.Thread):
                     # What fails after it takes nothing of that back. What others have shown keeps this one from being taken, too.
                     self.restored = trouble
                 puller, self.report.trouble, failures = None, trouble, failures + 1
+            finally:
+                self._is_stepping = False
             self._told_to_end.wait(min(_PAUSE_S, self._definition.pull_interval_ms / 1_000 * 2 ** min(failures, 10)))
 
     def _listen(self) -> None:

@@ -97,7 +97,7 @@ class BarrierOrder:
 def _follow(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
     name = str(record.subscription)
     match record.kind:
-        case Kind.DECIDED if record.detail.get("barrier"):
+        case Kind.DECIDED | Kind.BARRIERS_DECIDED if record.detail.get("barrier"):
             line.held |= rows
         case Kind.BARRIER_RELEASED:
             yield from _released(record, line, rows)

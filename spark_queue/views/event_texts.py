@@ -154,6 +154,11 @@ def _decided(record: Record) -> str:
     return f"queue '{record.queue}': its origin said that it {what if owner is None else f'is in it, and first of {owner!r}'}"
 
 
+def _barriers_decided(record: Record) -> str:
+    what = "a barrier of it" if record.detail.get("barrier") else "no barrier of it"
+    return f"queue '{record.queue}', which had been set aside, was back: it is {what}"
+
+
 def _transferred(record: Record) -> str:
     owner, term = record.detail["owner"], record.detail["term"]
     if record.reason == CLAIMED:
@@ -207,6 +212,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.DEFERRED: lambda record: f"acknowledged before it was active; that counts until {to_text(record.due_at_ms)}",
     Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.detail['subscriptions'])}",
     Kind.BARRIER_RECEIVED: _received,
+    Kind.BARRIERS_DECIDED: _barriers_decided,
     Kind.DECIDED: _decided,
     Kind.NAMED: _named,
     Kind.REPLICATED: _replicated,

@@ -160,6 +160,10 @@ class Machine(RuleBasedStateMachine):
         if not self.model.retired:
             differing = _differing(digest(self.engine.state), digest(state))
             assert not differing, differing
+        self.begin_reign(state)
+
+    def begin_reign(self, state: JournalState) -> None:
+        """Let the next coordinator go on from the log."""
         self._recover(state)
         self.model.looked_at = 0
         for queue in self.model.queues.values():

@@ -18,9 +18,10 @@ from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.definitions import keys
 from spark_queue.errors import SparkQueueError
 from tests.model import journal
-from tests.model.bodies import QUESTIONS
+from tests.model.bodies import QUESTIONS, Body
 from tests.model.consumers import Consumers
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES
+from tests.model.machine import bodies
 from tests.seed_window import window
 
 #: How many programs; which ones, the window says.
@@ -66,6 +67,25 @@ class Program(Consumers):
             some = data.draw(st.sets(st.sampled_from(sorted(every)), min_size=1, max_size=4)) if known else set(every)
             drawn = {key: data.draw(every[key]) for key in sorted(some)}
             self.apply({**self.drawn, queue: {**known, **drawn}}, ())
+
+    @rule(
+        queue=st.sampled_from("QQQR"),
+        files=st.lists(st.lists(bodies, min_size=1, max_size=3), min_size=1, max_size=2),
+        delay_ms=st.sampled_from([None, None, 8_000]),
+        crashes=st.booleans(),
+        from_snapshot=st.booleans(),
+    )
+    def set_aside(self, queue: str, files: list[list[Body]], *, delay_ms: int | None, crashes: bool, from_snapshot: bool) -> None:
+        """Set a queue aside, publish, and revive it: it has what came meanwhile as if it had stood (R75, R122)."""
+        if queue in self.model.queues:
+            self.do(lambda: self.engine.set_aside(queue, "a bug", now_ms=self.now))
+            for new in files:
+                self.publish(new, delay_ms)
+                if crashes:
+                    self.begin_reign(self._folded(from_snapshot=from_snapshot))
+            self.decide(commands.Revive(queue=queue))
+            self.begin_reign(self._folded(from_snapshot=from_snapshot))
+            self.do(lambda: self.engine.expire(now_ms=self.now))
 
     @rule(
         data=st.data(),

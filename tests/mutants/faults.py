@@ -37,6 +37,36 @@ FAULTS = (
         "{*state.queues, *state.troubles, *goes_on}", "{*state.queues, *goes_on}", _TESTS,
     ),
     Mutant("a queue is altered while it is set aside", " or name in resets or then != now:", ":", _TESTS),
+    Mutant("a queue begins to be replicated while it is set aside", ", each.is_replicated(name))", ")", _TESTS),
+    Mutant(
+        "a barrier that comes while its queue is set aside is an ordinary message",
+        "self.enter(segment, ledgers, barriers=segment.barriers)",
+        "self.enter(segment, ledgers, barriers=dict.fromkeys(self.queues, ()) | dict(segment.barriers))",
+        ("tests/unit/core/test_scenarios.py", "tests/unit/core/test_troubles.py"),
+    ),
+    Mutant(
+        "what is found of barriers when their queue is back is not recorded",
+        "        self._of_each(self.state.queues, now_ms, say_barriers)\n", "", ("tests/unit/core/test_records_win.py",),
+    ),
+    Mutant(
+        "what is recorded of barriers when their queue is back is found anew by each fold",
+        "    Kind.BARRIERS_DECIDED, Kind.REPLICATED,", "    Kind.REPLICATED,", ("tests/unit/core/test_records_win.py",),
+    ),
+    Mutant(
+        "what is said of barriers when their queue is back is said again by each reign",
+        "    ledger.unsaid -= to_bitmap(record.ranges)\n", "    ledger.unsaid -= to_bitmap(())\n",
+        ("tests/unit/core/test_troubles.py",),
+    ),
+    Mutant(
+        "rights that change while a queue is set aside never reach its subscriptions",
+        "        self._of_each(self.state.queues, now_ms, renew_entitlements)\n        self.liveness",
+        "        self.liveness", ("tests/unit/coordinator/test_hidden.py",),
+    ),
+    Mutant(
+        "what a forgotten instance owns of a queue that is set aside is nobody's for ever",
+        "        raise work.state.troubles[name]\n    claimed", "        break\n    claimed",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
     Mutant(
         "a letter dies with the queue that it goes to",
         "            if home is not None:\n", "            if work.dead_letters is not None:\n", _TESTS,

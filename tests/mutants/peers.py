@@ -75,7 +75,32 @@ PEERS = (
     ),
     Mutant(
         "whose store hangs can be read",
-        "return self._hangs() or is_unreadable(", "return is_unreadable(", ("tests/unit/replication/test_pullers.py",),
+        "return self._hangs() or (not", "return (not", ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "a peer that is being read counts by the last step that ended",
+        "(not self._is_stepping and is_unreadable(", "(is_unreadable(", ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "who names no peer any more shows no life",
+        "return bool(self.definitions.peers or self.pulled or any(known.told for known in self.message_types.values()))",
+        "return bool(self.definitions.peers)",
+        ("tests/unit/coordinator/test_loop_pulls.py", "tests/unit/coordinator/test_returning.py"),
+    ),
+    Mutant(
+        "who remembers shared messages and names no peer writes no beacon",
+        "        if shows_life and definitions.journal.instance is not None:\n",
+        "        if definitions.peers and definitions.journal.instance is not None:\n", ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
+        "who names no peer any more delivers what it shared whether others see it or not",
+        "return is_heard or self.ledger.ownership is None", "return is_heard or not self.state.definitions.is_replicated(queue)",
+        ("tests/unit/coordinator/test_returning.py",),
+    ),
+    Mutant(
+        "messages enter uncompared without a word",
+        '        return JournalError("JOURNAL_UNCOMPARED", peer=peer, path=self._journal.path)\n',
+        "        return report.trouble\n", ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
         "who never looked has looked",

@@ -68,6 +68,8 @@ Steps that act
         Time passes; the first also does what is due then.
     ``crash``
         The coordinator is gone; the next one folds what was committed and takes over.
+    ``set_aside Q``, ``revive Q``
+        Something raised when Q was worked on, so that it has no part in anything; somebody has it taken back in.
     ``uncommitted STEP``
         The coordinator decides the step, and is gone before the commit.
 

@@ -252,6 +252,17 @@ def _crash(world: World, _words: Words) -> str:
     return "done"
 
 
+def _set_aside(world: World, words: Words) -> str:
+    world.engine.set_aside(words.take(), "a bug", now_ms=world.now_ms)
+    return "done"
+
+
+def _revive(world: World, words: Words) -> str:
+    world.decide(commands.Revive(queue=words.take()))
+    world.begin_again()
+    return "done"
+
+
 def _route(world: World, words: Words) -> str:
     return world.state.definitions.route(words.take())[0]
 
@@ -319,5 +330,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "tick": _tick,
     "wait": _wait,
     "crash": _crash,
+    "set_aside": _set_aside,
+    "revive": _revive,
     "route": _route,
 }

@@ -110,6 +110,13 @@ class World:
         self.engine.take_over(now_ms=self.now_ms)
         self.commit()
 
+    def begin_again(self) -> None:
+        """Let the coordinator fold what it has committed, as after a fault of a queue, and when one is revived."""
+        self.commit()
+        self.engine.begin_again(self.folded())
+        self.engine.take_over(now_ms=self.now_ms)
+        self.engine.expire(now_ms=self.now_ms)
+
     def merge(self, message_type: str) -> None:
         """Put all messages of a type into one file, but what is retired and what stands before it: neighbours are merged."""
         known = self.state.message_types[message_type]

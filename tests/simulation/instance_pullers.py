@@ -43,13 +43,14 @@ class InstancePullers:
         self.read: dict[str, Definitions] = {}
         self.hearing = Hearing()
         self.known: frozenset[str] = frozenset()
+        self.shows_life = False
         self._gaps_ms: list[int | None] = []
         self.beacon = BeaconThread(instance.way(node), instance.name, self.hearing.newest, node.clock, self._gaps_ms)
         self._renewed_at_ms: int | None = None
 
-    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
+    def keep(self, definitions: Definitions, known: frozenset[str], *, shows_life: bool) -> None:
         """Pull from the peers that are defined now, and from no others."""
-        self.known = known.union(definitions.peers)
+        self.known, self.shows_life = known.union(definitions.peers), shows_life
         if definitions is not self._definitions:
             self._definitions, self.read = definitions, {}
             self.begin_anew()
@@ -110,9 +111,11 @@ class InstancePullers:
     def go_on(self) -> bool:
         """Let the beacon, and one of those who pull, take a step; returns whether a peer had something new."""
         idle = [thread for thread in self.threads.values() if not thread.is_busy]
-        if not idle or self.node.busy or not self.node.alive:
+        if self.node.busy or not self.node.alive:
             return False
-        return self.step(self.instance.random.choice(idle))
+        if self.shows_life and not self.threads:
+            self._renew_beacon()
+        return bool(idle) and self.step(self.instance.random.choice(idle))
 
     def go_on_all(self) -> bool:
         """Let all who pull take a step, one after the other."""
@@ -163,8 +166,8 @@ class PullThread:
         self.heard_at_ms: int | None = None
 
     def is_unreadable(self, now_ms: int) -> bool:
-        """Return whether its peer cannot be read now."""
-        return is_unreadable(self.trouble, for_s=(now_ms - self.fails_since_ms) / 1_000)
+        """Return whether its peer cannot be read now; one that is being read can."""
+        return not self.is_busy and is_unreadable(self.trouble, for_s=(now_ms - self.fails_since_ms) / 1_000)
 
     def step(self) -> bool:
         """Take over what is new; returns whether there was something."""

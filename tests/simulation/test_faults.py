@@ -145,7 +145,7 @@ def _run(seed: int, place: str | None) -> FaultyWorld:
 
 @over_seeds(every=8, kept=KEPT_SEEDS)
 def test_a_fault_stays_with_its_queue(seed: int) -> None:
-    """R122: nothing of it is lost or granted while it is set aside, and the log folds to what the reign believes."""
+    """R75, R122: nothing of it is lost or granted while it is set aside, and the log folds to what the reign believes."""
     world = run(seed)
     keeps_every_promise(world)
     state = folded(world)
@@ -155,6 +155,9 @@ def test_a_fault_stays_with_its_queue(seed: int) -> None:
     victim, below = state.queues[VICTIM], 2 if "filter" in world.victim else 0
     assert victim.entered == BitMap64([row for row, each in enumerate(world.published) if int(each.attributes["n"]) >= below])
     assert victim.rows[State.REMOVED] | victim.rows[State.DEAD] == victim.entered
+    # Also those that were published while it was set aside (R75).
+    wanted = [row for row, each in enumerate(world.published) if "barrier" in world.victim and each.attributes["b"] == 1]
+    assert victim.barriers == BitMap64(wanted)
     elsewhere = state.queues[ELSEWHERE].rows
     assert len(elsewhere[State.REMOVED] | elsewhere[State.DEAD]) == world.published_elsewhere
     assert granted_while_set_aside(world) == []

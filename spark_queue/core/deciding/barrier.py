@@ -38,6 +38,14 @@ def release(work: UnitOfWork) -> None:
         due -= rows
 
 
+def say_barriers(work: UnitOfWork) -> None:
+    """Record, once, which messages are barriers that entered while the queue was set aside, and which are not (R75, R122)."""
+    unsaid, barriers = work.ledger.unsaid, work.ledger.barriers
+    for part, detail in ((unsaid & barriers, {"barrier": True}), (unsaid - barriers, {})):
+        if part:
+            work.emit(Kind.BARRIERS_DECIDED, part, detail=detail)
+
+
 def _oldest_with_takers(work: UnitOfWork, due: BitMap64) -> tuple[list[str], BitMap64]:
     """Return the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73).
 

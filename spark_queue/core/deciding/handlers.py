@@ -82,7 +82,10 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
             )
     for name, trouble in state.troubles.items():
         # What is not known of a queue cannot be checked; one that goes on as it is waits for its return.
-        then, now = ((each.queues.get(name), each.source_of(name)) for each in (state.definitions, wanted))
+        # Also whether it is replicated: of the messages of a queue that begins to be, it is said once whose they are.
+        then, now = (
+            (each.queues.get(name), each.source_of(name), each.is_replicated(name)) for each in (state.definitions, wanted)
+        )
         if trouble.code in MESSAGE_FILE_CODES or name in resets or then != now:
             raise trouble
     known, instance = state.definitions.journal.instance, wanted.journal.instance

@@ -123,10 +123,13 @@ class UnitOfWork:
         self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
 
     def may_grant(self) -> bool:
-        """Return whether this queue may grant what is owned here: nobody can have claimed it, or all of that was heard (R130)."""
+        """Return whether this queue may grant what is owned here: nobody can have claimed it, or all of that was heard (R130).
+
+        That also holds of a queue that is pulled from nobody any more: others may know of its messages still.
+        """
         queue, returning = self.ledger.definition.name, self.state.returning
         is_heard = self.liveness.may_grant() and (returning is None or not returning.holds(queue))
-        return is_heard or not self.state.definitions.is_replicated(queue)
+        return is_heard or self.ledger.ownership is None
 
     def subscription(self, name: str) -> Subscription:
         """Return a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""

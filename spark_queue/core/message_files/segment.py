@@ -53,7 +53,8 @@ class Segment:
     merged: bool = False
     #: Whether retention let it go: no queue needs it, and its file is no longer in the table.
     retired: bool = False
-    #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75).
+    #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75). A queue with a
+    #: `barrier` that is not in it was set aside then.
     barriers: Mapping[str, Ranges] = field(default_factory=dict)
     #: Whether records of their own say which of its messages are in replicated queues (R129); before, each instance found out.
     is_told: bool = False
@@ -364,7 +365,7 @@ class _Places:
 #: Records that show a message to be in their queue, or to have been.
 #: Kinds of records that show that their messages are in a queue.
 TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED}) | {
-    Kind.REPLICATED, Kind.TRANSFERRED,
+    Kind.BARRIERS_DECIDED, Kind.REPLICATED, Kind.TRANSFERRED,
 }  # fmt: skip
 
 

@@ -78,6 +78,15 @@ class JournalState:
         #: The names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
 
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other instances may count on this one.
+
+        They do so as long as it names one as its peer, or remembers what it said, or heard, of messages of a replicated queue: it
+        owns some of them, whatever its definitions say by now.
+        """
+        return bool(self.definitions.peers or self.pulled or any(known.told for known in self.message_types.values()))
+
     def has_done(self, request: str) -> bool:
         """Return whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
         return bool(request) and request in self._requests
@@ -201,8 +210,7 @@ class JournalState:
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
             ledgers = self.queues_of(segment.message_type, is_told=segment.is_told)
-            of_each = {each.definition.name: segment.barriers.get(each.definition.name, ()) for each in ledgers}
-            self.enter(segment, ledgers, barriers=of_each)
+            self.enter(segment, ledgers, barriers=segment.barriers)
             journal.clashed(self, ledgers, segment)
 
     def find_barriers(
@@ -220,7 +228,7 @@ class JournalState:
         standing = self.trait_requests(self.queues_of(segment.message_type, is_told=is_told)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
-        return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items() if each.barriers}
+        return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items()}
 
     def queues_of(self, message_type: str, *, is_told: bool = False) -> list[QueueLedger]:
         """Return the queues that messages of a type enter from its log, without those whose messages are told apart (R129)."""
@@ -242,7 +250,8 @@ class JournalState:
         Parameters
         ----------
         barriers : dict of str to Ranges
-            Its barriers, as a record names them; a queue that is left out finds them by its expression.
+            Its barriers, as a record names them. A queue that is left out finds them by its expression; no record says yet whether
+            that is so.
         """
         segment = self.foresight.place(segment)
         if segment.retired:
@@ -257,6 +266,8 @@ class JournalState:
                 traits = found.with_barriers(barriers[name]) if name in barriers else found
                 told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
                 wanted[name].enter(told)
+                if name not in barriers and wanted[name].definition.barrier is not None:
+                    wanted[name].unsaid |= told.rows
                 journal.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
                 if segment.due_at_ms is not None:
                     wanted[name].delay(told.rows, segment.due_at_ms)

@@ -48,6 +48,8 @@ class QueueLedger:
         #: First bookmark of interest: the recovery point.
         self.start = start
         self.entered = BitMap64()
+        #: Messages of which no record says yet whether they are barriers: they entered while the queue was set aside (R75).
+        self.unsaid = BitMap64()
         #: While a log is folded: messages that it retires further on. Their file is gone, so only records tell of them.
         self.retired = BitMap64()
         self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}

@@ -76,6 +76,23 @@ def test_a_column_that_a_peer_has_of_another_type_is_not_appended(sites: Sites) 
     assert frankfurt.journal.apply({**wanted, "message_types": types}, dry_run=True)
 
 
+def test_who_takes_the_last_peer_away_is_warned_of_what_others_count_on(sites: Sites) -> None:
+    """R130: nobody hands over by that what is owned, and this instance hears no more what becomes of it."""
+    frankfurt, virginia = sites
+    frankfurt.publish("a", "b")
+    virginia.pull("frankfurt")
+    stored = frankfurt.definitions.stored
+    changes = frankfurt.journal.apply({**stored, "peers": {}}, dry_run=True)
+    [warning] = [change.warning for change in changes if change.warning is not None]
+    assert "'frankfurt' no longer hears what becomes of shared messages" in warning
+    assert "delivers what it owns (2 of queue 'WORK')" in warning
+    assert f"remove [peers.virginia]\n  Warning: {warning}" in map(str, changes)
+    two = {**stored["peers"], "tokyo": {**stored["peers"]["virginia"], "journal": "/tokyo"}}
+    frankfurt.define(peers=two)
+    changes = frankfurt.journal.apply({**stored, "peers": {"virginia": two["virginia"]}}, dry_run=True)
+    assert [(change.where, change.warning) for change in changes] == [("[peers.tokyo]", None)]
+
+
 def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(sites: Sites, nudged: Acts) -> None:
     frankfurt, virginia = sites
     rows = [{"item": "a"}]

@@ -167,6 +167,20 @@ def test_new_definitions_hide_at_once_what_is_not_leased_yet() -> None:
     assert (known.principal, known.entitlement) == ("few", ("id > 7",))
 
 
+def test_what_new_definitions_hide_stays_hidden_of_a_queue_that_was_set_aside_meanwhile() -> None:
+    """R12, R122: its subscriptions hear of rights that were changed meanwhile when it is back, before anything else."""
+    world = make()
+    planner = Planner(world)
+    assert planner.next(limit=1).messages == 1
+    world.loop._engine.set_aside("WORK", "a bug", now_ms=world.clock.wall_ms())
+    world.act_as("admin")
+    assert world.ask(commands.Apply, definitions=definitions(few("id > 7"))) == replies.Done()
+    assert world.ask(commands.Revive, queue="WORK") == replies.Done()
+    world.act_as("few")
+    assert planner.next(limit=100).messages == 2
+    assert rows_of(world, planner) == [8, 9]
+
+
 def test_a_subscription_of_before_gives_its_next_reader_nothing_hidden() -> None:
     """What it held goes back to the queue, and only what its new principal may see comes again."""
     world = World({key: value for key, value in definitions({}).items() if key != "principals"})

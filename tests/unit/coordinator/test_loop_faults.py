@@ -349,6 +349,16 @@ def test_other_queues_may_be_altered_meanwhile(two: World, monkeypatch: pytest.M
     assert len(two.loop._engine.state.queues["WORK"].rows[State.REMOVED]) == 3, "it did not begin anew"
 
 
+def test_a_queue_does_not_begin_to_be_replicated_while_it_is_set_aside() -> None:
+    """R129: of the messages that are in it nobody would ever say whose they are."""
+    alone = {**SHARED, "peers": {"virginia": {"journal": "/virginia", "topics": ["ORDERS"], "queues": ["OTHER"]}}}
+    world = World(alone)
+    world.loop._engine.set_aside("WORK", "a bug", now_ms=world.clock.wall_ms())
+    assert code_of(world.ask(commands.Apply, definitions=SHARED)) == "QUEUE_SET_ASIDE"
+    assert world.ask(commands.Revive, queue="WORK") == replies.Done()
+    assert world.ask(commands.Apply, definitions=SHARED) == replies.Done()
+
+
 def test_only_what_is_set_aside_can_be_revived(two: World) -> None:
     with pytest.raises(Exception, match=r"UNSUPPORTED_WRITE.*not set aside"):
         wire.raise_failed(two.ask(commands.Revive, queue="WORK"))

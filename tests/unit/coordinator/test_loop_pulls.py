@@ -20,6 +20,7 @@ from spark_queue.protocol import wire
 from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, PullProgressQuery, PullReport, PullState
 from tests.no_peers import NoPeers
 from tests.scenario.traits import PublishedMessage
+from tests.source_tree import ROOT
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 PULLS: dict[str, Any] = DEFINITIONS | {
@@ -84,6 +85,62 @@ def test_a_coordinator_with_peers_does_not_end_idle() -> None:
         world.clock.advance(3_600_000)
         world.loop.step([])
         assert world.loop.is_over() == ends
+
+
+@pytest.mark.parametrize("remembers", ["what it pulled", "what it said", "nothing"])
+def test_who_shares_messages_shows_that_it_lives_also_where_it_names_no_peer(
+    monkeypatch: pytest.MonkeyPatch, remembers: str
+) -> None:
+    """R130: what it owns would be claimed, and it would be forgotten; also where its queue is no more."""
+    told: list[bool] = []
+    monkeypatch.setattr(NoPeers, "keep", lambda *_, shows_life: told.append(shows_life))
+    world = World(PULLS)
+    if remembers == "what it pulled":
+        pull(world, world.loop._engine.state.definitions, 7)
+    elif remembers == "what it said":
+        world.publish(1)
+        assert entered(world) == 1
+    world.clock.advance(1_000)
+    world.loop.step([])
+    assert told.pop()
+    assert world.ask(commands.Apply, definitions=PULLS | {"queues": {}, "peers": {}}, may_go=("WORK",)) == replies.Done()
+    world.clock.advance(3_600_000)
+    world.loop.step([])
+    shares = remembers != "nothing"
+    assert (told.pop(), world.loop.is_over()) == (shares, not shares)
+
+
+def test_messages_that_enter_uncompared_are_told_as_an_alarm_until_they_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal that was put back, and cannot be compared with the peer that knows, does not know that it was."""
+    report, are_compared = PullReport(is_compared=False), False
+    monkeypatch.setattr(NoPeers, "reports", lambda _: {"virginia": report})
+    monkeypatch.setattr(NoPeers, "are_compared", lambda _: are_compared)
+    world = World(PULLS)
+
+    def alarm_after(milliseconds: int) -> str:
+        world.clock.advance(milliseconds)
+        world.loop.step([])
+        return str(queue_status(world.loop._engine.state, "WORK", now_ms=world.loop._clock.now_ms()).alarm)
+
+    assert alarm_after(1_000) == "None", "nothing enters yet"
+    report.trouble = JournalError("PEER_AWAY", peer="virginia", path="there")
+    assert alarm_after(1_000) == "None"
+    are_compared = True
+    assert "JOURNAL_UNCOMPARED" in alarm_after(1_000), "it cannot be read, so that what is published enters"
+    report.trouble = None
+    report.is_compared = True
+    assert alarm_after(1_000) == "None"
+    report.is_compared = False
+    report.trouble = JournalError("PEER_AWAY", peer="virginia", path="there")
+    assert alarm_after(1_000) == "None", "it was compared in this reign"
+    world.loop, world.journal = world.reign()
+    report.trouble, are_compared = None, False
+    assert "JOURNAL_UNCOMPARED" in alarm_after(HEARS_MS), "its store hangs"
+
+
+def test_the_guide_says_how_long_a_coordinator_waits_for_peers_that_it_cannot_read() -> None:
+    text = (ROOT / "docs/operations/instances.md").read_text(encoding="utf-8")
+    assert f"After {HEARS_MS // 1_000} s at the latest its coordinator goes on without a peer that it cannot read" in text
 
 
 def test_a_peer_is_no_copy_of_another_one() -> None:

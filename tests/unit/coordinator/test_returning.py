@@ -296,3 +296,16 @@ def test_a_claim_is_granted_by_a_look_that_began_after_its_commit(monkeypatch: p
     assert world.kinds()[-2:] == ["claim_confirmed", "granted"]
     assert isinstance(waiting.reply, replies.Granted)
     assert waiting.reply.messages == 1
+
+
+def test_who_names_no_peer_any_more_delivers_what_it_shared_only_while_others_see_that_it_lives(seen: type[Seen]) -> None:
+    """R130: they may claim it as soon as its beacon is silent."""
+    world = World(PULLS)
+    world.publish(1)
+    assert entered(world) == 1
+    assert world.ask(commands.Apply, definitions={**PULLS, "peers": {}}) == replies.Done()
+    seen.peers = {}
+    seen.told = Heard(own_number=9, own_age_ms=20_000)
+    assert not delivers(world)
+    seen.told = Heard(own_number=9, own_age_ms=0)
+    assert delivers(world)

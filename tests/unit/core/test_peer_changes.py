@@ -139,6 +139,22 @@ def test_what_may_be_delivered_once_only_stays_with_who_is_gone(clock: FakeClock
     assert frankfurt.decide(commands.ForgetPeer(peer="virginia")).claimed == 2
 
 
+def test_nobody_is_forgotten_while_a_shared_queue_is_set_aside(clock: FakeClock) -> None:
+    """R122: what that one owns of the queue would be claimed by nobody, ever."""
+    frankfurt, virginia = two_instances(clock)
+    virginia.publish(2)
+    exchange(frankfurt, virginia)
+    frankfurt.world.engine.set_aside("WORK", "a bug", now_ms=clock.wall_ms())
+    with pytest.raises(JournalError, match=r"QUEUE_SET_ASIDE.*WORK"):
+        frankfurt.decide(commands.ForgetPeer(peer="virginia"))
+    assert frankfurt.world.state.peer_changes.forgotten == set()
+    frankfurt.decide(commands.Revive(queue="WORK"))
+    frankfurt.crash()
+    exchange(frankfurt, virginia)
+    clock.advance(LOST_MS)
+    assert frankfurt.decide(commands.ForgetPeer(peer="virginia")).claimed == 2
+
+
 def test_a_first_owner_is_not_forgotten(clock: FakeClock) -> None:
     """R129: what is published would be given to it still."""
     queues = {name: {**queue, "ownership": "group_local", "initial_owner": "virginia"} for name, queue in QUEUES.items()}

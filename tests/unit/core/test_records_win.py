@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
@@ -104,6 +105,23 @@ def test_barriers_of_the_past_are_recorded_when_a_queue_begins(values: tuple[int
     assert [record.detail.get("barriers") for record in applied[1:]] == [{"Q": ((2, 3),)}] * 2
     ledger = seen_otherwise(scenario, values[0], values[1], 1).queues["Q"]
     assert (ledger.rows[State.LEASED], ledger.rows[State.HELD]) == (to_bitmap([(0, 2)]), to_bitmap([(2, 3)]))
+
+
+@pytest.mark.parametrize("values", [(1, 7), (1, 1), (7, 7)], ids=["another", "none", "one more"])
+def test_barriers_of_what_came_while_the_queue_was_set_aside_are_recorded_when_it_is_back(values: tuple[int, int]) -> None:
+    """R75, R122: decided once, whatever the expression says of them later."""
+    scenario = run_scenario(LATER.format(messages="0 x=1"))
+    scenario.run("set_aside Q\npublish T 1 x=7, T 2 x=1\ncrash\nrevive Q\nstate Q available 0 2 held 1\ncrash\n")
+    told = [record for record in scenario.world.committed if record.kind == Kind.BARRIERS_DECIDED]
+    assert [(to_bitmap(record.ranges), record.detail) for record in told] == [
+        (BitMap64([1]), {"barrier": True}),
+        (BitMap64([2]), {}),
+    ]
+    traits, segment = scenario.world.traits, scenario.world.state.message_types["json"].segments[1]
+    traits.remove(segment.path)
+    traits.add(segment.path, [PublishedMessage(topic="T", attributes={"x": value}) for value in values])
+    ledger = scenario.world.folded().queues["Q"]
+    assert (ledger.rows[State.AVAILABLE], ledger.rows[State.HELD]) == (BitMap64([0, 2]), BitMap64([1]))
 
 
 def test_a_log_without_recorded_barriers_folds_as_its_leases_say() -> None:

@@ -14,8 +14,11 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
 from tests.deciding import claim, decide
+from tests.scenario.traits import MemoryTraits, PublishedMessage
+from tests.scenario.world import World
 
 DEFINITIONS = {
     "message_types": {"json": {"topics": ["A", "B"]}},
@@ -91,3 +94,42 @@ def test_a_filter_that_cannot_be_evaluated_is_refused_and_its_queue_goes_on() ->
     assert engine.take() == []
     assert engine.state.ledger("ONLY_B").depth == 4
     engine.decide(commands.Attach(**planner, call=2, max_backlog=9), now_ms=5)
+
+
+BARRIERS = {**DEFINITIONS, "queues": {"Q": {"underlying_topic": "A", "barrier": "kind = close"}}}
+
+
+def test_a_barrier_that_comes_while_a_message_file_is_away_is_one_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R75: and so is one that stood before the queue was defined, over a file that was away then."""
+    world, read, away = World(), MemoryTraits.traits, set[str]()
+
+    def traits(self: MemoryTraits, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        if segment.path in away:
+            raise JournalError(
+                "MESSAGE_FILE_MISSING", path="p", file=segment.path, reason="it is gone.", doing="reading", next_step=""
+            )
+        return read(self, segment, requests)
+
+    def publish(*kinds: str) -> None:
+        world.publish("json", [PublishedMessage(topic="A", attributes={"kind": kind}) for kind in kinds])
+        world.commit()
+
+    monkeypatch.setattr(MemoryTraits, "traits", traits)
+    world.decide(commands.Apply(definitions={**BARRIERS, "queues": {}}))
+    publish("other", "close")
+    away.add(world.state.message_types["json"].segments[0].path)
+    world.decide(commands.Apply(definitions=BARRIERS))
+    assert world.state.troubles["Q"].code == "MESSAGE_FILE_MISSING"
+    publish("close", "other")
+    world.recover()
+    publish("other", "close")
+    assert set(world.state.troubles) == {"Q"}
+    away.clear()
+    world.begin_again()
+    world.commit()
+    rows, told = world.state.queues["Q"].rows, [each for each in world.committed if each.kind == Kind.BARRIERS_DECIDED]
+    assert (rows[State.AVAILABLE], rows[State.HELD]) == (BitMap64([0, 3, 4]), BitMap64([1, 2, 5]))
+    assert [to_bitmap(each.ranges) for each in told] == [rows[State.HELD], rows[State.AVAILABLE]]
+    world.recover()
+    assert [each for each in world.committed if each.kind == Kind.BARRIERS_DECIDED] == told, "it is said once"
+    assert world.state.queues["Q"].rows == rows

@@ -81,7 +81,7 @@ class Start:
         self.monkeypatch.setattr(pullers, "SandboxedPuller", Stepping)
         self.started.append(Pullers(Store(str(self.path / "frankfurt")), ask, FakeClock()))
         assert not self.started[-1].are_compared(), "nobody is known yet"
-        self.started[-1].keep(definitions(self.path, *peers), frozenset(known))
+        self.started[-1].keep(definitions(self.path, *peers), frozenset(known), shows_life=True)
         return self.started[-1]
 
 
@@ -98,4 +98,4 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: threading.Ev
     yield start
     goes_on.set()
     for each in start.started:
-        each.keep(parsing.parse({}), frozenset())
+        each.keep(parsing.parse({}), frozenset(), shows_life=False)

@@ -164,6 +164,57 @@ def test_who_could_be_read_a_moment_later_is_not_level(start: Start, goes_on: th
     wait_until(lambda: running.heard().level_age_ms is not None)
 
 
+def test_a_peer_that_is_being_read_again_can_be_read_however_long_that_takes(
+    start: Start, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R110: its log may say that what would be claimed is done; the last step that ended says only what was."""
+    monkeypatch.setattr(pullers, "_PASSES_WITHIN_S", 0.0)
+    failures, fails, reads = [SLOW], threading.Event(), threading.Event()
+
+    def step(*_: object) -> None:
+        if failures:
+            fails.wait(60)
+            raise failures.pop()
+        reads.set()
+        goes_on.wait(60)
+
+    running = start(step)
+    assert running.heard().level_age_ms is None, "its first step goes on"
+    fails.set()
+    assert reads.wait(60)
+    assert running.reports()["virginia"].trouble is SLOW
+    found = running.heard()
+    assert (found.peers["virginia"].is_readable, found.level_age_ms) == (True, None)
+    assert not running.are_compared()
+    goes_on.set()
+    wait_until(lambda: running.heard().level_age_ms is not None)
+
+
+def test_a_peer_that_fails_cannot_be_read_between_its_steps(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pullers, "_PASSES_WITHIN_S", 0.0)
+
+    def step(*_: object) -> None:
+        raise SLOW
+
+    running = start(step)
+    wait_until(lambda: running.heard().level_age_ms == 0)
+    wait_until(running.are_compared)
+    assert not running.reports()["virginia"].is_compared
+
+
+@pytest.mark.parametrize("shows_life", [True, False])
+def test_a_beacon_is_written_also_where_no_peer_is_named_any_more(start: Start, virginia: Store, *, shows_life: bool) -> None:
+    """R130: others count on who owns something, and would take it for lost."""
+    running, own = start(lambda *_: None), Store(virginia.path.replace("virginia", "frankfurt"))
+    wait_until(lambda: read_beacon(own) is not None)
+    own.delete([BEACON_KEY])
+    running.keep(parsing.parse({"journal": {"instance": "frankfurt"}}), frozenset(), shows_life=shows_life)
+    if shows_life:
+        wait_until(lambda: read_beacon(own) is not None)
+    else:
+        assert (running.heard().own_number, running._beacon) == (None, None)
+
+
 def test_what_fails_later_takes_nothing_back_of_what_a_peer_has_shown(start: Start) -> None:
     """A journal that was restored must not go on because the store of who has shown it fails."""
     shown = lost("virginia")
@@ -350,5 +401,5 @@ def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_mo
 
     running = start(step)
     wait_until(lambda: running.restored() is not None)
-    running.keep(parsing.parse({}), frozenset())
+    running.keep(parsing.parse({}), frozenset(), shows_life=False)
     assert running.restored() is None

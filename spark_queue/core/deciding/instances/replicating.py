@@ -319,6 +319,9 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
     heard_ms, after_ms = work.liveness.heard_ms(peer, now_ms=work.now_ms), work.state.definitions.replication.unreachable_after_ms
     if heard_ms is not None and heard_ms < after_ms:
         raise JournalError("PEER_LIVES", peer=peer, heard_s=heard_ms // 1_000, after_s=after_ms // 1_000)
+    for name in filter(work.state.definitions.is_replicated, work.state.troubles):
+        # What the peer owns of a queue that is set aside would never be claimed.
+        raise work.state.troubles[name]
     claimed, left = 0, dict[str, int]()
     for name, ledger in work.state.queues.items():
         if ledger.ownership is None:

@@ -31,6 +31,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.REDRIVEN: queues.redriven,
     Kind.PAUSED: queues.paused,
     Kind.UNPAUSED: queues.unpaused,
+    Kind.BARRIERS_DECIDED: queues.barriers_decided,
     Kind.BARRIER_RELEASED: queues.released,
     Kind.BARRIER_RECEIVED: queues.received,
     Kind.EXPRESSION_FAILED: queues.failed,

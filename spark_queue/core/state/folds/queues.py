@@ -25,6 +25,11 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 
 
+def barriers_decided(ledger: QueueLedger, record: Record) -> None:
+    """Note that a record says of messages whether they are barriers; who folds the log knew it as they entered."""
+    ledger.unsaid -= to_bitmap(record.ranges)
+
+
 def released(ledger: QueueLedger, record: Record) -> None:
     """Take barriers out of the queue and give them to the subscriptions that the record names (R70, R71)."""
     rows = to_bitmap(record.ranges)
