@@ -373,10 +373,10 @@ def _files(journal: Journal) -> Finding:
 def _queues(journal: Journal) -> Finding:
     """Name the queues that are set aside, and the message types of which nothing enters any more."""
     seen = state_at(open_journal(journal.store))
-    state, stopped = seen.state, seen.troubles
-    if state.troubles or stopped:
-        advice = " ".join(map(str, [*state.troubles.values(), *stopped.values()]))
-        told = {"set aside": state.troubles, "nothing enters of message type": stopped}
+    state, set_aside, stopped = seen.state, seen.state.set_aside_queues(), seen.troubles
+    if set_aside or stopped:
+        advice = " ".join(map(str, [*set_aside.values(), *stopped.values()]))
+        told = {"set aside": set_aside, "nothing enters of message type": stopped}
         found = "; ".join(f"{what}: {', '.join(names)}" for what, names in told.items() if names)
         return Finding(result="failed", found=found, advice=advice)
     return Finding(result="ok", found=f"{len(state.queues):,}, and none is set aside")

@@ -101,7 +101,7 @@ def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
             state = state_of(of_peer, peer_traits, until=until)
         except DAMAGE as reason:
             raise refused(name, "its log", f"its records make no journal ({reason!r})") from None
-        for trouble in state.troubles.values():
+        for trouble in state.set_aside_queues().values():
             raise refused(name, "its log", str(trouble))
         return state
 
@@ -150,7 +150,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             problems += _of_files(journal.store, seen, bar)
             # What keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
-            problems += [str(each) for each in folded.troubles.values() if each.code == "QUEUE_SET_ASIDE"]
+            problems += [str(each) for each in folded.set_aside_queues().values() if each.code == "QUEUE_SET_ASIDE"]
     if as_json:
         show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
     else:
