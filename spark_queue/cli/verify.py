@@ -32,7 +32,7 @@ from spark_queue.replication.sandbox import ask
 from spark_queue.verification import invariants
 from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
 from spark_queue.views import JournalView, state_at
-from spark_queue.views.journal_view import state_of
+from spark_queue.views.journal_view import repeated_entries, state_of
 
 
 def of_peers(journal: DeltaJournal, folded: JournalState) -> tuple[list[str], list[str]]:
@@ -147,6 +147,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             # What was published and has not entered yet must be whole, too.
             seen = state_at(journal)
             problems += _of_strangers(seen)
+            warnings += map(str, repeated_entries(seen))
             problems += _of_files(journal.store, seen, bar)
             # What keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]

@@ -8,6 +8,15 @@ _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 KEEPING = (
     Mutant(
+        "an entry that stands twice enters twice",
+        "            if is_known or file.path in self._names or file.path in seen:\n", "            if False:\n",
+        ("tests/unit/journal/test_entering.py",),
+    ),
+    Mutant(
+        "a topic counts an entry twice that stands twice",
+        "        entry, _ = self._names.without_repeats(entry)\n", "", ("tests/unit/journal/test_entering.py",),
+    ),
+    Mutant(
         "an earlier Spark has committed where its newest batch began",
         "self._committed = end", "self._committed = start", ("tests/unit/source/test_stream_reader.py",),
     ),

@@ -143,7 +143,7 @@ class JournalState:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:
                 journal.applied(self, record)
-            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.REPEATED | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
             case Kind.DECIDED:
                 journal.decided(self, record)

@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal, session
+from spark_queue.cli import doctor
 from spark_queue.settings.registry import key_rows, option_rows
 from tests.unit.cli.sparkq import Terminal
 
@@ -256,6 +257,21 @@ def test_verify_and_status_name_what_a_stranger_appended(sparkq: Terminal, journ
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("verify", journal.path, "--json").json["problems"][0]
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("status", journal.path).out
     assert bodies(journal, "amount") == [(1,)]
+
+
+def test_an_entry_that_stands_twice_counts_once_and_is_told(sparkq: Terminal, journal: Journal) -> None:
+    """PROTOCOL 2: as long as it stands in the log."""
+    journal.publish([{"amount": 1}], topic="LINES")
+    log = Path(journal.path) / "messages" / "line" / "_delta_log"
+    copied = log / f"{2:020d}.json"
+    copied.write_bytes((log / f"{1:020d}.json").read_bytes())
+    answer = sparkq("verify", journal.path, "--json").json
+    assert (answer["problems"], [each.split()[0] for each in answer["warnings"]]) == ([], ["[JOURNAL_ENTRY_REPEATED]"])
+    found = doctor._queues(journal)
+    assert (found.result, found.found) == ("warning", "entries of message logs that add files again: version 2 of 'line'")
+    assert bodies(journal, "amount") == [(1,)]
+    copied.unlink()
+    assert sparkq("verify", journal.path, "--json").json["warnings"] == []
 
 
 def test_doctor_names_each_check_also_of_those_that_fail(sparkq: Terminal, tmp_path: Path) -> None:
