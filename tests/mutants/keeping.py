@@ -13,6 +13,16 @@ KEEPING = (
         ("tests/unit/journal/test_entering.py",),
     ),
     Mutant(
+        "a damaged entry is not named",
+        "    return found[0] if found else damaged(store, what, store.reason(reason))\n",
+        "    return damaged(store, what, store.reason(reason))\n", ("tests/unit/cli/test_cli.py",),
+    ),
+    Mutant(
+        "verify names the first damaged entry alone",
+        "        _show_closed(damage, _of_log_files(store), as_json=as_json)\n",
+        "        _show_closed(damage, [], as_json=as_json)\n", ("tests/unit/cli/test_cli.py",),
+    ),
+    Mutant(
         "a topic counts an entry twice that stands twice",
         "        entry, _ = self._names.without_repeats(entry)\n", "", ("tests/unit/journal/test_entering.py",),
     ),
