@@ -333,6 +333,12 @@ JOURNAL: dict[str, str] = {
         "Bookmarks would change their meaning, so delivery stops before it. Put the table's files back as they were at version "
         "{previous}, from a copy; never run OPTIMIZE, DELETE, UPDATE, MERGE or RESTORE on a message table."
     ),
+    "JOURNAL_ENTRY_REPEATED": (
+        "Version {version} of the log of message type '{message_type}' adds {files} file(s) that an earlier entry had added, as "
+        "where an entry was copied by hand or by a tool. Their messages count once, as for every reader of the table: nothing is "
+        "lost or doubled. Leave the entry where it is, since the log must have no gap, and keep whatever copied it away from the "
+        "journal. This is told until the entry is cleaned away."
+    ),
     "JOURNAL_FOREIGN_APPEND": (
         "{files} file(s) in the table of message type '{message_type}' were appended by other software: they have no bookmarks "
         "and enter no queue. Publish their rows through spark_queue, and write to message tables with nothing else."

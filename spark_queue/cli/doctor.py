@@ -47,6 +47,7 @@ from spark_queue.protocol.host import TLS_ROOTS_VARIABLE, location_of
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.session import worker_python
 from spark_queue.views import state_at
+from spark_queue.views.journal_view import repeated_entries
 
 #: How long before its end a certificate is mentioned, in days.
 _SOON_DAYS = 14
@@ -373,12 +374,18 @@ def _files(journal: Journal) -> Finding:
 def _queues(journal: Journal) -> Finding:
     """Name the queues that are set aside, and the message types of which nothing enters any more."""
     seen = state_at(open_journal(journal.store))
-    state, stopped = seen.state, seen.troubles
-    if state.troubles or stopped:
-        advice = " ".join(map(str, [*state.troubles.values(), *stopped.values()]))
-        told = {"set aside": state.troubles, "nothing enters of message type": stopped}
+    state, set_aside, stopped = seen.state, seen.state.set_aside_queues(), seen.troubles
+    if set_aside or stopped:
+        advice = " ".join(map(str, [*set_aside.values(), *stopped.values()]))
+        told = {"set aside": set_aside, "nothing enters of message type": stopped}
         found = "; ".join(f"{what}: {', '.join(names)}" for what, names in told.items() if names)
         return Finding(result="failed", found=found, advice=advice)
+    repeated = repeated_entries(seen)
+    if repeated:
+        found = "entries of message logs that add files again: " + ", ".join(
+            f"version {each.facts['version']} of '{each.facts['message_type']}'" for each in repeated
+        )
+        return Finding(result="warning", found=found, advice=" ".join(map(str, repeated)))
     return Finding(result="ok", found=f"{len(state.queues):,}, and none is set aside")
 
 

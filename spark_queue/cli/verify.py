@@ -18,12 +18,12 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.delta import first_unbroken
+from spark_queue.journal.delta import damaged_files, first_unbroken
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.message_table import lacks, open_messages
 from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
-from spark_queue.journal.store import Store, messages_key
+from spark_queue.journal.store import CONTROL, MESSAGES, Store, messages_key
 from spark_queue.journal.table_features import unnamed_features
 from spark_queue.journal.traits import FileTraits
 from spark_queue.replication.peer_files import DAMAGE, PeerMessages, refused
@@ -33,7 +33,7 @@ from spark_queue.replication.sandbox import ask
 from spark_queue.verification import invariants
 from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
 from spark_queue.views import JournalView, state_at
-from spark_queue.views.journal_view import state_of
+from spark_queue.views.journal_view import repeated_entries, state_of
 
 
 def of_peers(journal: DeltaJournal, folded: JournalState) -> tuple[list[str], list[str]]:
@@ -102,7 +102,7 @@ def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
             state = state_of(of_peer, peer_traits, until=until)
         except DAMAGE as reason:
             raise refused(name, "its log", f"its records make no journal ({reason!r})") from None
-        for trouble in state.troubles.values():
+        for trouble in state.set_aside_queues().values():
             raise refused(name, "its log", str(trouble))
         return state
 
@@ -135,7 +135,11 @@ def _compared(hearer: JournalState, speaker: str, queues: Sequence[str]) -> tupl
 
 def verify(store: Store, *, as_json: bool) -> None:
     """Check a journal; exits 1 when something is broken."""
-    journal = open_journal(store)
+    try:
+        journal = open_journal(store)
+    except JournalError as damage:
+        _show_closed(damage, _of_log_files(store), as_json=as_json)
+        sys.exit(1)
     with progress() as bar:
         records, folded, problems = _fold(journal, bar)
         seen, warnings = None, list[str]()
@@ -148,10 +152,13 @@ def verify(store: Store, *, as_json: bool) -> None:
             # What was published and has not entered yet must be whole, too.
             seen = state_at(journal)
             problems += _of_strangers(seen)
+            warnings += map(str, repeated_entries(seen))
             problems += _of_files(journal.store, seen, bar)
             # What keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
-            problems += [str(each) for each in folded.troubles.values() if each.code == "QUEUE_SET_ASIDE"]
+            problems += [str(each) for each in folded.set_aside_queues().values() if each.code == "QUEUE_SET_ASIDE"]
+        # Where one file of a log is named, there may be others.
+        problems += [each for each in _of_log_files(store) if each not in problems]
     if as_json:
         show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
     else:
@@ -174,6 +181,25 @@ def _show(
         messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
         text = f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
         say(f"Journal {journal.journal_id}: {text}")
+
+
+def _of_log_files(store: Store) -> list[str]:
+    """Return what is wrong with each file of a log, of whatever table, that whoever opens it needs."""
+    logs = {each.key.partition("/_delta_log/")[0] for each in store.list(MESSAGES) if "/_delta_log/" in each.key}
+    return [str(damage) for key in (CONTROL, *sorted(logs)) for damage in damaged_files(store, key)]
+
+
+def _show_closed(damage: JournalError, others: list[str], *, as_json: bool) -> None:
+    """Show what is wrong with a journal that cannot be opened: why not, and each file that is damaged; raises what is no damage."""
+    if damage.code not in ("JOURNAL_DAMAGED", "LOG_GAP"):
+        raise damage
+    problems = list(dict.fromkeys([str(damage), *others]))
+    if as_json:
+        show_json({"journal": None, "records": 0, "problems": problems, "warnings": []})
+        return
+    for problem in problems:
+        say(problem, style="red")
+    say(f"The journal cannot be opened: {len(problems)} problem(s).")
 
 
 def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], JournalState | None, list[str]]:

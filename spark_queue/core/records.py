@@ -40,6 +40,7 @@ class Kind(StrEnum):
     MOVED = "moved"
     RETIRED = "retired"
     FOREIGN = "foreign"
+    REPEATED = "repeated"
     SUBSCRIBED = "subscribed"
     UNSUBSCRIBED = "unsubscribed"
     ATTACHED = "attached"

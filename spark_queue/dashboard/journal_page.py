@@ -25,7 +25,7 @@ from spark_queue.core.state.alarm import untold
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard import formatting
 from spark_queue.dashboard.queue_page import as_of
-from spark_queue.errors import ConfigError, SparkQueueError
+from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, SparkQueueError
 from spark_queue.following.follower import FollowedView, JournalFollower, families_of
 from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.journal import snapshot
@@ -338,9 +338,10 @@ def sizes(store: Store) -> tuple[list[PartSize], str | None]:
 def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[JournalFinding]:
     """Return what somebody should know of a journal, as its state tells; `sparkq doctor` also tries things."""
     found = [JournalFinding(level="bad", text=text) for text in troubles]
-    found += [
-        JournalFinding(level="bad", text=f"Queue '{name}' is set aside: {trouble}") for name, trouble in state.troubles.items()
-    ]
+    for name, trouble in state.set_aside_queues().items():
+        # That of a file says nothing of the queue.
+        of_file = f"Queue '{name}' is set aside: " if trouble.code in MESSAGE_FILE_CODES else ""
+        found.append(JournalFinding(level="bad", text=f"{of_file}{trouble}"))
     found += [JournalFinding(level="bad", text=each.error) for each in state.peer_troubles.values()]
     for name, known in state.message_types.items():
         if known.foreign_files:

@@ -350,7 +350,9 @@ def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
     odd = np.flatnonzero(numbers != np.arange(first, first + len(numbers)))
     if len(odd):
         number = first + int(odd[0])
-        raise delta.damaged(store, f"record {number} is missing", f"The control log goes on with record {numbers[odd[0]]}.")
+        reason = f"The control log goes on with record {numbers[odd[0]]}."
+        # delta-rs takes an empty entry for a commit without files (tried).
+        raise next(iter(delta.damaged_files(store, CONTROL)), delta.damaged(store, f"record {number} is missing", reason))
     back = np.flatnonzero(np.diff(epochs) < 0)
     if len(back):
         before, epoch = epochs[back[0] : back[0] + 2]

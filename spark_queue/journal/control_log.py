@@ -54,7 +54,7 @@ class DeltaControlLog:
             head = log_entry.read_entry(self._store, CONTROL, self._version)
         except log_entry.OddEntryError as reason:
             # delta-rs opens a table whose commitInfo it cannot make out (tried).
-            what = f"version {self._version} of {CONTROL} says what no commit of records says"
+            what = f"{log_key(CONTROL, self._version)} says what no commit of records says"
             raise delta.damaged(self._store, what, self._store.reason(reason)) from None
         self._token = "" if head is None else head.token
         self._epoch = past[-1].epoch if past else 0 if past.state is None else past.state.epoch

@@ -8,6 +8,7 @@ Also listing the versions of a log, and committing a Delta transaction id alone,
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
@@ -20,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
@@ -370,7 +372,45 @@ def _unreadable(store: Store, key: str, what: str, reason: Exception) -> Journal
     missing = missing_version(store, key)
     if missing is not None:
         return JournalError("LOG_GAP", path=store.uri(key), version=missing)
-    return damaged(store, what, store.reason(reason))
+    # Nor does it name the file that it cannot make out.
+    found = damaged_files(store, key)
+    return found[0] if found else damaged(store, what, store.reason(reason))
+
+
+def damaged_files(store: Store, table: str) -> list[JournalError]:
+    """Return an error for each file of a log that cannot be made out, and that whoever opens its table needs."""
+    keys = [entry.key for entry in store.list(f"{table}/_delta_log")]
+    newest = max(filter(is_checkpoint, keys), key=version_of, default=None)
+    faults: dict[str, str] = {}
+    if newest is not None and not is_whole_checkpoint(store.read(newest)):
+        faults[newest] = "It is no whole checkpoint."
+    for key in filter(is_entry, keys):
+        if newest is None or version_of(key) > version_of(newest):
+            fault = _fault_of_entry(store.read(key))
+            faults |= {} if fault is None else {key: fault}
+    return [damaged(store, f"{key} is not whole", fault) for key, fault in faults.items()]
+
+
+def _fault_of_entry(data: bytes | None) -> str | None:
+    """Return why an entry cannot be made out; None for one that can, or that was cleaned away meanwhile."""
+    lines = (data or b"").splitlines()
+    if data is not None and not any(map(bytes.strip, lines)):
+        return "It is empty."
+    for number, line in enumerate(lines, 1):
+        try:
+            json.loads(line.strip() or b"{}")
+        except (ValueError, RecursionError) as reason:
+            return f"Its line {number} is no JSON: {reason}."
+    return None
+
+
+def is_whole_checkpoint(data: bytes | None) -> bool:
+    """Return whether a checkpoint can be read, as far as what it says of the table."""
+    try:
+        pq.ParquetFile(io.BytesIO(data or b"")).read(columns=["metaData"])
+    except (pa.ArrowException, OSError, KeyError):
+        return False
+    return True
 
 
 def damaged(store: Store, what: str, reason: str) -> JournalError:

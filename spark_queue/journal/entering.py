@@ -11,6 +11,7 @@ from typing import Protocol
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import (
     EntryTraits,
     Letters,
@@ -19,10 +20,11 @@ from spark_queue.core.message_files.segment import (
     TraitSource,
     foreign_record,
     moved_record,
+    repeated_record,
 )
 from spark_queue.core.state.alarm import FaultError, describe, is_doubt
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
+from spark_queue.ports import AddedFile, MessageLog, MessageLogEntry, PulledFiles, entered
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +67,37 @@ class PreparedTraits:
         return self._source.matches(segments, expression, rows, columns=columns, letters=letters)
 
 
+class EnteredNames:
+    """Knows the commits and files of one message type that have entered, and finds those that stand in its log once more.
+
+    An entry that was copied, by hand or by a tool that restores, names files that are in the table already. A reader of Delta
+    counts a file once, however often it is added, and so does whoever counts messages.
+    """
+
+    def __init__(self, known: MessageTypeState) -> None:
+        self._names = {name for segment in known.segments for name in (segment.token, segment.path)} | known.replaced.keys()
+
+    def without_repeats(self, entry: MessageLogEntry) -> tuple[MessageLogEntry, tuple[str, ...]]:
+        """Return an entry without the files that have entered before, and the paths of these."""
+        is_known, seen = entry.token in self._names, set[str]()
+        added, repeated = list[AddedFile](), list[str]()
+        for file in entry.added:
+            if is_known or file.path in self._names or file.path in seen:
+                repeated.append(file.path)
+            else:
+                added.append(file)
+            seen.add(file.path)
+        merged = entry.merged
+        if merged and all(file.path in self._names for file in merged):
+            repeated, merged = [file.path for file in merged], ()
+        return (replace(entry, added=tuple(added), merged=merged) if repeated else entry), tuple(repeated)
+
+    def note(self, entry: MessageLogEntry) -> None:
+        """Note an entry that has entered."""
+        files = [each.path for each in (*entry.added, *entry.merged)]
+        self._names.update([entry.token, *files] if files else ())
+
+
 class MessageLogs(Protocol):
     """Readers of message logs, each going forward."""
 
@@ -96,6 +129,8 @@ class Sequencer:
         self.read_until: dict[str, int] = {}
         #: When the head of a log was last seen: what comes behind it was published since, whatever its publisher's clock says.
         self._seen_at_ms: dict[str, int] = {}
+        #: What has entered, of the types of which something was read.
+        self._names: dict[str, EnteredNames] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
         self._unchecked: set[str] = set()
         #: Troubles that keep commits out, since something raised at them in this reign, by message type and version.
@@ -110,6 +145,7 @@ class Sequencer:
         """
         self._unchecked = set(self._engine.state.message_types)
         self.read_until.clear()
+        self._names.clear()
 
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
         """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
@@ -216,6 +252,12 @@ class Sequencer:
 
     def _admit_entry(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         known = self._engine.state.message_types[message_type]
+        if message_type not in self._names:
+            self._names[message_type] = EnteredNames(known)
+        names = self._names[message_type]
+        entry, repeated = names.without_repeats(entry)
+        if repeated:
+            self._note_repeated(message_type, entry, repeated, now_ms)
         since_ms = max(known.published_until_ms, self._seen_at_ms.get(message_type, 0))
         segments = _segments(message_type, entry, first=known.entered_until, now_ms=now_ms, since_ms=since_ms)
         if self._engine.state.definitions.journal.instance is None:
@@ -228,6 +270,16 @@ class Sequencer:
             self._note_merged(message_type, entry, now_ms)
         if entry.foreign_paths:
             made = foreign_record(message_type, version=entry.version, paths=entry.foreign_paths, row_count=entry.foreign_rows)
+            self._engine.note([made], now_ms=now_ms)
+        names.note(entry)
+
+    def _note_repeated(self, message_type: str, entry: MessageLogEntry, paths: Sequence[str], now_ms: int) -> None:
+        """Record, once, that files stand in the log again."""
+        known = self._engine.state.message_types[message_type].repeated.get(entry.version)
+        if known is None or known["token"] != entry.token:
+            told = JournalError("JOURNAL_ENTRY_REPEATED", message_type=message_type, version=entry.version, files=len(paths))
+            _LOG.warning("%s", told)
+            made = repeated_record(message_type, version=entry.version, token=entry.token, paths=paths)
             self._engine.note([made], now_ms=now_ms)
 
     def _prepare(self, message_type: str, segments: Sequence[Segment]) -> None:

@@ -8,7 +8,6 @@ After a power loss: opening a table whose newest files did not reach the disk wh
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,6 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from spark_queue.clock import SystemClock
@@ -206,7 +203,7 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
         table = delta.open_table(store, key)
         # Nor does delta-rs mind one that was cut at the end of a line: where it stays as it is, only we refuse it.
         if table is not None and is_torn(store, key, table.version()):
-            what = f"version {table.version()} of {key} is not whole"
+            what = f"{log_key(key, table.version())} is not whole"
             raise delta.damaged(store, what, "Nor is the one before it, and a power loss takes one commit.")
     return table
 
@@ -235,7 +232,7 @@ def _set_torn_checkpoint_aside(store: Store, key: str) -> None:
     """Set a newest checkpoint that cannot be read aside, if the log still holds everything since the one before."""
     folder = f"{key}/_delta_log"
     checkpoints = [entry.key for entry in store.list(folder) if is_checkpoint(entry.key)]
-    if not checkpoints or _is_whole(store.read(checkpoints[-1])):
+    if not checkpoints or delta.is_whole_checkpoint(store.read(checkpoints[-1])):
         return
     start = version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1
     needed = range(start + 1, version_of(checkpoints[-1]) + 1)
@@ -258,11 +255,3 @@ def _forget_lost_checkpoint(store: Store, key: str) -> None:
         return
     store.delete([hint])
     _log.warning("'%s' in '%s' was lost to a power loss; the log is read without it", lost, store.path)
-
-
-def _is_whole(data: bytes | None) -> bool:
-    try:
-        pq.ParquetFile(io.BytesIO(data or b"")).read(columns=["metaData"])
-    except (pa.ArrowException, OSError, KeyError):
-        return False
-    return True

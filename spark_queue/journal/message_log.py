@@ -316,7 +316,8 @@ class DeltaMessageLog:
         except (OddEntryError, TooLargeError) as reason:
             raise self._odd(version, reason) from None
         except TornEntryError as reason:
-            raise delta.damaged(self._store, f"version {version} of {self._key} is not whole", self._store.reason(reason)) from None
+            what = f"{log_key(self._key, version)} is not whole"
+            raise delta.damaged(self._store, what, self._store.reason(reason)) from None
 
     def _understood(self, entry: LogEntry) -> MessageLogEntry:
         """Return what an entry says; whatever cannot be made out keeps the type from being read further, and nothing else."""
@@ -331,5 +332,5 @@ class DeltaMessageLog:
             raise self._odd(entry.version, reason) from None
 
     def _odd(self, version: int, reason: Exception) -> JournalError:
-        what = f"version {version} of {self._key} says what no commit of messages says"
+        what = f"{log_key(self._key, version)} says what no commit of messages says"
         return delta.damaged(self._store, what, f"{type(reason).__name__}: {self._store.reason(reason)}")

@@ -88,7 +88,8 @@ def figures_of(
     status : callable
         Returns the status of a queue as whoever looks knows it. One for which it raises is told of like one that is set aside.
     """
-    statuses, subscriptions, untold = dict[str, QueueStatus](), dict[str, list[SubscriptionFigures]](), list(state.troubles)
+    statuses, subscriptions = dict[str, QueueStatus](), dict[str, list[SubscriptionFigures]]()
+    untold = list(state.set_aside_queues())
     for queue in state.queues:
         try:
             statuses[queue], subscriptions[queue] = status(queue), _subscriptions(state, queue)

@@ -18,6 +18,7 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import moved_record, retired_record, stretches
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
+from spark_queue.journal.entering import EnteredNames
 from spark_queue.journal.message_file import PIECES
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import ORIGIN
@@ -75,6 +76,8 @@ class TopicLog:
         self._instance: str | None = None
         #: The names of instances that messages were pulled from, by the UUID of their journal.
         self._instances: dict[str, str] = {}
+        #: What has been counted; made when something is counted on.
+        self._names: EnteredNames | None = None
         for record in records:
             if record.message_type == message_type:
                 self._known.fold(record)
@@ -164,6 +167,8 @@ class TopicLog:
 
     def _count_on(self, entry: MessageLogEntry) -> None:
         """Take the next version of the log, as the coordinator will (DESIGN 15.15)."""
+        self._names = self._names or EnteredNames(self._known)
+        entry, _ = self._names.without_repeats(entry)
         for added in entry.added:
             # Nobody has entered it yet, so that will be at this moment or later.
             at_ms, since_ms = SystemClock().wall_ms(), self._known.published_until_ms
@@ -174,3 +179,4 @@ class TopicLog:
             self._known.fold(moved_record(self.message_type, version=entry.version, token=entry.token, files=entry.merged))
         if entry.retired_paths:
             self._known.fold(retired_record(self.message_type, self._known.ranges_in(entry.retired_paths)))
+        self._names.note(entry)

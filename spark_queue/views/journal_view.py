@@ -41,7 +41,7 @@ from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.schema import stored_schema
-from spark_queue.journal.store import Store
+from spark_queue.journal.store import Store, log_key, messages_key
 from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.protocol.connection import Heard, read_heard
 from spark_queue.settings.types import in_utc, to_ms, to_text
@@ -347,6 +347,18 @@ def count_on(
     while entrance.admit(message_type, now_ms=now_ms):
         continue
     return entrance.trouble.get(message_type)
+
+
+def repeated_entries(view: JournalView) -> list[JournalError]:
+    """Return what is told of entries of message logs that bring files once more, as long as they stand there."""
+    store, found = view.journal.store, list[JournalError]()
+    for name, known in view.state.message_types.items():
+        for version, detail in known.repeated.items():
+            standing = store.read(log_key(messages_key(name), version)) or b""
+            if detail["token"].encode() in standing:
+                facts = {"message_type": name, "version": version, "files": len(detail["paths"])}
+                found.append(JournalError("JOURNAL_ENTRY_REPEATED", **facts))
+    return found
 
 
 def state_of(records: Sequence[Record], traits: TraitSource, *, until: int | None = None) -> JournalState:

@@ -304,8 +304,7 @@ def _status(view: JournalView, queue: str | None) -> list[_Row]:
     if queue is not None:
         return [asdict(queue_status(view, queue))]
     state = view.state
-    set_aside = [name for name in state.definitions.queues if name in state.troubles]
-    return [_told(view, name) for name in (*state.queues, *set_aside)]
+    return [_told(view, name) for name in (*state.queues, *state.set_aside_queues())]
 
 
 def _told(view: JournalView, name: str) -> _Row:

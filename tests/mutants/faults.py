@@ -24,6 +24,17 @@ FAULTS = (
     ),
     Mutant("what was set aside stays so when it is revived", "self._revived.get(queue, -1) > after", "False", _TESTS),
     Mutant(
+        "a fault that was revived hides a later one",
+        "        if not self.foresight.is_revived(queue, after=record.record):\n            self.faults.pop(queue, None)\n",
+        "        self.faults.pop(queue, None)\n        if not self.foresight.is_revived(queue, after=record.record):\n",
+        (*_TESTS, "tests/unit/journal/test_snapshot.py"),
+    ),
+    Mutant(
+        "a fault of a queue that was dropped is forgotten when it is put back",
+        "        if not self.foresight.is_revived(queue, after=record.record):\n",
+        "        if queue in self.definitions.queues and not self.foresight.is_revived(queue, after=record.record):\n", _TESTS,
+    ),
+    Mutant(
         "a start that meets a fault does not record it",
         "            self.set_aside(queue, fault, now_ms=now_ms)\n", "            pass\n", _TESTS,
     ),
@@ -34,7 +45,7 @@ FAULTS = (
     Mutant("what entered beside a fault is never read again", "        self.read_until.clear()\n", "", _TESTS),
     Mutant(
         "other definitions reset a queue that is set aside",
-        "{*state.queues, *state.troubles, *goes_on}", "{*state.queues, *goes_on}", _TESTS,
+        "{*state.queues, *state.set_aside_queues(), *goes_on}", "{*state.queues, *goes_on}", _TESTS,
     ),
     Mutant("a queue is altered while it is set aside", " or name in resets or then != now:", ":", _TESTS),
     Mutant("a queue begins to be replicated while it is set aside", ", each.is_replicated(name))", ")", _TESTS),

@@ -8,6 +8,25 @@ _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 KEEPING = (
     Mutant(
+        "an entry that stands twice enters twice",
+        "            if is_known or file.path in self._names or file.path in seen:\n", "            if False:\n",
+        ("tests/unit/journal/test_entering.py",),
+    ),
+    Mutant(
+        "a damaged entry is not named",
+        "    return found[0] if found else damaged(store, what, store.reason(reason))\n",
+        "    return damaged(store, what, store.reason(reason))\n", ("tests/unit/cli/test_cli.py",),
+    ),
+    Mutant(
+        "verify names the first damaged entry alone",
+        "        _show_closed(damage, _of_log_files(store), as_json=as_json)\n",
+        "        _show_closed(damage, [], as_json=as_json)\n", ("tests/unit/cli/test_cli.py",),
+    ),
+    Mutant(
+        "a topic counts an entry twice that stands twice",
+        "        entry, _ = self._names.without_repeats(entry)\n", "", ("tests/unit/journal/test_entering.py",),
+    ),
+    Mutant(
         "an earlier Spark has committed where its newest batch began",
         "self._committed = end", "self._committed = start", ("tests/unit/source/test_stream_reader.py",),
     ),

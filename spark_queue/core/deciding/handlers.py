@@ -86,6 +86,9 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
         then, now = (
             (each.queues.get(name), each.source_of(name), each.is_replicated(name)) for each in (state.definitions, wanted)
         )
+        if then[0] is None and (now[0] is None or trouble.code not in MESSAGE_FILE_CODES):
+            # It was dropped since; put back, it begins anew, and waits to be revived.
+            continue
         if trouble.code in MESSAGE_FILE_CODES or name in resets or then != now:
             raise trouble
     known, instance = state.definitions.journal.instance, wanted.journal.instance
@@ -153,7 +156,7 @@ def _source(queue: QueueDefinition) -> str:
 
 def starts(state: JournalState, wanted: Definitions, resets: Collection[str], goes_on: Collection[str]) -> dict[str, int]:
     """Return the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
-    fresh, known = {name: wanted.queue(name) for name in resets}, {*state.queues, *state.troubles, *goes_on}
+    fresh, known = {name: wanted.queue(name) for name in resets}, {*state.queues, *state.set_aside_queues(), *goes_on}
     fresh |= {name: queue for name, queue in wanted.queues.items() if name not in known}
     return {name: recovery_point(state, queue) for name, queue in fresh.items()}
 

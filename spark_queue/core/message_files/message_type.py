@@ -35,6 +35,8 @@ class MessageTypeState:
         self.segments: list[Segment] = []
         #: Versions in which strangers appended, with their paths and row counts.
         self.foreign: dict[int, Mapping[str, Any]] = {}
+        #: Versions that bring files which had entered before, with the token of each and those paths.
+        self.repeated: dict[int, Mapping[str, Any]] = {}
         #: Files that compaction replaced or retention let go within the last `KEPT_MS`, and when, in milliseconds.
         self.replaced: dict[str, int] = {}
         #: Number of leading segments that are all retired.
@@ -70,6 +72,9 @@ class MessageTypeState:
             case Kind.FOREIGN:
                 self.version, self.token = record.detail["version"], ""
                 self.foreign[record.detail["version"]] = record.detail
+            case Kind.REPEATED:
+                # It is no place to read on from: whoever takes such an entry away does no harm.
+                self.repeated[record.detail["version"]] = record.detail
             case Kind.MOVED:
                 self.version, self.token = record.detail["version"], record.detail["token"]
                 for file in merged_files(record):

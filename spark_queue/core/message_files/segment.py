@@ -334,6 +334,11 @@ def foreign_record(message_type: str, *, version: int, paths: Sequence[str], row
     return Record(kind=Kind.FOREIGN, message_type=message_type, detail=detail)
 
 
+def repeated_record(message_type: str, *, version: int, token: str, paths: Sequence[str]) -> Record:
+    """Make the record, one for ever, of files that a commit brings and that stood in the log before: their rows enter once."""
+    return Record(kind=Kind.REPEATED, message_type=message_type, detail={"version": version, "token": token, "paths": list(paths)})
+
+
 def retired_record(message_type: str, ranges: Ranges) -> Record:
     """Make the record that lets messages go."""
     return Record(kind=Kind.RETIRED, message_type=message_type, ranges=ranges)

@@ -102,6 +102,10 @@ class JournalState:
             raise self.troubles[name]
         return self.queues[name]
 
+    def set_aside_queues(self) -> dict[str, JournalError]:
+        """Return the queues that are set aside, and why, as everybody is told; without those that were dropped since."""
+        return {name: trouble for name, trouble in self.troubles.items() if name in self.definitions.queues}
+
     def guard(self, queue: str) -> QueueGuard:
         """Return a context in which whatever raises is the fault of a queue, but for doubts about the log or the store."""
         return QueueGuard(self, queue)
@@ -148,7 +152,7 @@ class JournalState:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:
                 journal.applied(self, record)
-            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.REPEATED | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
             case Kind.DECIDED:
                 journal.decided(self, record)
@@ -176,10 +180,14 @@ class JournalState:
                 folds.fold(self.queues[queue], record)
 
     def _set_aside_by_record(self, record: Record) -> None:
-        """Go on without a queue until somebody has it revived; the log goes on from what was there before the fault."""
+        """Go on without a queue until somebody has it revived; the log goes on from what was there before the fault.
+
+        One that was revived since is over, and says nothing of what raised in this fold. One of a queue that was dropped counts
+        once the queue is put back: what raised before, this fold has not seen.
+        """
         queue = str(record.queue)
-        self.faults.pop(queue, None)
-        if queue in self.definitions.queues and not self.foresight.is_revived(queue, after=record.record):
+        if not self.foresight.is_revived(queue, after=record.record):
+            self.faults.pop(queue, None)
             self.queues.pop(queue, None)
             self.unanswered.pop(queue, None)
             self.troubles[queue] = set_aside(queue, f"{record.detail['error']}.")

@@ -17,7 +17,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal, session
-from spark_queue.errors import ConfigError
+from spark_queue.cli import doctor
+from spark_queue.errors import ConfigError, JournalError
 from spark_queue.settings.registry import key_rows, option_rows
 from spark_queue.source.loading import describe
 from tests.unit.cli.sparkq import Terminal
@@ -278,6 +279,52 @@ def test_verify_and_status_name_what_a_stranger_appended(sparkq: Terminal, journ
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("verify", journal.path, "--json").json["problems"][0]
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("status", journal.path).out
     assert bodies(journal, "amount") == [(1,)]
+
+
+@pytest.mark.parametrize("how", ["cut", "garbled", "empty"])
+@pytest.mark.parametrize("table", ["control", "messages/line"])
+def test_a_damaged_file_of_a_log_is_named_by_whoever_meets_it(sparkq: Terminal, tmp_path: Path, table: str, how: str) -> None:
+    types = {"line": {"columns": "amount INT", "topics": ["LINES"]}}
+    journal = Journal.create(
+        str(tmp_path / "journal"), {"message_types": types, "queues": {"LINES": {"underlying_topic": "LINES"}}}
+    )
+    for number in range(4):
+        journal.publish([{"amount": number}], topic="LINES")
+        journal.queue("LINES").settle([number])
+    sparkq("stop", journal.path)
+    damaged = [f"{table}/_delta_log/{version:020d}.json" for version in (2, 3)]
+    for name in damaged:
+        path = Path(journal.path) / name
+        path.write_bytes({"cut": path.read_bytes()[:-20], "garbled": b"\0garbage{", "empty": b""}[how])
+    told = sparkq("verify", journal.path, "--json")
+    assert told.code == 1
+    assert all(any(name in each for each in told.json["problems"]) for name in damaged), told.json["problems"]
+    assert f"'{journal.path}' is damaged: {damaged[0]} is not whole" in " ".join(sparkq("verify", journal.path).out.split())
+    if (table, how) == ("messages/line", "empty"):
+        # It has entered, and delta-rs takes it for a commit without files.
+        return
+    findings = sparkq("doctor", journal.path, "--json").json
+    assert any(damaged[0] in each["advice"] for each in findings if each["result"] == "failed")
+    if how == "empty":
+        # Who publishes reads no records but those of definitions.
+        return
+    with pytest.raises(JournalError, match=damaged[0]):
+        journal.publish([{"amount": 9}], topic="LINES")
+
+
+def test_an_entry_that_stands_twice_counts_once_and_is_told(sparkq: Terminal, journal: Journal) -> None:
+    """PROTOCOL 2: as long as it stands in the log."""
+    journal.publish([{"amount": 1}], topic="LINES")
+    log = Path(journal.path) / "messages" / "line" / "_delta_log"
+    copied = log / f"{2:020d}.json"
+    copied.write_bytes((log / f"{1:020d}.json").read_bytes())
+    answer = sparkq("verify", journal.path, "--json").json
+    assert (answer["problems"], [each.split()[0] for each in answer["warnings"]]) == ([], ["[JOURNAL_ENTRY_REPEATED]"])
+    found = doctor._queues(journal)
+    assert (found.result, found.found) == ("warning", "entries of message logs that add files again: version 2 of 'line'")
+    assert bodies(journal, "amount") == [(1,)]
+    copied.unlink()
+    assert sparkq("verify", journal.path, "--json").json["warnings"] == []
 
 
 def test_doctor_names_each_check_also_of_those_that_fail(sparkq: Terminal, tmp_path: Path) -> None:

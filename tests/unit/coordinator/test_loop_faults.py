@@ -151,6 +151,64 @@ def test_a_fold_that_raises_at_a_start_sets_its_queue_aside(two: World, monkeypa
     assert two.ask(commands.Revive, queue="WORK") == replies.Done()
 
 
+def told_by_log(world: World) -> dict[str, str]:
+    """Return what everybody else says of queues that are set aside: who folds the log, and at whose fold nothing raises."""
+    state = JournalState(world.journal.traits)
+    state.fold_all(world.records())
+    return {name: str(trouble) for name, trouble in state.set_aside_queues().items()}
+
+
+def told_to_callers(world: World) -> dict[str, str]:
+    """Return what callers are answered."""
+    queues = world.loop._engine.state.definitions.queues
+    replies_of = {name: world.ask(commands.FindDeadLetters, queue=name) for name in queues}
+    refusals = {name: reply for name, reply in replies_of.items() if isinstance(reply, wire.Failed)}
+    return {name: str(JournalError(reply.code, **reply.facts)) for name, reply in refusals.items()}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_fault_that_was_revived_hides_no_later_one(two: World, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """R122: at each place of the log where a fold may raise, the log says what callers are told."""
+    Planner(two).next()
+    for _ in range(times):
+        two.loop._engine.set_aside("WORK", "an earlier bug", now_ms=two.clock.wall_ms())
+        assert two.ask(commands.Revive, queue="WORK") == replies.Done()
+    two.ask(commands.Pause, queue="WORK")
+    for kind in (Kind.SUBSCRIBED, Kind.GRANTED, Kind.PAUSED):
+        with monkeypatch.context() as broken:
+            broken.setitem(folds._FOLDS, kind, raising_of("WORK", folds._FOLDS[kind]))
+            two.loop, _ = two.reign()
+            assert told_to_callers(two) == told_by_log(two)
+            assert "ZeroDivisionError: a bug" in told_to_callers(two)["WORK"]
+        two.loop, _ = two.reign()
+        assert two.ask(commands.Revive, queue="WORK") == replies.Done()
+        assert (told_to_callers(two), told_by_log(two)) == ({}, {})
+
+
+def test_a_fault_at_records_of_a_queue_that_was_dropped_counts_when_it_is_put_back(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R122: nobody who folds without the fault takes the new queue for a healthy one, and it is recorded once."""
+    two.ask(commands.Pause, queue="WORK")
+    two.ask(commands.Apply, definitions={**TWO, "queues": {"OTHER": QUEUES["OTHER"]}})
+    monkeypatch.setitem(folds._FOLDS, Kind.PAUSED, raising_of("WORK", folds._FOLDS[Kind.PAUSED]))
+    for _ in range(2):
+        two.loop, _ = two.reign()
+        assert (two.loop._engine.state.set_aside_queues(), told_by_log(two)) == ({}, {}), "there is no such queue"
+    assert [each.queue for each in two.records() if each.kind == Kind.SET_ASIDE] == ["WORK"]
+    two.publish(1)
+    two.nudge("json")
+    put_back = {**TWO, "queues": {**QUEUES, "WORK": {**QUEUES["WORK"], "recovery_point": "now"}}}
+    assert two.ask(commands.Apply, definitions=put_back) == replies.Done()
+    assert told_to_callers(two) == told_by_log(two) != {}
+    two.publish(2)
+    two.nudge("json")
+    monkeypatch.undo()
+    assert two.ask(commands.Revive, queue="WORK") == replies.Done()
+    assert (told_to_callers(two), told_by_log(two)) == ({}, {})
+    assert len(two.loop._engine.state.queues["WORK"].entered) == 2, "it began where its definition says"
+
+
 @pytest.mark.parametrize("name", ["tick", "expire", "take_over", "next_due_ms"])
 def test_a_timer_that_raises_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(timers, name, raising_of("WORK", getattr(timers, name)))

@@ -47,8 +47,8 @@ class Files:
         return BitMap64(rows)
 
 
-def recovered(code: str | None) -> JournalState:
-    """Fold a log in which a segment entered, with the file as `code` says."""
+def recovered(code: str | None, *, then: Mapping[str, Any] = DEFINITIONS) -> JournalState:
+    """Fold a log in which a segment entered, and other definitions came, with the file as `code` says."""
     engine = Engine(JournalState(Files(None)))
     engine.state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
     engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=1)
@@ -57,7 +57,7 @@ def recovered(code: str | None) -> JournalState:
         topic_min="A", topic_max="B", expires_null_count=4,
     )  # fmt: skip
     engine.enter([segment], now_ms=1)
-    engine.decide(commands.Apply(definitions=DEFINITIONS | {"journal": {"coordinator_idle": "9s"}}), now_ms=2)
+    engine.decide(commands.Apply(definitions={**then, "journal": {"coordinator_idle": "9s"}}), now_ms=2)
     state = JournalState(Files(code))
     state.fold_all([Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
     return state
@@ -76,6 +76,16 @@ def test_definitions_cannot_change_while_a_queue_is_set_aside() -> None:
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
         engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=3)
     assert engine.take() == []
+
+
+def test_a_queue_that_was_dropped_keeps_no_definitions_from_changing() -> None:
+    """And is put back only when the file is there, since nobody knows the numbers of its leases."""
+    without = DEFINITIONS | {"queues": {"ONLY_B": {"underlying_topic": "B"}}}
+    engine = Engine(recovered("MESSAGE_FILE_MISSING", then=without))
+    assert (list(engine.state.troubles), engine.state.set_aside_queues()) == (["ONLY_A"], {})
+    decide(engine, commands.Apply(definitions=without | {"journal": {"coordinator_idle": "7s"}}), now_ms=3)
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=3)
 
 
 def test_recovery_fails_where_the_store_does() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,18 @@ from spark_queue.coordinator.election import Reign, ReignClock
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.process import recover
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.segment import MergedFile, MovedRows
+from spark_queue.core.records import Kind
 from spark_queue.journal import upkeep
+from spark_queue.journal.entering import EnteredNames
+from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.publisher import open_name
 from spark_queue.journal.store import messages_key
+from spark_queue.ports import AddedFile, MessageLogEntry
 from spark_queue.protocol import wire
 from spark_queue.source.topic_log import TopicLog
+from spark_queue.views.journal_view import repeated_entries, state_at
 from tests.no_peers import NoPeers
 from tests.unit.journal.journal_on_disk import Disk, claim
 
@@ -91,3 +100,72 @@ def test_topic_is_read_on_from_a_strangers_commit_that_was_noted(disk: Disk) -> 
     assert first_kept(disk) == 5
     disk.publish([3])
     assert TopicLog(disk.store, disk.journal_id, "order", "ORDERS").until == 4
+
+
+def copy_entry(disk: Disk, version: int) -> int:
+    """Let an entry stand in the log once more, behind its head, as who copies files by hand does."""
+    head = max(int(path.stem) for path in disk.log_path(ORDER, 0).parent.glob("*.json"))
+    shutil.copy(disk.log_path(ORDER, version), disk.log_path(ORDER, head + 1))
+    return head + 1
+
+
+@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("has_entered", [False, True])
+def test_an_entry_that_stands_twice_enters_once(disk: Disk, version: int, has_entered: bool) -> None:
+    """Whether it is the newest that was copied or another one, entered by then or not; and what comes behind it enters."""
+    for number in range(4):
+        disk.publish([number, number])
+    if has_entered:
+        assert entered(reign(disk, 1)) == 8
+    copied = copy_entry(disk, version)
+    disk.publish([4])
+    assert TopicLog(disk.store, disk.journal_id, "order", "ORDERS").until == 9
+    view = state_at(disk.open())
+    assert (view.state.message_types["order"].entered_until, [each.facts["version"] for each in repeated_entries(view)]) == (
+        9, [copied],
+    )  # fmt: skip
+    for epoch in (2, 3):
+        loop = reign(disk, epoch)
+        assert entered(loop) == 9
+        assert list(loop._engine.state.message_types["order"].repeated) == [copied]
+    assert len([record for record in disk.open().records() if record.kind == Kind.REPEATED]) == 1
+    assert disk.stored().num_rows == 9, "and so counts Delta"
+
+
+def test_a_copy_that_is_taken_away_again_does_no_harm(disk: Disk) -> None:
+    disk.publish([0])
+    copied = copy_entry(disk, 1)
+    assert entered(reign(disk, 1)) == 1
+    disk.log_path(ORDER, copied).unlink()
+    disk.publish([1])
+    assert disk.log_path(ORDER, copied).exists()
+    assert entered(reign(disk, 2)) == 2
+    assert repeated_entries(state_at(disk.open())) == []
+
+
+def test_files_that_stand_in_the_log_twice_under_another_token_enter_once(disk: Disk) -> None:
+    disk.publish([0])
+    version = copy_entry(disk, 1)
+    told = disk.log_path(ORDER, version).read_text()
+    token = read_entry(disk.store, ORDER, version)
+    assert token is not None
+    disk.log_path(ORDER, version).write_text(told.replace(token.token, "another"))
+    assert entered(reign(disk, 1)) == 1
+
+
+def test_a_merge_that_stands_twice_merges_once(disk: Disk) -> None:
+    """Its parts are gone by then, and it would pass for damage."""
+    known = MessageTypeState()
+    part = AddedFile(path="a", row_count=2, topic_min="ORDERS", topic_max="ORDERS", expires_null_count=2)
+    first = MessageLogEntry(version=1, token="t1", added=(part, replace(part, path="b")))
+    names = EnteredNames(known)
+    assert names.without_repeats(first) == (first, ())
+    names.note(first)
+    assert names.without_repeats(replace(first, version=2)) == (replace(first, version=2, added=()), ("a", "b"))
+    rows = tuple(MovedRows(path=path, first_row=0, row_count=2, bookmark=bookmark) for path, bookmark in (("a", 0), ("b", 2)))
+    merge = MessageLogEntry(version=3, token="t3", merged=(MergedFile(path="c", parts=rows),))
+    assert names.without_repeats(merge) == (merge, ())
+    names.note(merge)
+    assert names.without_repeats(replace(merge, version=4)) == (replace(merge, version=4, merged=()), ("c",))
+    twice = MessageLogEntry(version=5, token="t5", added=(replace(part, path="d"), replace(part, path="d")))
+    assert names.without_repeats(twice) == (replace(twice, added=twice.added[:1]), ("d",))

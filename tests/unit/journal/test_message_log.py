@@ -84,7 +84,7 @@ def test_torn_entry_that_is_not_the_head_is_damage(disk: Disk, content: bytes) -
     disk.log_path(ORDER, 2).write_bytes(content)
     seen, trouble = tail_until_trouble(disk)
     assert (seen, trouble.code) == ([0, 1], "JOURNAL_DAMAGED")
-    assert "version 2 of messages/order is not whole" in str(trouble)
+    assert f"messages/order/_delta_log/{2:020d}.json is not whole" in str(trouble)
 
 
 def test_entry_cut_at_the_end_of_a_line_is_torn(disk: Disk) -> None:

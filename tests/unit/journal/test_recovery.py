@@ -68,7 +68,7 @@ def test_two_entries_that_were_cut_at_the_end_of_a_line_are_damage(disk: Disk, o
     cut = [head.read_bytes().splitlines(keepends=True)[0] for head in heads]
     for head, content in zip(heads, cut, strict=True):
         head.write_bytes(content)
-    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*version {control.version} of control is not whole"):
+    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*control/_delta_log/{control.version:020d}.json is not whole"):
         opened(disk)
     assert [head.read_bytes() for head in heads] == cut
 
@@ -79,7 +79,7 @@ def test_nobody_publishes_past_two_empty_entries(disk: Disk) -> None:
         disk.publish([number])
     for version in (2, 3):
         disk.log_path(messages_key("order"), version).write_bytes(b"")
-    with pytest.raises(JournalError, match="JOURNAL_DAMAGED.*version 3 of messages/order is not whole"):
+    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*messages/order/_delta_log/{3:020d}.json is not whole"):
         disk.publish([3])
     assert not disk.log_path(messages_key("order"), 4).exists()
 
@@ -91,7 +91,9 @@ def test_head_of_the_control_log_that_is_no_commit_is_damage_and_stays(disk: Dis
     claim(control)
     head = disk.log_path(CONTROL, control.version + 1)
     head.write_bytes(content)
-    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*version {control.version + 1} of control says what no commit"):
+    with pytest.raises(
+        JournalError, match=rf"JOURNAL_DAMAGED.*control/_delta_log/{control.version + 1:020d}.json says what no commit"
+    ):
         DeltaControlLog(disk.store).load()
     assert head.read_bytes() == content
 

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state import folds
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import LogTail
 from spark_queue.journal import snapshot, upkeep
@@ -280,6 +281,21 @@ def test_what_raises_only_as_a_snapshot_is_taken_makes_none(disk: Disk, monkeypa
     monkeypatch.setattr(JournalState, "fold_all", fold_and_fail)
     take(disk)
     assert snapshots(disk) == []
+
+
+def test_what_raises_as_a_snapshot_is_taken_makes_none_whatever_was_revived_before(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R122: nothing would tell that the queue is back."""
+    disk.publish([1, 2])
+    control, number = filled(disk)
+    control.append([of_queue(Kind.SET_ASIDE, number), of_queue(Kind.REVIVED, number + 1)], epoch=1)
+    with monkeypatch.context() as broken:
+        broken.setattr(folds, "fold", lambda *_: 1 // 0)
+        take(disk)
+    assert snapshots(disk) == []
+    take(disk)
+    check(disk, uses=number + 1)
 
 
 def test_upkeep_takes_a_snapshot_when_folding_would_cost_enough(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
