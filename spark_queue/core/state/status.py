@@ -204,6 +204,15 @@ def _of_instances(state: JournalState, ledger: QueueLedger, now_ms: int) -> dict
     }
 
 
+def urgency(*, alarm: str | None, paused: bool | None, dead_letters: int | None, depth: int | None) -> int:
+    """Return what sorts queues so that what somebody should look at comes first: alarms, then pauses and letters, then work."""
+    if alarm:
+        return 0
+    if paused or dead_letters:
+        return 1
+    return 2 if depth else 3
+
+
 def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
     """Yield the leases whose batch is not known to be over: not proven, and not at their end."""
     for lease in ledger.leases.values():
