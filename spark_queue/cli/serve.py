@@ -103,6 +103,7 @@ def dashboard(
             raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
     if coordinator is not None and len(journals) > 1:
         raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
+    from spark_queue.coordinator import logs
     from spark_queue.dashboard.app import ServingOptions, serve
     from spark_queue.journal.store import Store
 
@@ -117,6 +118,9 @@ def dashboard(
         allows_changes=allow_changes,
         hides_bodies=hide_bodies,
     )
+
+    # It tells how changes end whose page was left.
+    logs.configure("text")
 
     def announce(address: str) -> None:
         show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
