@@ -405,7 +405,7 @@ def dead_letters(
     if json:
         show_json(rows)
     elif rows:
-        draw(table(rows, list(rows[0]), needed=("error", "letters")))
+        draw(table(rows, list(rows[0]), needed=("error", "letters"), figures=("letters",)))
         if len(kinds) > limit:
             more = sum(len(kind.rows) for kind in kinds[limit:])
             say(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from spark_queue.errors import SparkQueueError
+from spark_queue.settings.shown import shown
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -122,8 +123,11 @@ def table(
     title: str | None = None,
     cut: bool = True,
     needed: Collection[str] | None = None,
+    figures: Collection[str] = (),
 ) -> RenderableType:
     """Make a table for people, of columns as wide as their words are. A pipe gets columns without lines around them.
+
+    Values are shown as they can be typed back, in a filter or as an argument.
 
     Parameters
     ----------
@@ -138,12 +142,14 @@ def table(
     needed
         Columns that must be there, None for all of them. Others are left out where they find no room, the last ones first; where
         these find none, each row becomes a block of lines.
+    figures
+        Columns with figures, which nobody types: their thousands stand apart, and truth is yes or no.
     """
     from rich.box import HEAVY_HEAD
     from rich.console import Group
     from rich.table import Table
 
-    cells = [[harmless(_cell(row.get(name), cut=cut)) for name in columns] for row in rows]
+    cells = [[harmless(_cell(row.get(name), cut=cut, is_figure=name in figures)) for name in columns] for row in rows]
     texts = {name: [name.replace("_", " "), *(row[index] for row in cells)] for index, name in enumerate(columns)}
     is_seen = sys.stdout.isatty()
     border = 3 if is_seen else 2
@@ -221,16 +227,14 @@ def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _cell(value: Any, *, cut: bool) -> str:
+def _cell(value: Any, *, cut: bool, is_figure: bool) -> str:
     if value is None:
         return "–"
-    if isinstance(value, bool):
+    if is_figure and isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    text = value.isoformat(timespec="seconds") if isinstance(value, datetime) else _plain(value)
+    if is_figure and isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    text = value.isoformat(timespec="seconds") if isinstance(value, datetime) else shown(value)
     return text if not cut or len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
 
 

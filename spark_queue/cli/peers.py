@@ -161,7 +161,7 @@ def status(
     if json:
         show_json([asdict(each) for each in found])
     else:
-        draw(table([asdict(each) for each in found], _COLUMNS, needed=_COLUMNS[:4]))
+        draw(table([asdict(each) for each in found], _COLUMNS, needed=_COLUMNS[:4], figures=_COLUMNS))
         for each in found:
             for reason in [*([] if each.trouble is None else [each.trouble]), *each.disagreements]:
                 say(f"{each.peer}: {reason}")

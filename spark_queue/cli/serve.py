@@ -103,6 +103,7 @@ def dashboard(
             raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
     if coordinator is not None and len(journals) > 1:
         raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
+    from spark_queue.coordinator import logs
     from spark_queue.dashboard.app import ServingOptions, serve
     from spark_queue.journal.store import Store
 
@@ -117,6 +118,9 @@ def dashboard(
         allows_changes=allow_changes,
         hides_bodies=hide_bodies,
     )
+
+    # It tells how changes end whose page was left.
+    logs.configure("text")
 
     def announce(address: str) -> None:
         show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
@@ -345,12 +349,30 @@ def stop_coordinator(target: Journal, journal_id: str) -> bool:
     """Tell the coordinator to end; returns whether one runs."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
+    from spark_queue.protocol.connection import Endpoint
 
+    endpoint = target.endpoint
+    if endpoint.addresses is not None and _nobody_listens(target, journal_id):
+        # Its services are stopped: the aim, unless a caller without their addresses has started another one.
+        endpoint = Endpoint(token_file=endpoint.token_file)
     try:
-        call_once(target.store, journal_id, wire.Stop(), endpoint=target.endpoint, start=False, timeout_s=STOP_S)
+        call_once(target.store, journal_id, wire.Stop(), endpoint=endpoint, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
-        # With an address the user says that one runs there; without one, nobody answering is the aim.
-        if target.coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
+        # One that is silent at an address may run all the same.
+        if endpoint.addresses is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
             raise
         return False
     return True
+
+
+def _nobody_listens(target: Journal, journal_id: str) -> bool:
+    """Return whether nobody at all listens where coordinators are said to be, or only somebody else."""
+    from functools import partial
+
+    from spark_queue.client.coordinator_client import PING_S
+    from spark_queue.protocol.connection import Verdict, ping
+    from spark_queue.protocol.host import location_of
+
+    store, token = target.store, partial(target.endpoint.token, target.store)
+    at = (ping(address, journal_id, location_of(store), PING_S, token) for address in target.endpoint.uris())
+    return all(verdict is Verdict.GONE for verdict in at)

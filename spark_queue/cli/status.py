@@ -46,6 +46,9 @@ WATCH_S = 2.0
 #: When it looked, by a monotonic clock in milliseconds, and what it saw, by queue.
 _Look: TypeAlias = "tuple[int, dict[str, dict[str, Any]]]"
 
+#: Queues that people are shown at first: a terminal has no room for hundreds.
+_SHOWN = 40
+
 #: What people see first; the rest is in --json.
 _COLUMNS = (
     "queue",
@@ -68,26 +71,28 @@ def status(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every 2 s until Ctrl-C.")] = False,
+    shows_all: Annotated[bool, typer.Option("--all", help=f"All queues, not the first {_SHOWN} alone.")] = False,
     as_of: AsOf = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show how the queues are doing. Starts nothing. Exits with 3 where a queue has an alarm."""
+    """Show how the queues are doing, those with an alarm first. Starts nothing. Exits with 3 where a queue has an alarm."""
     target, time_or_record = open_target(journal, storage), parse_as_of(as_of)
 
     def read() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = target.view("status", queue=queue, as_of=time_or_record).to_pylist()
         return rows
 
+    limit = None if shows_all else _SHOWN
     if watch:
-        _watch(read, as_json=json)
+        _watch(read, limit=limit, as_json=json)
     rows = read()
     if json:
         show_json(rows)
     elif not rows:
         say(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
     else:
-        _show(rows)
+        _show(rows, limit)
     if any(row["alarm"] for row in rows):
         raise SystemExit(ALARM_EXIT_CODE)
 
@@ -119,7 +124,7 @@ def check(
     raise SystemExit(found.exit_code)
 
 
-def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:
+def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_json: bool) -> NoReturn:
     """Look again and again: on a terminal in place, elsewhere by appending."""
     from rich.console import Group
     from rich.live import Live
@@ -129,7 +134,8 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
         with Live(console=out(), auto_refresh=False) as live:
             while True:
                 rows = read()
-                live.update(Group(_table(rows), *_notices(rows), *map(styled, _paces(looks, rows))), refresh=True)
+                paces = map(styled, _paces(looks, _first(rows, limit)))
+                live.update(Group(_table(rows, limit), *_notices(rows, limit), *paces), refresh=True)
                 time.sleep(WATCH_S)
     while True:
         rows = read()
@@ -137,8 +143,8 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
             show_json(rows)
         else:
             say(to_text(SystemClock().wall_ms()))
-            _show(rows)
-            for pace in _paces(looks, rows):
+            _show(rows, limit)
+            for pace in _paces(looks, _first(rows, limit)):
                 say(pace)
         time.sleep(WATCH_S)
 
@@ -168,16 +174,27 @@ def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
     return told
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    draw(_table(rows))
-    for notice in _notices(rows):
+def _show(rows: list[dict[str, Any]], limit: int | None) -> None:
+    draw(_table(rows, limit))
+    for notice in _notices(rows, limit):
         draw(notice)
 
 
-def _table(rows: list[dict[str, Any]]) -> RenderableType:
+def _first(rows: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
+    """Return the queues that are shown, what somebody should look at first; those that are alike stay in their order."""
+    return sorted(rows, key=_urgency)[:limit]
+
+
+def _urgency(row: dict[str, Any]) -> int:
+    from spark_queue.core.state.status import urgency
+
+    return urgency(alarm=row["alarm"], paused=row["paused"], dead_letters=row["dead_letters"], depth=row["queue_depth"])
+
+
+def _table(rows: list[dict[str, Any]], limit: int | None) -> RenderableType:
     # What other instances own counts nowhere else.
     columns = [*_COLUMNS, "remote"] if any(row["remote"] for row in rows) else _COLUMNS
-    return table([{**row, **_ages(row)} for row in rows], columns, needed=_COLUMNS[:3])
+    return table([{**row, **_ages(row)} for row in _first(rows, limit)], columns, needed=_COLUMNS[:3], figures=columns)
 
 
 def _ages(row: dict[str, Any]) -> dict[str, str]:
@@ -192,8 +209,9 @@ def _ages(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _notices(rows: list[dict[str, Any]]) -> list[Text]:
-    """Return what somebody should look at."""
+def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
+    """Return what somebody should look at, and how many queues are not shown."""
+    rest = rows[:0] if limit is None else sorted(rows, key=_urgency)[limit:]
     foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
     notices = [
         styled(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), "yellow")
@@ -203,6 +221,10 @@ def _notices(rows: list[dict[str, Any]]) -> list[Text]:
     alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}".replace("\n", "\n  ") for row in rows if row["alarm"]]
     claimed = "proxied transfer is on. What a lost owner had delivered may be delivered again."
     notices += [styled(f"Queue '{row['queue']}': {claimed}", "yellow") for row in rows if row["proxied_transfer_allowed"]]
+    if rest:
+        waiting = sum(bool(row["queue_depth"]) for row in rest)
+        told = f"{len(rest):,} more queues, {waiting:,} of them with messages: --all shows them, a queue's name that one."
+        notices = [styled(told), *notices]
     return [*notices, *(styled(alarm, "bold red") for alarm in alarms)]
 
 
@@ -212,7 +234,13 @@ def peek(
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
     view: Annotated[str, typer.Option(help="messages, dead_letters, leases, subscriptions, sink_commits or history.")] = "messages",
-    columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns.")] = None,
+    columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns, in this order.")] = None,
+    next_first: Annotated[
+        bool,
+        typer.Option(
+            "--next", help="Only those that are next, in the order in which they are granted: by priority, the oldest first."
+        ),
+    ] = False,
     where: Annotated[
         str | None,
         typer.Option(metavar="FILTER", help="Only what matches, also what is done: Spark SQL over the body."),
@@ -228,8 +256,10 @@ def peek(
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     if where is not None and view != "messages":
         raise bad_argument("--where", where, "left out with --view: it looks for messages, whatever became of them")
+    if next_first and (where is not None or view != "messages"):
+        raise bad_argument("--next", "given", "left out with --where and with another --view: it is about the messages that wait")
     if where is None:
-        found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+        found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit, next_first=next_first)
         names, rows = found.column_names, python_rows(found)
     else:
         rows = _find(target, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
@@ -239,7 +269,7 @@ def peek(
         return
     if not rows:
         none = f"View '{view}' of queue '{queue}' is empty." if where is None else f"No message that came into '{queue}' matches."
-        say(none)
+        say(f"Queue '{queue}' has no message that may be granted now." if next_first else none)
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
@@ -347,7 +377,7 @@ def log(
     if json:
         show_json(rows)
     elif rows:
-        draw(table(rows, _LOG_COLUMNS))
+        draw(table(rows, _LOG_COLUMNS, figures=("messages",)))
         more = f" --before {rows[-1]['record']} shows older ones." if page.total > len(rows) else ""
         for row in applied:
             if row["changes"]:

@@ -33,6 +33,7 @@ from spark_queue.protocol.tokens import token_hash
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.restored import read_definitions
 from spark_queue.replication.validation import agree, columns_of
+from spark_queue.settings.shown import shown
 from spark_queue.views import JournalView, queue_status, state_at
 from spark_queue.views.tables import who
 
@@ -373,4 +374,4 @@ def _said(key: Key, table: _Table) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return "none" if value is None else repr(value)
+    return "none" if value is None else f"'{value}'" if isinstance(value, str) else shown(value)

@@ -141,6 +141,9 @@ PING_S = 1.0
 #: How long a call goes on where its caller does not say, in seconds.
 CALL_S = 30.0
 
+#: How much longer it goes on while a coordinator is started here, or recovers, in seconds: that is no silence.
+START_S = 60.0
+
 #: The same where a stand-in may take over meanwhile, which it does within 20 s.
 FOLLOW_S = 60.0
 
@@ -206,7 +209,8 @@ class CoordinatorClient:
         ------
         SparkQueueError
             The refusal, or COORDINATOR_UNAVAILABLE when nobody answered within `timeout_s`: 30 s where that is not given, and 60 s
-            where several addresses are. COORDINATOR_LACKS_SINKS for a run that appends to one, before it may.
+            where several addresses are. Where it is not given, the time in which a coordinator is started here, or recovers, does
+            not count, up to 60 s. COORDINATOR_LACKS_SINKS for a run that appends to one, before it may.
         """
         reply = self._ask(request, timeout_s)[0]
         if isinstance(request, commands.StartRun) and request.sink and cast(replies.RunStarted, reply).sink is None:
@@ -242,13 +246,19 @@ class CoordinatorClient:
     def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # Before any lock: another thread may have held it at the fork.
         forks.check_process()
+        # Whoever says how long has reasons.
+        grace_s = START_S if timeout_s is None and self._endpoint.addresses is None and self._start else 0.0
         if timeout_s is None:
             timeout_s = FOLLOW_S if "," in (self._endpoint.addresses or "") else CALL_S
         request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)
         deadline_s = time.monotonic() + timeout_s
         reason = ""
         while (left_s := deadline_s - time.monotonic()) > 0:
-            connection = self._connect(deadline_s)
+            began_s = time.monotonic()
+            connection = self._connect(deadline_s + grace_s)
+            asked_s = time.monotonic()
+            started_s = min(grace_s, asked_s - began_s)
+            deadline_s, grace_s = deadline_s + started_s, grace_s - started_s
             attempt_s = _attempt_s(request)
             try:
                 answer = connection.call(request, timeout_s=min(left_s, attempt_s))
@@ -265,6 +275,9 @@ class CoordinatorClient:
                 reason = f"{connection.address} answered {reply.code}."
                 if reply.code == "COORDINATOR_STANDS_BY":
                     self._lose(connection)
+                elif reply.code == "COORDINATOR_RECOVERING":
+                    recovering_s = min(grace_s, time.monotonic() - asked_s)
+                    deadline_s, grace_s = deadline_s + recovering_s, grace_s - recovering_s
             pause_s = random.uniform(*_PAUSE_S)  # noqa: S311  # Spreads callers; nothing secret depends on it.
             time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
         raise self._unavailable(reason or "nobody answered.")

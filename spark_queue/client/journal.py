@@ -303,6 +303,7 @@ class Journal:
         as_of: datetime | int | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
+        next_first: bool = False,
     ) -> pa.Table:
         """Read a view, or part of it, without Spark and without a coordinator.
 
@@ -317,7 +318,9 @@ class Journal:
         as_of
             An aware time or a record number; default: now, with what was published but has not entered yet.
         columns, limit
-            Only these columns, and at most so many rows; bodies of messages are read only for what is shown.
+            Only these columns, in this order, and at most so many rows; bodies of messages are read only for what is shown.
+        next_first
+            Of view messages: only those that may be granted now, in the order in which they are: by priority, the oldest first.
 
         Raises
         ------
@@ -330,7 +333,9 @@ class Journal:
         from spark_queue.views import read_view, state_at
         from spark_queue.views.tables import with_pandas_types
 
-        view = read_view(state_at(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
+        view = read_view(
+            state_at(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit, next_first=next_first
+        )
         return with_pandas_types(view)
 
     def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:

@@ -28,7 +28,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from spark_queue.dashboard.changes import ChangeSite
+from spark_queue.dashboard.changes import Changes, ChangeSite
 from spark_queue.dashboard.formatting import Pages
 from spark_queue.dashboard.guard import BACKLOG, TOO_MANY, Access, BoundedListener, BoundedProtocol, Guard, own_path
 from spark_queue.dashboard.journal_page import PAGE_QUEUES, MetricsSite, choice_of, journal_rows
@@ -162,7 +162,7 @@ def make_app(
         Whether bodies of messages are kept off every page.
     """
     pages = Pages(access, hides_bodies=hides_bodies)
-    site = _Site(followers, pages)
+    site, changes = _Site(followers, pages), Changes()
     named = {follower.name: follower for follower in followers}
 
     @asynccontextmanager
@@ -170,6 +170,7 @@ def make_app(
         for follower in followers:
             follower.start()
         yield
+        await to_thread.run_sync(changes.end)
         for follower in followers:
             await to_thread.run_sync(follower.stop)
 
@@ -180,7 +181,7 @@ def make_app(
         Route("/events", site.events),
         Route("/metrics", MetricsSite(followers).metrics),
         Route("/static/{name}", static),
-        Mount("/j", routes=[*JournalSite(named, pages).routes(), *ChangeSite(named, pages).routes()]),
+        Mount("/j", routes=[*JournalSite(named, pages, changes).routes(), *ChangeSite(named, pages, changes).routes()]),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: site.failed,

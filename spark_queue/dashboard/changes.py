@@ -1,6 +1,7 @@
 """Changes from the page: redrive, settle and purge messages, pause queues. The client makes them; the page waits for it.
 
-The pages that change something: first what would be done, then, once it is confirmed, how far it is.
+The pages that change something: first what would be done, then, once it is confirmed, how far it is. A change goes on when its page
+is left; the log's page and the process's own log tell how it ended.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from anyio import to_thread
@@ -26,18 +28,28 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Settled
+from spark_queue.core.state.dead_letter import LetterChoice, LetterKind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.dashboard.formatting import Pages
+from spark_queue.dashboard.formatting import Pages, field_time, instant
 from spark_queue.dashboard.journal_site import known_journal, known_queue, looking
 from spark_queue.dashboard.message_page import choice_of, group_of, homes_of
-from spark_queue.errors import ConfigError, SparkQueueError
+from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.following.follower import JournalFollower
 
 _LOG = logging.getLogger(__name__)
 
 #: Changes that are remembered, so that their pages can still be read.
 KEPT = 100
+
+#: How long a change waits for a coordinator that is being started, or recovers, in seconds.
+START_S = 600.0
+
+#: Time between two tries to reach it, in seconds.
+_KNOCK_S = 1.0
+
+#: How long the end of the process waits for the part of a change that is under way, in seconds.
+_END_S = 10.0
 
 #: Messages that are settled in one request: between two of them it can be cancelled.
 PART_MESSAGES = 5_000
@@ -65,6 +77,34 @@ class ChangeRequest:
     where: str | None = None
     outcome: str = str(Outcome.ACKNOWLEDGE)
     per_second: int = REDRIVE_PER_SECOND
+    #: The dead letters that are meant, as whoever asked for them knows them: of a kind, of a time or with an error.
+    kind: LetterKind | None = None
+    choice: LetterChoice = field(default_factory=LetterChoice)
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What is asked for, beside the queue and the number, by name."""
+        told = []
+        if self.kind is not None:
+            told += [("Reason", self.kind.reason.replace("_", " ")), ("Error", self.kind.error or "no error was told")]
+            told += [("Died", f"{instant(self.kind.first_ms)} to {instant(self.kind.last_ms)} UTC")]
+        since_ms, until_ms = self.choice.since_ms, self.choice.until_ms
+        if since_ms is not None or until_ms is not None:
+            since = "the beginning" if since_ms is None else field_time(since_ms)
+            told.append(("Chosen", f"from {since} until {'now' if until_ms is None else field_time(until_ms)} UTC"))
+        if self.choice.error is not None:
+            told.append(("Error contains", self.choice.error))
+        if self.where is not None:
+            told.append(("Filter", self.where))
+        if self.verb == "settle":
+            told.append(("Outcome", self.outcome))
+        if self.verb == "redrive":
+            told.append(("Speed", f"at most {self.per_second:,} a second"))
+        return told
+
+    def __str__(self) -> str:
+        """Say it in a line of a log."""
+        return ", ".join([f"{self.verb} of queue '{self.queue}'", *(f"{name.lower()}: {text}" for name, text in self.facts)])
 
     @property
     def is_of_queue(self) -> bool:
@@ -134,6 +174,8 @@ class StartedChange:
         How far it is; a total of 0 means that it is one commit, of which nothing is seen before its end.
     state : str
         running, done, cancelled or failed.
+    text : str
+        While it runs, what it waits for; then, how it ended.
     """
 
     def __init__(self, journal_name: str, wish: ChangeRequest, count: int) -> None:
@@ -146,19 +188,32 @@ class StartedChange:
         self.began_ms = SystemClock().wall_ms()
         self.ended_ms: int | None = None
         self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def is_cancelled(self) -> bool:
         """Whether somebody has asked for its end."""
         return self._cancelled.is_set()
 
+    def start(self, journal: Journal) -> None:
+        """Begin it, in a thread of its own, which goes on whoever looks."""
+        self._thread = threading.Thread(target=self.work, args=(journal,), name=f"change {self.key}", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
     def cancel(self) -> None:
         """Ask for its end; the part that is under way is finished."""
         self._cancelled.set()
 
     def work(self, journal: Journal) -> None:
-        """Do it, in the caller's thread."""
+        """Do it, in the caller's thread, once a coordinator serves."""
+        _LOG.info("Journal '%s': %s has begun.", self.journal_name, self.wish)
         try:
+            self._await_coordinator(journal)
             self.text, self.state = self.wish.run(journal, self._progress), "done"
         except CancelledError:
             self.text, self.state = f"Cancelled after {self.done:,} of {self.total:,}. What was done stays done.", "cancelled"
@@ -169,6 +224,25 @@ class StartedChange:
             _LOG.exception("A change of queue '%s' failed.", self.wish.queue)
             self.text, self.state = f"{type(failure).__name__}: {failure}", "failed"
         self.ended_ms = SystemClock().wall_ms()
+        level = logging.INFO if self.state == "done" else logging.WARNING
+        _LOG.log(level, "Journal '%s': %s, %s. %s", self.journal_name, self.wish, self.state, self.text)
+
+    def _await_coordinator(self, journal: Journal) -> None:
+        """Wait until a coordinator answers: a start, and the recovery of a long log, are no failure of what is asked for."""
+        deadline_s = time.monotonic() + START_S
+        while True:
+            try:
+                # It needs the right that the change needs, and changes nothing.
+                journal.queue(self.wish.queue).attempts_in_doubt()
+            except CoordinatorError as refusal:
+                if refusal.code != "COORDINATOR_UNAVAILABLE" or time.monotonic() >= deadline_s:
+                    raise
+                self.text = f"It waits for a coordinator. {refusal}"
+                if self._cancelled.wait(_KNOCK_S):
+                    raise CancelledError from None
+            else:
+                self.text = ""
+                return
 
     def _progress(self, done: int, total: int) -> None:
         self.done, self.total = done, total
@@ -190,12 +264,29 @@ class Changes:
             self._known[change.key] = change
             for key in [key for key, each in self._known.items() if each.state != "running"][: max(0, len(self._known) - KEPT)]:
                 del self._known[key]
-        threading.Thread(target=change.work, args=(journal,), name=f"change {change.key}", daemon=True).start()
+        change.start(journal)
         return change
 
     def find(self, key: str) -> StartedChange | None:
         """Return a change by its key."""
         return self._known.get(key)
+
+    def of(self, journal_name: str, queue: str | None = None) -> list[StartedChange]:
+        """Return the changes of a journal, or of one of its queues, the newest first."""
+        with self._lock:
+            known = list(self._known.values())
+        return [each for each in reversed(known) if each.journal_name == journal_name and queue in (None, "", each.wish.queue)]
+
+    def end(self) -> None:
+        """Let changes end after the part that is under way, since the process ends."""
+        running = [each for each in self._known.values() if each.state == "running"]
+        for each in running:
+            each.cancel()
+        deadline_s = time.monotonic() + _END_S
+        for each in running:
+            each.join(max(0.0, deadline_s - time.monotonic()))
+            if each.state == "running":
+                _LOG.warning("Journal '%s': %s ends unheard with this process.", each.journal_name, each.wish)
 
 
 def _changed(settled: Settled) -> int:
@@ -221,12 +312,14 @@ class ChangeSite:
         The journals, by what their pages are called.
     pages : Pages
         Renders, and knows who may do what.
+    changes : Changes
+        Those that this process was asked for.
     """
 
-    def __init__(self, followers: Mapping[str, JournalFollower], pages: Pages) -> None:
+    def __init__(self, followers: Mapping[str, JournalFollower], pages: Pages, changes: Changes) -> None:
         self._followers = followers
         self._pages = pages
-        self._changes = Changes()
+        self._changes = changes
 
     def routes(self) -> list[Route]:
         """Return the routes, below ``/j``."""
@@ -262,7 +355,7 @@ class ChangeSite:
 
     async def _shown(self, request: Request) -> Response:
         change = self._change(request)
-        return self._pages.render(request, "change.html", journal=change.journal_name, change=change)
+        return self._pages.render(request, "change.html", journal=change.journal_name, queue=change.wish.queue, change=change)
 
     async def _cancel(self, request: Request) -> Response:
         follower, _ = await self._admitted(request)
@@ -307,6 +400,7 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
     key, choice = str(form.get("group", "")), choice_of(form)
     if not key and choice.is_of_all:
         return replace(wish, queue=target)
+    wish = replace(wish, choice=choice)
     if verb != "redrive" and where is not None:
         expected = "left out: letters of a group, a time or an error are settled without a filter"
         raise ConfigError("BAD_VALUE", key="where", where="the form", value=where, expected=expected)
@@ -315,7 +409,7 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
         group = group_of(state, queue, key, choice)
         if group is None:
             raise HTTPException(404, "All letters of this group are gone.")
-        rows = group.rows
+        rows, wish = group.rows, replace(wish, kind=group.kind)
     if verb == "purge":
         # A purge knows filters alone; to acknowledge letters takes them away in the same way.
         return replace(wish, queue=target, verb="settle", rows=rows & state.ledger(target).entered)

@@ -6,8 +6,6 @@ Pages from templates: every value is escaped, whatever it is.
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import re
 from collections import defaultdict
@@ -27,6 +25,7 @@ from starlette.responses import HTMLResponse
 
 from spark_queue.dashboard.guard import Access
 from spark_queue.errors import ConfigError
+from spark_queue.settings.shown import shown
 from spark_queue.settings.types import parse_moment, to_ms
 from spark_queue.views import event_texts
 from spark_queue.views.event_texts import NONE
@@ -102,35 +101,14 @@ def size(size_bytes: int | None) -> str:
 
 def body(value: Any) -> str:
     """Return a value of a message, as much of it as a page can carry."""
-    text = _plain(value)
+    text = NONE if value is None else shown(value)
     return text if len(text) <= _WHOLE_CHARACTERS else f"{text[:_WHOLE_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def cell(value: Any) -> str:
     """Return a value of a message, as much of it as a table can carry."""
-    text = _plain(value)
+    text = NONE if value is None else shown(value)
     return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return NONE
-    if isinstance(value, str):
-        return value
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, bytes):
-        return _text_of(value)
-    if isinstance(value, dict | list):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return str(value)
-
-
-def _text_of(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return f"base64: {base64.b64encode(value[:_WHOLE_CHARACTERS]).decode()}"
 
 
 Values = NDArray[np.float64]

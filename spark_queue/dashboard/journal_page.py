@@ -23,6 +23,7 @@ from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.alarm import untold
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.status import urgency
 from spark_queue.dashboard import formatting
 from spark_queue.dashboard.queue_page import as_of
 from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, SparkQueueError
@@ -147,11 +148,11 @@ def _figure(name: str) -> Callable[[QueueRow], float]:
 
 
 def _problem(row: QueueRow) -> int:
-    """Return what sorts first what somebody should look at: an alarm, then a pause or dead letters."""
+    """Return what sorts first what somebody should look at."""
     known = row.status
-    if known is None or known.alarm:
+    if known is None:
         return 0
-    return 1 if known.paused or known.dead_letters else 2
+    return urgency(alarm=known.alarm, paused=known.paused, dead_letters=known.dead_letters, depth=known.queue_depth)
 
 
 #: The orders in which queues can be shown, by what an address calls them.
@@ -367,7 +368,7 @@ def store_findings(store: Store, journal_id: str, records: int) -> list[JournalF
     if newest is None:
         found.append(JournalFinding(level="ok", text=f"No snapshot yet: a start folds all {records:,} records."))
     else:
-        found.append(JournalFinding(level="ok", text=f"The newest snapshot is of record {newest:,} of {records - 1:,}."))
+        found.append(JournalFinding(level="ok", text=f"The newest snapshot is of record {newest} of {records - 1}."))
     if advertised is None:
         found.append(JournalFinding(level="ok", text="No coordinator is advertised. The next caller that needs one starts it."))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from anyio import to_thread
 from pyroaring import BitMap64
@@ -31,6 +31,18 @@ from spark_queue.views.explain import explain
 GROUP_LETTERS = 25
 
 
+#: Changes that the page of a queue shows; that of the log has all.
+QUEUE_CHANGES = 3
+
+
+class StartedChanges(Protocol):
+    """Tells of changes that were asked for; `spark_queue.dashboard.changes.Changes` does."""
+
+    def of(self, journal_name: str, queue: str | None = None) -> Sequence[Any]:
+        """Return the changes of a journal, or of one of its queues, the newest first."""
+        ...
+
+
 class JournalSite:
     """Handlers of everything below ``/j/JOURNAL``.
 
@@ -40,11 +52,14 @@ class JournalSite:
         The journals, by what their pages are called; no other name leads anywhere.
     pages : Pages
         Renders.
+    changes : StartedChanges
+        The changes that this process was asked for.
     """
 
-    def __init__(self, followers: Mapping[str, JournalFollower], pages: Pages) -> None:
+    def __init__(self, followers: Mapping[str, JournalFollower], pages: Pages, changes: StartedChanges) -> None:
         self._followers = followers
         self._pages = pages
+        self._changes = changes
         self._moments = Moments()
 
     def routes(self) -> list[Route]:
@@ -98,6 +113,7 @@ class JournalSite:
             "queue": name, "figures": now, "charts": charts, "span": span, "spans": list(queue_page.SPANS_MS), "at_ms": at_ms,
             "alarm": alarm if at_ms is None else None, "definition": definition, "has_history": has_history, "now_ms": now_ms,
             "refused": refused, "trouble": follower.trouble, "pace": pace, "path": follower.store.path,
+            "changes": self._changes.of(follower.name, name)[:QUEUE_CHANGES] if at_ms is None else [],
         }  # fmt: skip
 
     def _messages(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
@@ -204,7 +220,8 @@ class JournalSite:
             journal.record_rows(), queue=asked.get("queue"), kind=asked.get("kind"), by_people=asked.get("people") == "1",
             before=number(request, "before"),
         )  # fmt: skip
-        return {"page": page, "queues": queues, "trouble": follower.trouble}
+        changes = self._changes.of(follower.name, asked.get("queue"))
+        return {"page": page, "queues": queues, "changes": changes, "trouble": follower.trouble}
 
     def _peers(self, _: Request, follower: JournalFollower) -> dict[str, Any]:
         with looking(follower) as look:

@@ -49,6 +49,8 @@ class SubscriptionRow:
     #: Whether its coordinator tells of polls that find nothing: by the log alone an idle consumer looks like one that is gone.
     is_told: bool
     has_left: bool
+    #: Whether its lease ran out, and nobody has ended it.
+    is_overdue: bool
     alarm: str | None
 
 
@@ -128,6 +130,7 @@ def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[Subsc
                 seen_s=max(0, now_ms - seen_ms) / 1_000,
                 is_told=name in heard.get(queue, {}),
                 has_left=known.left,
+                is_overdue=lease is not None and lease.due_at_ms <= now_ms,
                 alarm=None if known.alarm is None else known.alarm.error,
             )
         )

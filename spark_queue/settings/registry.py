@@ -14,6 +14,7 @@ from typing import Any
 from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Entitlement
 from spark_queue.core.definitions.keys import Key, keys_of, parse_duration_ms, valid_name
 from spark_queue.errors import nearest
+from spark_queue.settings.shown import shown
 from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose, parse_timestamp, to_ms
 
 
@@ -52,7 +53,7 @@ def key_rows() -> list[RegistryRow]:
 
 
 def _key_row(key: Key, where: str) -> RegistryRow:
-    default = "none" if key.default in (None, (), {}) else str(key.default)
+    default = "none" if key.default in (None, (), {}) else shown(key.default)
     return RegistryRow(name=key.name, default=default, applies_to=where, about=key.about)
 
 

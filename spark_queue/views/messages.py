@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import holds, oldest, to_array
+from spark_queue.core.bitmaps.ranges import from_array, holds, oldest, to_array
+from spark_queue.core.deciding.barrier import before_held
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
@@ -65,16 +66,18 @@ def names_in_views(columns_ddl: str, *, of_instance: bool) -> Mapping[str, str]:
     return shown_names(columns_ddl, (*_PLACE.names, *(_OWNER.names if of_instance else ()), *_DEATH.names))
 
 
-def read_messages(view: JournalView, name: str, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
+def read_messages(
+    view: JournalView, name: str, queue: str, *, columns: Sequence[str] | None, limit: int | None, next_first: bool = False
+) -> pa.Table:
     """Return one of `MESSAGE_VIEWS`: what the queue knows of messages, joined with what is stored of them."""
     find, _ = MESSAGE_VIEWS[name]
-    known = find(view, queue, limit)
+    known = _next(view, queue, limit) if next_first else find(view, queue, limit)
     type_name = view.state.ledger(queue).definition.message_type
     message_type, instance = view.state.message_types[type_name], view.state.definitions.journal.instance
     _put_origins(known, message_type.origin_names(instance, view.state.instances))
     own = view.state.definitions.message_type(type_name).columns
     whole = message_schema(name, own, of_instance=instance is not None)
-    schema = pa.schema([field for field in whole if columns is None or field.name in columns])
+    schema = whole if columns is None else pa.schema([whole.field(column) for column in columns])
     # What a column of the view is called where it is stored.
     stored = {shown: column for column, shown in names_in_views(own, of_instance=instance is not None).items()}
     stored |= {name: name for name in ENVELOPE.names}
@@ -83,17 +86,42 @@ def read_messages(view: JournalView, name: str, queue: str, *, columns: Sequence
     made = [
         found.column(stored[field.name]) if found is not None and field.name in stored else known.column(field) for field in schema
     ]
-    return pa.table(made, schema=schema)
+    table = pa.table(made, schema=schema)
+    return table.take(_turns(view.state.ledger(queue), known.bookmarks)) if next_first else table
+
+
+def _turns(ledger: QueueLedger, bookmarks: Bookmarks) -> NDArray[np.int64]:
+    """Return the places of messages in the order in which they are granted (R66)."""
+    levels = ledger.selection.priorities.levels(from_array(bookmarks))
+    return np.searchsorted(bookmarks, np.concatenate([to_array(level) for level in levels]))
 
 
 def _messages(view: JournalView, queue: str, limit: int | None) -> _Columns:
     """Find the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
+    states = _states(view, queue)
+    return _told(view, queue, states, _limited(BitMap64.union(*states.values()), limit))
+
+
+def _next(view: JournalView, queue: str, limit: int | None) -> _Columns:
+    """Find the messages that a subscription without a filter may be given now, and of them those that come first (R66, R69)."""
+    ledger, states = view.state.ledger(queue), _states(view, queue)
+    free = ledger.selection.heads(before_held(ledger, states[State.AVAILABLE]))
+    return _told(view, queue, states, ledger.selection.first(free, len(free) if limit is None else limit))
+
+
+def _states(view: JournalView, queue: str) -> dict[State, BitMap64]:
+    """Return what is in a queue by its state at the moment to look at: what is due waits no more."""
     ledger = view.state.ledger(queue)
     states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD, State.REMOTE)}
     due = ledger.due(view.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
-    rows = _limited(BitMap64.union(*states.values()), limit)
+    return states
+
+
+def _told(view: JournalView, queue: str, states: Mapping[State, BitMap64], rows: BitMap64) -> _Columns:
+    """Return what a queue knows of some messages in it."""
+    ledger = view.state.ledger(queue)
     bookmarks = to_array(rows)
     columns = _Columns(bookmarks)
     for state, members in states.items():

@@ -209,6 +209,7 @@ def read_view(
     *,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
+    next_first: bool = False,
 ) -> pa.Table:
     """Read a view.
 
@@ -221,9 +222,11 @@ def read_view(
     queue
         The queue; None for all of them, where the view allows it.
     columns
-        Only these columns; the bodies of messages are read only where they need them.
+        Only these columns, in this order; the bodies of messages are read only where they need them.
     limit
         At most so many rows: the oldest messages, the latest records and attempts.
+    next_first
+        Of view messages: those alone that may be granted, in the order in which they are.
 
     Raises
     ------
@@ -239,13 +242,17 @@ def read_view(
         view.state.definitions.queue(queue)
     if columns is not None:
         columns = ColumnNames(known).resolve(columns, where=f"view '{name}'")
+    if next_first and name != "messages":
+        raise ConfigError(
+            "BAD_VALUE", key="next_first", where=f"view '{name}'", value=True, expected="left out: it is of view messages"
+        )
     if name in MESSAGE_VIEWS:
-        return read_messages(view, name, str(queue), columns=columns, limit=limit)
+        return read_messages(view, name, str(queue), columns=columns, limit=limit, next_first=next_first)
     if name == "history":
         table = _history(view, queue, limit)
     else:
         table = pa.Table.from_pylist(_FOLDED[name](view, queue)[:limit], schema=_SCHEMAS[name])
-    return table if columns is None else table.select([column for column in table.column_names if column in columns])
+    return table if columns is None else table.select(list(columns))
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:

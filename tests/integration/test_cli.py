@@ -187,6 +187,10 @@ def test_serve_as_a_daemon_lives_on_and_stop_ends_it(journal: Journal) -> None:
     assert ping(journal).epoch == 1
     assert sparkq_json("stop", journal.path)["stopped"] is True
     assert sparkq_json("stop", journal.path)["stopped"] is False
+    # Also what a caller without the addresses of the services has started, and that is found as without them.
+    sparkq_json("serve", journal.path, "--daemon")
+    assert sparkq_json("stop", journal.path, "--coordinator", "127.0.0.1:1")["stopped"] is True
+    assert sparkq_json("stop", journal.path, "--coordinator", "127.0.0.1:1")["stopped"] is False
 
 
 @pytest.mark.parametrize(

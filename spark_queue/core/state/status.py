@@ -156,7 +156,7 @@ def queue_status(
         message_type=ledger.definition.message_type,
         semantics=ledger.definition.semantics,
         paused=_is_paused(ledger),
-        alarm=" ".join(dict.fromkeys(filter(None, [told, trouble, damage]))) or None,
+        alarm=" ".join(dict.fromkeys(filter(None, [told, trouble, damage, _not_ended(ledger, now_ms)]))) or None,
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=ledger.backlogs().total(),
@@ -202,6 +202,36 @@ def _of_instances(state: JournalState, ledger: QueueLedger, now_ms: int) -> dict
         "proxied_transfer": ownership.claimed,
         "proxied_transfer_allowed": bool(ownership.claims_from),
     }
+
+
+def urgency(*, alarm: str | None, paused: bool | None, dead_letters: int | None, depth: int | None) -> int:
+    """Return what sorts queues so that what somebody should look at comes first: alarms, then pauses and letters, then work."""
+    if alarm:
+        return 0
+    if paused or dead_letters:
+        return 1
+    return 2 if depth else 3
+
+
+#: How long after its end a lease counts as one that nobody ends, in milliseconds: a coordinator does it at once.
+NOT_ENDED_MS = 30_000
+
+
+def _not_ended(ledger: QueueLedger, now_ms: int) -> str | None:
+    """Return what is told of leases that ran out and stand all the same: no coordinator runs, and no consumer starts one."""
+    found = [
+        lease
+        for lease in ledger.leases.values()
+        if lease.due_at_ms + NOT_ENDED_MS <= now_ms and ledger.outstanding(lease) and not lease.is_in_doubt
+    ]
+    if not found:
+        return None
+    whose = ", ".join(dict.fromkeys(f"'{lease.subscription}'" for lease in found))
+    count = sum(len(ledger.outstanding(lease)) for lease in found)
+    return (
+        f"{count:,} message(s) are in leases that ran out, and no coordinator runs that would end them: the consumer of subscription "
+        f"{whose} hangs, or is gone. They come back once a coordinator runs: the next consumer starts one, or `sparkq serve` does."
+    )
 
 
 def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:

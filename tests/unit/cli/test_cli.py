@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -381,3 +383,27 @@ def test_who_prints_to_a_full_disk_is_told_so() -> None:
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (ended.returncode, ended.stderr.count("[OUTPUT_FAILED]"), "Traceback" in ended.stderr) == (1, 1, False), ended.stderr
+
+
+def test_no_table_shows_a_value_as_python_writes_it(sparkq: Terminal) -> None:
+    told = sparkq("options").out
+    (line,) = [line for line in told.splitlines() if line.startswith("passthrough")]
+    assert line.split()[1] == '["^.*"]'
+    assert not re.search(r"\bNone\b|\bTrue\b|\bFalse\b|\('", told)
+
+
+def test_to_stop_where_nobody_listens_is_as_without_an_address(
+    sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that was stopped before is no failure; one that says nothing may run all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+    # Nobody listens there any more.
+    for addresses in ([], ["--coordinator", at], ["--coordinator", f"{at},127.0.0.1:1"]):
+        answer = sparkq("stop", journal.path, *addresses)
+        assert (answer.code, answer.out) == (0, "No coordinator runs.\n"), answer.err
+    monkeypatch.setattr("spark_queue.cli.serve.STOP_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("SPARKQ_COORDINATOR", f"127.0.0.1:{silent.getsockname()[1]}")
+        answer = sparkq("stop", journal.path)
+    assert (answer.code, "[COORDINATOR_UNAVAILABLE]" in answer.err) == (1, True)

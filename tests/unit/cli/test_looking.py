@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from deltalake import DeltaTable, TableFeatures
 from deltalake.schema import Field, PrimitiveType
 
 from spark_queue import Journal
-from spark_queue.errors import JournalError
+from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.store import messages_key
 from spark_queue.journal.upkeep import clean
 from tests.unit.cli.sparkq import Terminal
@@ -180,3 +181,56 @@ def test_a_message_is_found_by_what_it_says_also_when_it_is_done(sparkq: Termina
     assert "No message that came into 'BILLING' matches." in sparkq("peek", path, "BILLING", "--where", "amount = 70").out
     assert "[BAD_VALUE]" in sparkq("peek", path, "BILLING", "--where", "amount = 3", "--view", "leases").err
     assert "[EXPRESSION_INVALID]" in sparkq("peek", path, "BILLING_FAILED", "--where", "error = 'boom'").err
+
+
+def test_peek_shows_columns_in_the_order_that_was_asked_for(sparkq: Terminal, journal: Journal) -> None:
+    journal.publish([{"item": "pear", "amount": 1}], topic="LINES")
+    for view, columns in (("messages", "state,amount,bookmark,item"), ("subscriptions", "filter,subscription")):
+        found = journal.view(view, queue="WORK", columns=columns.split(","))
+        assert found.column_names == columns.split(",")
+    told = sparkq("peek", journal.path, "WORK", "--columns", "state,amount,bookmark,item").out
+    assert told.splitlines()[0].split() == ["state", "amount", "bookmark", "item"]
+    rows = sparkq("peek", journal.path, "WORK", "--columns", "state,amount,bookmark", "--where", "amount = 1", "--json").json
+    assert list(rows[0]) == ["state", "amount", "bookmark"]
+
+
+def test_peek_shows_who_is_next_by_priority(sparkq: Terminal, tmp_path: Path) -> None:
+    """R66, R69: what waits for its time or behind a barrier is not next, and within a priority the oldest is."""
+    lines = {"columns": "item STRING, amount BIGINT", "topics": ["LINES"]}
+    queues = {
+        "DEAR": {"underlying_topic": "LINES", "priority": "amount"},
+        "HELD": {"underlying_topic": "LINES", "barrier": "amount = 9"},
+    }
+    journal = Journal.create(str(tmp_path / "journal"), {"message_types": {"line": lines}, "queues": queues})
+    journal.publish([{"item": "x", "amount": amount} for amount in (2, 7, None, 9, 7, 2)], topic="LINES")
+
+    def next_of(queue: str, *more: object) -> list[int]:
+        return [row["bookmark"] for row in sparkq("peek", journal.path, queue, "--next", "--json", *more).json]
+
+    assert next_of("DEAR") == [3, 1, 4, 0, 5, 2]
+    assert next_of("DEAR", "-n", 3) == [3, 1, 4]
+    assert next_of("HELD") == [0, 1, 2]
+    journal.publish([{"item": "soon", "amount": 8}], topic="LINES")
+    assert next_of("DEAR")[:3] == [3, 6, 1]
+    for more in (("--where", "amount = 7"), ("--view", "leases")):
+        assert "[BAD_VALUE] '--next'" in sparkq("peek", journal.path, "DEAR", "--next", *more).err
+    with pytest.raises(ConfigError, match="next_first"):
+        journal.view("leases", queue="DEAR", next_first=True)
+    none = sparkq("peek", Journal.create(str(tmp_path / "empty"), DEFINITIONS).path, "WORK", "--next").out
+    assert none == "Queue 'WORK' has no message that may be granted now.\n"
+
+
+def test_values_are_shown_as_they_can_be_typed(sparkq: Terminal, tmp_path: Path) -> None:
+    """A number in a filter has no thousands apart, a rounded one finds nothing, and no value is written as Python writes it."""
+    columns = "n BIGINT, price DOUBLE, flag BOOLEAN, tags ARRAY<STRING>, part STRUCT<a: INT, b: BOOLEAN>, counts MAP<STRING, INT>"
+    types = {"line": {"columns": columns, "topics": ["LINES"]}}
+    journal = Journal.create(str(tmp_path / "typed"), {"message_types": types, "queues": {"WORK": {"underlying_topic": "LINES"}}})
+    body = {"n": 1_234_567, "price": 0.1234567, "flag": True, "tags": ["a", None], "part": {"a": 1, "b": False}, "counts": {"x": 1}}
+    journal.publish([body, body | {"price": float("nan")}], topic="LINES")
+    told = sparkq("peek", journal.path, "WORK", "--columns", "bookmark,n,price,flag,tags,part,counts").out.splitlines()
+    assert re.split(r" {2,}", told[1].strip()) == [
+        "0", "1234567", "0.1234567", "true", '["a", null]', '{"a": 1, "b": false}', '{"x": 1}',
+    ]  # fmt: skip
+    assert " NaN " in told[2]
+    for text, count in (("n = 1234567", 2), ("price = 0.1234567", 1), ("flag = true", 2)):
+        assert len(sparkq("peek", journal.path, "WORK", "--where", text, "--json").json) == count

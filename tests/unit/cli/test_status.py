@@ -150,3 +150,26 @@ def test_status_tells_what_can_be_told_of_a_queue_that_is_set_aside(sparkq: Term
     said = sparkq("status", disk.store.path)
     assert said.code == 3
     assert "ALARM: queue 'WORK': [MESSAGE_FILE_MISSING]" in said.out
+
+
+def test_status_of_many_queues_shows_what_matters_first_and_how_to_see_the_rest(
+    sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = journal.view("status")
+    row = calm.to_pylist()[0]
+    quiet = [row | {"queue": f"Q{number:03}"} for number in range(500)]
+    quiet[499] |= {"alarm": "the sink is down"}
+    quiet[498] |= {"dead_letters": 2_000}
+    quiet[497] |= {"queue_depth": 5}
+    monkeypatch.setattr(Journal, "view", lambda *_args, **_fields: pa.Table.from_pylist(quiet, schema=calm.schema))
+    told = sparkq("status", journal.path)
+    assert [line.split()[0] for line in told.out.splitlines()[1:6]] == ["Q499", "Q498", "Q497", "Q000", "Q001"]
+    assert "2,000" in told.out
+    assert "Q036" in told.out
+    assert "Q037" not in told.out
+    assert "460 more queues, 0 of them with messages: --all shows them, a queue's name that one." in told.out
+    assert told.code == 3
+    everything = sparkq("status", journal.path, "--all")
+    assert all(f"Q{number:03}" in everything.out for number in range(500))
+    assert "more queues" not in everything.out
+    assert len(sparkq("status", journal.path, "--json").json) == 500

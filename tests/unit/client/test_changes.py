@@ -30,3 +30,9 @@ def test_what_the_user_wrote_is_shown_as_it_was_written() -> None:
     assert lines({"lease_period": "120s"}, {}) == ["lease_period: '120s' -> '60s'"]
     assert lines({"lease_period": "2m"}, {"lease_period": "120s"}) == []
     assert lines({"max_deliveries": 3}, {}) == ["max_deliveries: 3 -> 0"]
+
+
+def test_a_value_with_parts_is_shown_as_a_definition_file_has_it() -> None:
+    new = {**TYPES, "b": {**TYPES["b"], "topics": ["B", "C"]}}
+    (change,) = changes_between(*(parsing.parse({"message_types": each}) for each in (TYPES, new)))
+    assert str(change) == 'change [message_types.b] topics: ["B"] -> ["B", "C"]'

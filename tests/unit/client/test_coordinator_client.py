@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_queue.client import coordinator_client as client_module
-from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, FOLLOW_S, CoordinatorClient
+from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, CALL_S, FOLLOW_S, START_S, CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.store import Store
@@ -48,6 +48,9 @@ class World:
             self.requests.append(request)
             queue = self.answers[address]
             answer = queue.pop(0) if len(queue) > 1 else queue[0]
+            if isinstance(answer, tuple):
+                seconds, answer = answer
+                self.now_s += seconds
             if isinstance(answer, float):
                 self.now_s += min(answer, timeout_s)
                 raise ConnectionLostError("silence", verdict=Verdict.SILENT)
@@ -63,6 +66,11 @@ class World:
         assert (orders.path, orders.journal_id) == ("s3://bucket/journal", "J")
         assert timeout_s >= 0
         outcome = self.starts.pop(0)
+        if isinstance(outcome, tuple):
+            seconds, outcome = outcome
+            self.now_s += min(seconds, timeout_s)
+            if seconds > timeout_s:
+                raise CoordinatorError("COORDINATOR_UNAVAILABLE", path="p", reason="it did not report.", log="l")
         if isinstance(outcome, Exception):
             self.now_s += 1
             raise outcome
@@ -74,7 +82,7 @@ class World:
 
     @contextmanager
     def lock(self, journal_id: str, *, timeout_s: float) -> Iterator[None]:
-        assert 0 < timeout_s <= 30
+        assert 0 < timeout_s <= CALL_S + START_S
         self.locked += 1
         yield
 
@@ -287,3 +295,28 @@ def test_closed_client_finds_the_coordinator_anew(host: World) -> None:
         asking.call(request())
         asking.close()
     assert host.pinged == [HERE] * 2
+
+
+RECOVERING = wire.failed(CoordinatorError("COORDINATOR_RECOVERING", path="p"))
+LOST = wire.failed(DEPOSED)
+
+
+def test_the_start_and_the_recovery_of_a_coordinator_are_no_silence(host: World) -> None:
+    host.starts, host.answers = [(50.0, STARTED)], {STARTED: [(29.0, LOST), replies.Done()]}
+    assert client().call(request()) == replies.Done()
+    host.hint, host.answers = hinted(), {HERE: [(20.0, RECOVERING), (25.0, RECOVERING), (29.0, LOST), replies.Done()]}
+    assert client().call(request()) == replies.Done()
+
+
+@pytest.mark.parametrize(("seconds", "options"), [(START_S + CALL_S + 1, {}), (31.0, {"timeout_s": 30.0})])
+def test_a_start_that_takes_too_long_is_told(host: World, seconds: float, options: dict[str, float]) -> None:
+    host.starts, host.answers = [(seconds, STARTED)], {STARTED: [replies.Done()]}
+    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE"):
+        client().call(request(), **options)
+
+
+def test_a_coordinator_that_recovers_for_ever_is_left(host: World) -> None:
+    host.hint, host.answers = hinted(), {HERE: [(3.0, RECOVERING)]}
+    with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
+        client().call(request())
+    assert CALL_S + START_S <= host.now_s - 1_000 < CALL_S + START_S + 4

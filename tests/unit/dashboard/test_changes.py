@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 import re
 import threading
 from datetime import UTC, datetime, timedelta
@@ -13,8 +14,9 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from spark_queue.dashboard import changes
-from spark_queue.dashboard.changes import VERBS, ChangeRequest, StartedChange
-from spark_queue.errors import CallerError
+from spark_queue.dashboard.changes import VERBS, ChangeRequest, Changes, StartedChange
+from spark_queue.dashboard.formatting import instant
+from spark_queue.errors import CallerError, CoordinatorError
 from tests.unit.dashboard.changing import QUEUE, Held, confirmed, ended
 
 
@@ -23,6 +25,11 @@ def test_a_group_is_redriven_after_it_was_told_how_many(held: Held) -> None:
     asked, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
     assert "6 dead letters would go back to queue &#39;BILLING&#39;." in asked
     assert "Redrive 6 messages" in asked
+    # People know letters by what failed and when, not by bookmarks.
+    for name, text in (("Reason", "forced expire"), ("Died", f"{instant(held.at(2))} to {instant(held.at(2))} UTC")):
+        assert f"<dt>{name}</dt><dd>{text}</dd>" in asked
+    assert '<dt>Error</dt><dd class="mono">card declined</dd>' in asked
+    assert "bookmark" not in asked
     assert "6 dead letters are back in queue &#39;BILLING&#39;, 0 were skipped." in shown.text
     assert held.asked == ["FindDeadLetters", "Redrive"]
     assert held.journal.queue("BILLING").status().dead_letters == 4
@@ -93,6 +100,8 @@ def test_letters_of_a_time_and_an_error_are_shown_and_redriven(held: Held) -> No
     told, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
     assert "2 dead letters would go back" in told
     assert f"from {asked['since']} until {asked['until']} UTC" in told
+    # Those that died at another time are none of its.
+    assert f"<dt>Died</dt><dd>{instant(held.at(30))} to {instant(held.at(30))} UTC</dd>" in told
     assert "2 dead letters are back" in shown.text
     form = {"verb": "redrive", "of": "letters", **chosen(held, 1, 10, error="time")}
     _, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
@@ -205,3 +214,67 @@ def test_no_other_page_waits_while_a_form_is_understood(held: Held, monkeypatch:
     monkeypatch.setattr(changes, "_wish", noted)
     assert held.visitor.change(f"{QUEUE}/changes", {"verb": "redrive", "of": "letters"}).status == 200
     assert [each is threading.main_thread() for each in threads] == [False]
+
+
+class Absent:
+    """No coordinator answers, so many times."""
+
+    def __init__(self, held: Held, monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
+        self.left, self._answer = times, held._answer
+        monkeypatch.setattr("spark_queue.client.queue.call_once", self)
+
+    def __call__(self, *asked: Any, **options: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise CoordinatorError("COORDINATOR_UNAVAILABLE", path="shop", reason="it did not report within 60 s.", log="log")
+        return self._answer(*asked, **options)
+
+
+@pytest.mark.parametrize("verb", ["redrive", "settle", "purge", "pause"])
+def test_a_change_waits_for_a_coordinator_that_is_being_started(held: Held, monkeypatch: pytest.MonkeyPatch, verb: Any) -> None:
+    monkeypatch.setattr(changes, "_KNOCK_S", 0)
+    absent = Absent(held, monkeypatch, times=3)
+    change = StartedChange("shop", ChangeRequest(verb=verb, queue="BILLING", where=None if verb == "pause" else "amount < 3"), 3)
+    change.work(held.journal)
+    assert (change.state, absent.left) == ("done", 0), change.text
+
+
+def test_a_change_that_failed_stands_in_the_log_when_its_page_was_left(
+    held: Held, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(changes, "START_S", 0)
+    Absent(held, monkeypatch, times=1)
+    group = held.group("card declined")
+    _, shown = confirmed(held.visitor, f"{QUEUE}/changes", {"verb": "redrive", "of": "letters", "group": group})
+    assert "[COORDINATOR_UNAVAILABLE]" in shown.text
+    with caplog.at_level(logging.INFO, "spark_queue.dashboard.changes"):
+        _, done = confirmed(held.visitor, "/j/shop/queues/SHIPPING/changes", {"verb": "purge", "where": "amount > 7"})
+    assert "4 messages were purged" in done.text
+    for path in ("/j/shop/log", "/j/shop/log?queue=BILLING", QUEUE):
+        page = held.visitor.get(path).text
+        assert "redrive of queue &#39;BILLING&#39;, reason: forced expire, error: card declined, died: " in page
+        assert "it did not report within 60 s." in page
+        assert '<span class="badge bad">failed</span>' in page
+        assert ("purge of queue &#39;SHIPPING&#39;, filter: amount &gt; 7" in page) == (path == "/j/shop/log")
+    assert "Changes from this page" not in held.visitor.get("/j/shop/queues/REFUNDS").text
+    levels = [(each.levelname, each.message.partition(".")[0]) for each in caplog.records]
+    purge = "Journal 'shop': purge of queue 'SHIPPING', filter: amount > 7"
+    assert levels[:1] == [("WARNING", levels[0][1])]
+    assert levels[1:] == [("INFO", f"{purge} has begun"), ("INFO", f"{purge}, done")]
+
+
+def test_a_change_ends_in_good_order_with_the_process(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = threading.Event()
+
+    def answer(*asked: Any, **options: Any) -> Any:
+        waits.set()
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path="shop", reason="nobody answered.", log="log")
+
+    monkeypatch.setattr("spark_queue.client.queue.call_once", answer)
+    known = Changes()
+    change = known.start(held.journal, "shop", ChangeRequest(verb="pause", queue="BILLING"), 1)
+    assert waits.wait(30)
+    known.end()
+    assert (change.state, change.text) == ("cancelled", "Cancelled after 0 of 1. What was done stays done.")
+    assert known.of("shop") == known.of("shop", "BILLING") == [change]
+    assert known.of("shop", "SHIPPING") == known.of("other") == []
