@@ -98,11 +98,14 @@ def _cast(plan: SinkPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.Tab
         place = places.get(field.name.lower())
         columns.append(pa.nulls(rows.num_rows, field.type) if place is None else rows.column(place).cast(field.type))
         if columns[-1].null_count and not field.nullable:
-            reason = f"column '{field.name}' is NULL in a row, and may not be in the table."
-            raise CallerError(
-                "SINK_SCHEMA_DIFFERS", table=plan.store.uri(plan.key), reason=reason, next_step="Leave such rows out."
-            )
+            raise _without_value(plan, field.name, "NULL")
     return pa.table(columns, names=plan.schema.names)
+
+
+def _without_value(plan: SinkPlan, column: str, found: str) -> CallerError:
+    """Make the error of a row that lacks a value which has to be there."""
+    reason = f"column '{column}' is {found} in a row, and may not be in the table."
+    return CallerError("SINK_SCHEMA_DIFFERS", table=plan.store.uri(plan.key), reason=reason, next_step="Leave such rows out.")
 
 
 def _parted(plan: SinkPlan, rows: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
@@ -114,6 +117,9 @@ def _parted(plan: SinkPlan, rows: pa.Table) -> Iterator[tuple[tuple[str | None, 
     content = rows.drop_columns(list(plan.partition_by))
     for group in range(grouped.num_rows):
         values = tuple(partition_text(grouped.column(name)[group].as_py()) for name in plan.partition_by)
+        for name, value in zip(plan.partition_by, values, strict=True):
+            if value is None and not plan.schema.field(name).nullable:
+                raise _without_value(plan, name, "empty")
         yield values, content.take(grouped.column(f"{_ROW}_list")[group].values)
 
 

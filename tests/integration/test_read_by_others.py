@@ -1,0 +1,305 @@
+"""What is written here, read by others: tables of messages and of sinks answer as Spark's own of the same rows (DESIGN 15.18).
+
+A row with an edge value of each type is looked for by all of its values at once, from below and from above: one bound of a
+file or row group that does not hold it, in Delta's log or in a footer, hides the row. DuckDB goes by footers, delta-rs by the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, Schema
+
+from spark_queue import Journal
+from spark_queue.core.definitions import parsing
+from spark_queue.errors import CallerError
+from spark_queue.journal.open import open_journal
+from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.schema import user_schema
+from spark_queue.journal.table_features import columns_of, unnamed_features
+from spark_queue.sinks.sink import Fate
+from spark_queue.sinks.staging import SinkFile
+from spark_queue.sinks.table import SinkTable
+from spark_queue.source import spark_table
+from spark_queue.source.spark_table import SparkTable
+from tests.unit.journal.reign import Reign
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.delta
+
+NAN, INF = float("nan"), float("inf")
+#: The last character that there is.
+LAST = "\U0010ffff"
+
+
+def _local(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+_MOMENTS = ["0001-01-01 00:00:00", "1969-12-31 23:59:59.999999", "2024-05-01 12:00:00.000001", "9999-12-31 23:59:59.999999"]
+
+#: Columns whose values have an order: name, type, and edge values, each of a row of its own. The rows behind them have NULL.
+ORDERED: list[tuple[str, str, list[Any]]] = [
+    ("yes", "BOOLEAN", [False, True]),
+    ("tiny", "TINYINT", [-128, 127]),
+    ("small", "SMALLINT", [-(2**15), 2**15 - 1]),
+    ("whole", "INT", [-(2**31), 2**31 - 1]),
+    ("large", "BIGINT", [-(2**63), 2**53 + 1, 2**63 - 1]),
+    ("single", "FLOAT", [NAN, -0.0, 0.0, INF, -INF, 1.5, 3.4028234663852886e38]),
+    ("real", "DOUBLE", [-0.0, NAN, INF, 0.0, 1.7976931348623157e308, -INF, 5e-324]),
+    ("digits", "DECIMAL(38,0)", [Decimal("-" + "9" * 38), Decimal("9" * 38), Decimal(12345678901234567890123456789012345678)]),
+    ("fraction", "DECIMAL(38,37)", [Decimal("-9." + "9" * 37), Decimal("0." + "0" * 36 + "1")]),
+    ("price", "DECIMAL(9,2)", [Decimal("-9999999.99"), Decimal("0.10")]),
+    ("text", "STRING", ["a", "", "a" * 40 + "z", "a" * 32, "é" * 5000, "z" * 5000, f"x{LAST}" * 20, LAST * 40]),
+    ("bytes", "BINARY", [b"\0", b"", b"\xff\0", b"z" * 5000]),
+    ("day", "DATE", [date(1, 1, 1), date(1582, 10, 10), date(9999, 12, 31)]),
+    ("moment", "TIMESTAMP", [_local(text).replace(tzinfo=UTC) for text in _MOMENTS]),
+    ("wall_clock", "TIMESTAMP_NTZ", [_local(text) for text in _MOMENTS]),
+]
+NESTED = "parts STRUCT<real: DOUBLE, deep: STRUCT<wall_clock: TIMESTAMP_NTZ>>, list ARRAY<FLOAT>, pairs MAP<STRING, DOUBLE>"
+DDL = ", ".join(["n INT", *(f"{name} {kind}" for name, kind, _ in ORDERED), NESTED])
+COUNT = max(len(values) for _, _, values in ORDERED) + 1
+#: Not by what has no form in Delta's log, nor by texts, which Spark has in names of folders; delta-rs takes no negative decimal.
+PARTITIONS = ["yes", "tiny", "small", "whole", "large", "single", "day", "moment", "wall_clock"]
+
+
+def _row(n: int) -> dict[str, Any]:
+    found = {name: values[n] if n < len(values) else None for name, _, values in ORDERED}
+    real = found["real"]
+    parts = None if n == COUNT - 1 else {"real": real, "deep": {"wall_clock": found["wall_clock"]}}
+    return {"n": n, **found, "parts": parts, "list": [real, 1.0][: n + 1], "pairs": [("a", real)]}
+
+
+ROWS = pa.Table.from_pylist([_row(n) for n in range(COUNT)], schema=user_schema(DDL))
+#: Each row by itself. What is sliced instead brings all of its values along.
+SINGLES = [ROWS.take([n]) for n in range(COUNT)]
+
+#: Writes rows, each element into a file of its own, and returns the table.
+Write = Callable[["SparkSession", Path, list[pa.Table]], str]
+
+
+def _journal(home: Path, columns: str = DDL) -> Journal:
+    types = {"order": {"columns": columns, "topics": ["T"]}}
+    return Journal.create(str(home / "journal"), {"message_types": types, "queues": {"WORK": {"underlying_topic": "T"}}})
+
+
+def _messages(_: SparkSession, home: Path, parts: list[pa.Table]) -> str:
+    journal = _journal(home)
+    for part in parts:
+        journal.publish(part, topic="T")
+    return journal.store.messages_uri("order")
+
+
+def _messages_of_appended_columns(_: SparkSession, home: Path, parts: list[pa.Table]) -> str:
+    journal = _journal(home, "n INT")
+    open_journal(journal.store).create_message_table("order", DDL)
+    definitions = parsing.parse({"message_types": {"order": {"columns": DDL, "topics": ["T"]}}})
+    plan = make_plan(journal.store, definitions, message_type="order", topic="T", expires_after_ms=None)
+    for part in parts:
+        publish(plan, journal.journal_id(), definitions, part)
+    return journal.store.messages_uri("order")
+
+
+def _merged_messages(spark: SparkSession, home: Path, parts: list[pa.Table]) -> str:
+    path = _messages(spark, home, parts)
+    reign = Reign(Journal(str(home / "journal")), epoch=1)  # type: ignore[arg-type]  # It reads the store alone.
+    reign.enter()
+    reign.upkeep()
+    DeltaTable(path).create_checkpoint()
+    assert len(DeltaTable(path).file_uris()) == 1
+    return path
+
+
+def _into(_: SparkSession, home: Path, parts: list[pa.Table], *, partition_by: list[str] | None = None) -> str:
+    path = str(home / "booked")
+    sink = SinkTable(path, {})
+    for part in parts:
+        plan = sink.plan(columns_of(Schema.from_arrow(part.schema)), partition_by=partition_by, merges_schema=True)
+        told: list[Any] = next(plan.stage(part.column_names, part.to_batches())).column(0).to_pylist()
+        files = [msgspec.json.decode(text, type=SinkFile) for text in told]
+        attempt = sink.transaction_version("t") // 2 + 1
+        assert sink.append(plan, files, transaction="t", attempt=attempt).fate is Fate.LANDED
+    return path
+
+
+def _into_partitions(spark: SparkSession, home: Path, parts: list[pa.Table]) -> str:
+    return _into(spark, home, parts, partition_by=PARTITIONS)
+
+
+def _into_a_table_of(columns: str, properties: str) -> Write:
+    """Return what appends to a table of Spark's own, and adds the columns that it lacks."""
+
+    def write(spark: SparkSession, home: Path, parts: list[pa.Table]) -> str:
+        spark.sql(f"CREATE TABLE delta.`{home / 'booked'}` ({columns}) USING delta {properties}")
+        return _into(spark, home, parts)
+
+    return write
+
+
+def _by_spark(spark: SparkSession, home: Path, parts: list[pa.Table]) -> str:
+    """Let Spark append to a table that is made here."""
+    path = str(home / "booked")
+    table = SparkTable(path, {})
+    for part in parts:
+        rows = spark.createDataFrame(part)
+        plan = table.plan(rows.schema.jsonValue()["fields"])
+        attempt = table.transaction_version("t") // 2 + 1
+        files = table.stage(rows, plan, spark, messages=1)
+        assert table.append(plan, files, transaction="t", attempt=attempt).fate is Fate.LANDED
+    return path
+
+
+SINKS: Mapping[str, tuple[Write, list[pa.Table]]] = {
+    "a table that is made": (_into, [ROWS]),
+    "files of a row each": (_into, SINGLES),
+    "partitions": (_into_partitions, [ROWS]),
+    "NOT NULL": (_into_a_table_of("n INT NOT NULL", ""), [ROWS]),
+    "appendOnly": (_into_a_table_of("n INT", "TBLPROPERTIES ('delta.appendOnly' = 'true')"), [ROWS]),
+    "change data feed": (_into_a_table_of("n INT", "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"), [ROWS]),
+    "Spark writes": (_by_spark, [ROWS]),
+}
+MESSAGES: Mapping[str, tuple[Write, list[pa.Table]]] = {
+    "messages": (_messages, [ROWS]),
+    "messages of a row each": (_messages, SINGLES),
+    "messages of appended columns": (_messages_of_appended_columns, [ROWS]),
+    "merged messages": (_merged_messages, SINGLES),
+}
+
+
+@pytest.fixture(scope="module")
+def own(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a table that Spark wrote from the rows, in one file."""
+    path = str(tmp_path_factory.mktemp("own") / "t")
+    spark.createDataFrame(ROWS).coalesce(1).write.format("delta").save(path)
+    return path
+
+
+def _literal(kind: str, value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, datetime):
+        return f"{kind} '{value.replace(tzinfo=None).isoformat(sep=' ')}{'Z' if value.tzinfo else ''}'"
+    return f"CAST('{value}' AS {kind})"
+
+
+def _looked_for(n: int) -> str:
+    """Return the condition that holds for a row alone."""
+    found = ["list IS NOT NULL"]
+    for name, kind, values in ORDERED:
+        if n >= len(values):
+            found.append(f"{name} IS NULL")
+        else:
+            literal = _literal(kind, values[n])
+            found.append(f"{name} >= {literal} AND {name} <= {literal}")
+            if name == "real":
+                found.append(f"parts.real >= {literal} AND parts.real <= {literal}")
+                found += ["parts.real > 1.8e308D"] if values[n] != values[n] else []
+    return " AND ".join(found if n < COUNT - 1 else [*found, "parts IS NULL", "parts.real IS NULL"])
+
+
+def _found(spark: SparkSession, path: str) -> list[tuple[int, int]]:
+    """Return which rows Spark finds as it looks for each."""
+    spark.read.format("delta").load(path).createOrReplaceTempView("looked_into")
+    looks = (f"SELECT {n} AS wanted, n FROM looked_into WHERE {_looked_for(n)}" for n in range(COUNT))
+    return sorted((row["wanted"], row["n"]) for row in spark.sql(" UNION ALL ".join(looks)).collect())
+
+
+def _rows(spark: SparkSession, path: str) -> list[str]:
+    return [str(row) for row in spark.read.format("delta").load(path).select(*ROWS.column_names).orderBy("n").collect()]
+
+
+def _check_others(path: str) -> None:
+    """Check that delta-rs reads the rows, and that Arrow finds each by the log and DuckDB by the footers."""
+    table = DeltaTable(path)
+    read: Any = table.to_pyarrow_table().select(ROWS.column_names).sort_by("n")
+    assert str(read.cast(ROWS.schema).to_pylist()) == str(ROWS.to_pylist())
+    dataset, files = table.to_pyarrow_dataset(), [uri.removeprefix("file://") for uri in table.file_uris()]
+    by_log = [name for name, kind, _ in ORDERED if kind not in ("FLOAT", "DOUBLE")]
+    by_footers = [name for name, *_ in ORDERED if name not in table.metadata().partition_columns]
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        for n in range(COUNT):
+            wanted = {name: values[n] for name, _, values in ORDERED if n < len(values)}
+            found = dataset.to_table(columns=["n"], filter=_condition({name: wanted[name] for name in by_log if name in wanted}))
+            assert n in found.column("n").to_pylist()
+            asked = [name for name in by_footers if name in wanted]
+            where = " AND ".join(["true", *(f'"{name}" >= ? AND "{name}" <= ?' for name in asked)])
+            given = [wanted[name] for name in asked for _ in range(2)]
+            assert (n,) in engine.execute(f"SELECT n FROM read_parquet(?) WHERE {where}", [files, *given]).fetchall()
+
+
+def _condition(wanted: Mapping[str, Any]) -> Any:
+    condition: Any = pc.field("n").is_valid()
+    for name, value in wanted.items():
+        scalar = pa.scalar(value, ROWS.schema.field(name).type)
+        condition &= (pc.field(name) >= scalar) & (pc.field(name) <= scalar)
+    return condition
+
+
+@pytest.mark.parametrize("way", MESSAGES)
+def test_tables_of_messages(spark: SparkSession, tmp_path: Path, own: str, way: str) -> None:
+    write, parts = MESSAGES[way]
+    path = write(spark, tmp_path, parts)
+    assert unnamed_features(DeltaTable(path)) == []
+    assert _rows(spark, path) == _rows(spark, own)
+    assert _found(spark, path) == [(n, n) for n in range(COUNT)]
+    _check_others(path)
+
+
+def test_a_table_of_sparks_own_answers_so(spark: SparkSession, own: str) -> None:
+    """What is asked of the others is what a table that Spark wrote gives."""
+    assert _found(spark, own) == [(n, n) for n in range(COUNT)]
+
+
+@pytest.mark.parametrize("way", SINKS)
+def test_tables_of_sinks(spark: SparkSession, tmp_path: Path, own: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then Spark appends to the table, and a batch after it."""
+    # One driver, in which commits of Spark's exclude each other.
+    monkeypatch.setattr(spark_table, "_UNSAFE_SCHEMES", frozenset())
+    write, parts = SINKS[way]
+    path = write(spark, tmp_path, parts)
+    assert unnamed_features(DeltaTable(path)) == []
+    assert _rows(spark, path) == _rows(spark, own)
+    assert _found(spark, path) == [(n, n) for n in range(COUNT)]
+    _check_others(path)
+    spark.createDataFrame(SINGLES[0]).write.format("delta").mode("append").save(path)
+    _into(spark, tmp_path, SINGLES[1:2])
+    both = sorted([*range(COUNT), 0, 1])
+    assert [row["n"] for row in spark.read.format("delta").load(path).orderBy("n").collect()] == both
+    assert sorted(DeltaTable(path).to_pyarrow_table().column("n").to_pylist()) == both
+
+
+def test_partitions_by_texts_and_by_zeros(spark: SparkSession, tmp_path: Path) -> None:
+    """In Delta's log an empty text is NULL, and the two zeros are one number."""
+    values: dict[str, Any] = {"text": ["", "a", None, "b"], "real": [0.0, -0.0, NAN, None], "n": [0, 1, 2, 3]}
+    rows = pa.table(values)
+    path, own = _into(spark, tmp_path, [rows], partition_by=["text", "real"]), str(tmp_path / "own")
+    spark.createDataFrame(rows).write.format("delta").partitionBy("text", "real").save(own)
+    read = [spark.read.format("delta").load(each) for each in (path, own)]
+    zeros, nan = ("real = 0.0D", "real = -0.0D", "real >= 0.0D AND real < 1.0D"), "real = double('NaN')"
+    for where in ("true", "text IS NULL", "text = 'a'", nan, *zeros):
+        found, wanted = ([row["n"] for row in each.where(where).orderBy("n").collect()] for each in read)
+        assert (where, found) == (where, wanted)
+    table = DeltaTable(path)
+    assert table.to_pyarrow_table().sort_by("n").column("text").to_pylist() == [None, "a", None, "b"]
+    found_by_log = table.to_pyarrow_dataset().to_table(filter=pc.field("real") == 0.0)
+    assert sorted(found_by_log.column("n").to_pylist()) == [0, 1]
+
+
+def test_an_empty_text_in_a_partition_that_is_never_null_fails_its_batch(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "booked")
+    spark.sql(f"CREATE TABLE delta.`{path}` (text STRING NOT NULL, n BIGINT) USING delta PARTITIONED BY (text)")
+    _into(spark, tmp_path, [pa.table({"text": ["a"], "n": [1]})])
+    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*column 'text' is empty in a row"):
+        _into(spark, tmp_path, [pa.table({"text": [""], "n": [2]})])
