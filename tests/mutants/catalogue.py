@@ -159,7 +159,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a stream's batch is not looked up",
-        "files if seen is None or seen < identity.transaction[1] else ()", "files",
+        "() if self._was_published(table, identity.transaction) else files", "files",
         ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
     ),
     Mutant(

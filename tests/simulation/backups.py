@@ -38,7 +38,7 @@ class Backup:
 
     def __init__(self, instance: WholeInstance) -> None:
         bucket = instance.bucket
-        instance._note_order()
+        instance.note_order()
         #: Of its control log.
         self.record_count = len(instance.log)
         self._objects = dict(bucket.objects)
@@ -48,7 +48,7 @@ class Backup:
 
     def put_back(self, instance: WholeInstance, publishers: Iterable[Publisher]) -> None:
         """Put the copy in the journal's place, and end every process that knew the journal."""
-        instance._note_order()
+        instance.note_order()
         instance.lives.append(Life(instance.log, list(instance.order), instance.drivers))
         for process in instance.processes:
             process.alive = False

@@ -35,7 +35,7 @@ from tests.fake_clock import FakeClock
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node
-from tests.simulation.loop_world import NESTED_MAX, TYPE, LoopWorld
+from tests.simulation.loop_world import NESTED_MAX, QUEUE, TYPE, LoopWorld
 from tests.simulation.publishers import Application, Publisher, is_marked
 from tests.simulation.upkeep_thread import InlineReaders, UpkeepThread
 
@@ -58,10 +58,17 @@ class Process(Protocol):
 class DiskWorld(LoopWorld):
     """A world whose journal stands in a bucket; made inside `simulated_delta`."""
 
+    #: Topics of its messages; all are in the queue.
+    topics: tuple[str, ...] = ("T", "U")
+
     make_bucket: Callable[[Callable[[], int]], Bucket] = Bucket
 
     def _create(self) -> None:
         self.bucket = self.make_bucket(lambda: START_MS + self.elapsed_ms)
+        self.definitions["message_types"][TYPE]["topics"] = list(self.topics)
+        if len(self.topics) > 1:
+            several = {"underlying_topic": f"^({'|'.join(self.topics)})$", "default_publish_target": self.topics[0]}
+            self.definitions["queues"][QUEUE] |= several
         self.parsed = parsing.parse(self.definitions)
         self.threads: list[UpkeepThread] = []
         self._ways = self._messages = 0
@@ -81,8 +88,8 @@ class DiskWorld(LoopWorld):
         return self.parsed
 
     def _make_publishers(self) -> list[Publisher]:
-        kinds = ("named", "stream", "plain", "appending")
-        return [Publisher(self, Application(name=kind, kind=kind)) for kind in kinds]
+        kinds = ("named", "stream", "plain", "appending", "intervals")
+        return [Publisher(self, Application(name=kind, kind=kind, goes_back=0.1 if kind == "stream" else 0.0)) for kind in kinds]
 
     def way(self, process: Process | None) -> SimulatedStore:
         """Give a process its way to the bucket; nothing ever fails for None, which looks from outside."""
@@ -143,7 +150,7 @@ class DiskWorld(LoopWorld):
         """Look whether what executors are told to read stands there, beside what every world notes."""
         super().note_answer(call, reply, pieces)
         if isinstance(reply, replies.RowsOf) and pieces is not None:
-            self._note_order()
+            self.note_order()
             for path, first_row, rows, bookmark in zip(*(pieces.column(name).to_pylist() for name in _PLACES), strict=True):
                 found = self._ids(path)[first_row : first_row + rows] if self._stands(path) else []
                 if found != self.order[bookmark : bookmark + rows]:
@@ -180,7 +187,7 @@ class DiskWorld(LoopWorld):
 
     def is_empty(self) -> bool:
         """Return whether every message entered and reached its end."""
-        self._note_order()
+        self.note_order()
         return super().is_empty() and self.reigning.message_types[TYPE].entered_until == len(self.order)
 
     def _trouble_store(self, *, land: bool) -> None:
@@ -208,7 +215,7 @@ class DiskWorld(LoopWorld):
             if not process.alive:
                 raise KilledError
 
-    def _note_order(self) -> None:
+    def note_order(self) -> None:
         """Read on which messages stand in the log, from the entries as they were written."""
         entries = self.bucket.entries[_TABLE]
         for entry in entries[self._ordered_entries :]:

@@ -88,7 +88,7 @@ def judge(world: InstancesWorld) -> Judgement:
     """Read what all instances said, one record after the other, in the order in which they became durable."""
     found = Judgement({name: Said(name) for name in world.instances})
     for each in world.instances.values():
-        each._note_order()
+        each.note_order()
     logs = {
         name: [*((life.log, life.order) for life in each.lives), (each.log, each.order)] for name, each in world.instances.items()
     }

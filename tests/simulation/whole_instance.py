@@ -101,6 +101,9 @@ class WholeInstance(DiskWorld):
         super().__init__(around.random.getrandbits(32), settings=settings, journal={"instance": name, "group": "sites"})
         self.operator = InstanceOperator(self)
 
+    #: One that its peers pull.
+    topics = ("T",)
+
     def make_bucket(self, now_ms: Callable[[], int]) -> Bucket:
         """Make the bucket of its journal."""
         return InstanceBucket(now_ms, self.path, lambda first, last: self.around.note_commit(self, first, last))
@@ -300,7 +303,7 @@ class WholeInstance(DiskWorld):
 
     def has_entered_all(self) -> bool:
         """Return whether the control log tells of all messages that were published here, or came."""
-        self._note_order()
+        self.note_order()
         return sum(int(record.detail["rows"]) for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
 
     def pulled_of(self, peer: str) -> int:
@@ -384,5 +387,5 @@ class Archive(WholeInstance):
 
     def is_empty(self) -> bool:
         """Return whether all that it has entered."""
-        self._note_order()
+        self.note_order()
         return self.reigning.message_types["line"].entered_until == len(self.order)

@@ -231,7 +231,8 @@ def test_publish_that_opens_its_name_does_both_in_one_commit(disk: Disk) -> None
     opened = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
     named(disk, range(1, 4), exclusive=True)
     lines = [json.loads(line) for line in disk.log_path(ORDER, 2).read_text().splitlines()]
-    assert {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line} == {"n:p": 2, "p:p": 3, "q:ORDERS:p": 3}
+    told = {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line}
+    assert told == {"n:p": 2, "p:p": 3, "q:ORDERS:p": 3}
     with pytest.raises(CallerError, match="PUBLISHER_NAME_IN_USE"):
         named(disk, range(4, 6), exclusive=True, number=opened.numbers["order"])
 

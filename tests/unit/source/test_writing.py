@@ -40,7 +40,7 @@ def test_a_write_knows_what_its_options_say(disk: Disk, tmp_path: Path) -> None:
     )  # fmt: skip
     assert (job.journal_id, job.message_type) == (disk.journal_id, "order")
     assert job.endpoint == Endpoint("there:1", str(token))
-    assert (job.publisher, job.sequence_column, job.transaction) == ("p", "id", ("t:a", 7))
+    assert (job.publisher, job.sequence_column, job.txn_app_id, job.txn_version) == ("p", "id", "a", 7)
     plans = {name: (plan.shape.expires_after_ms, plan.deliver_after_ms) for name, plan in job.plans.items()}
     assert plans == {"order": (3_600_000, 300_000)}
 
