@@ -70,11 +70,11 @@ def _is_over(session: SparkSession) -> bool:
 def _chain(failure: BaseException) -> Iterator[BaseException]:
     """Yield an exception, and those that it was raised from, or while they were handled."""
     known: set[int] = set()
-    while failure is not None and id(failure) not in known:
-        known.add(id(failure))
-        yield failure
-        within = None if failure.__suppress_context__ else failure.__context__
-        failure = failure.__cause__ or within  # type: ignore[assignment] - the end of a chain is None.
+    each: BaseException | None = failure
+    while each is not None and id(each) not in known:
+        known.add(id(each))
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
 
 
 def _tells_of_outside(failure: BaseException) -> bool:

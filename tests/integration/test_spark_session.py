@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from delta import configure_spark_with_delta_pip
@@ -138,3 +139,24 @@ def test_session_writes_delta_and_reads_it_back(spark: SparkSession, tmp_path: P
     spark.range(3).write.format("delta").save(path)
     assert [row.id for row in spark.read.format("delta").load(path).orderBy("id").collect()] == [0, 1, 2]
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+@pytest.mark.parametrize(("name", "kept"), [("FileContextBased", "again"), ("FileSystemBased", "once")])
+def test_the_default_alone_replaces_the_files_of_a_batch_that_runs_again(
+    spark: SparkSession, tmp_path: Path, name: str, kept: str
+) -> None:
+    """Why `configure_spark` leaves the class of Spark's checkpoint files alone, though another one is faster."""
+    jvm: Any = spark._jvm
+    context: Any = spark.sparkContext._jsc
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    package = streaming if spark.version.startswith("4.0") else streaming.checkpointing
+    path, configuration = jvm.org.apache.hadoop.fs.Path, context.hadoopConfiguration()
+    files = getattr(package, f"{name}CheckpointFileManager")(path(str(tmp_path)), configuration)
+    replaces = True
+    for text in ("once", "again"):
+        # As a state store writes the changes of a batch.
+        stream = files.createAtomic(path(str(tmp_path / "1.delta")), replaces)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+    assert (tmp_path / "1.delta").read_text(encoding="utf-8") == kept
+    assert "spark.sql.streaming.checkpointFileManagerClass" not in configure_spark(SparkSession.Builder())._options

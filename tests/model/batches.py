@@ -26,7 +26,7 @@ def prove(queue: Queue, name: str) -> None:
     lease = subscription.open
     assert lease is not None
     settle_all(queue, subscription, lease, rest=None if subscription.explicit else "acknowledge")
-    if lease.rows and not lease.failed:
+    if lease.rows and not lease.failed and not lease.gives_back:
         _succeed(queue, subscription, lease)
     lease.proven, lease.claim, lease.said = True, set(), {}
 
@@ -35,12 +35,15 @@ def settle_all(queue: Queue, subscription: Subscription, lease: Lease, *, rest: 
     """Let take effect what a batch said; `rest` becomes of what it said nothing of."""
     if lease.barrier:
         spent = queue.rules.max_deliveries and subscription.barrier_deliveries >= queue.rules.max_deliveries
-        if not lease.gives_back or spent:
+        if not lease.gives_back or (spent and not lease.stopped):
             _receive(subscription, lease)
         return
     if queue.rules.at_most_once:
         return
     messages = [queue.messages[bookmark] for bookmark in sorted(lease.claim)]
+    if lease.gives_back and lease.stopped:
+        _give_back_undelivered(queue, lease)
+        return
     if lease.gives_back:
         _take_apart(queue, subscription, lease, [each for each in messages if each.state in IN_QUEUE])
         return
@@ -63,13 +66,19 @@ def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> 
     held = [queue.messages[bookmark] for bookmark in sorted(lease.held)]
     if not held:
         return
-    subscription = queue.subscriptions[name]
+    subscription, undelivered = queue.subscriptions[name], undelivered or lease.stopped
     if lease.failed or (subscription.alarm is not None and len(lease.rows) == 1 and not undelivered):
         _take_apart(queue, subscription, lease, held, claimed=not lease.failed)
     else:
         for message in held:
             lease.undelivered = lease.undelivered or undelivered
             queue.give_back(message, None, undelivered=undelivered)
+
+
+def _give_back_undelivered(queue: Queue, lease: Lease) -> None:
+    for bookmark in sorted(lease.held):
+        lease.undelivered = True
+        queue.give_back(queue.messages[bookmark], None, undelivered=True)
 
 
 def prepare(queue: Queue, name: str, left_out: dict[int, tuple[str, int | None]]) -> bool:
@@ -98,6 +107,7 @@ def decide(lease: Lease, left_out: dict[int, tuple[str, int | None]], *, landed:
     lease.in_doubt, lease.landed = False, landed
     if landed:
         lease.said, lease.failed, lease.gives_back = dict(left_out), False, False
+        lease.stopped = False
 
 
 def _but_behind(queue: Queue, lease: Lease, messages: list[Message]) -> list[Message]:
@@ -132,6 +142,8 @@ def leave(queue: Queue, name: str) -> None:
     lease = subscription.open
     if lease is not None and lease.planner is subscription.planner and lease.sure and (lease.running or not lease.asked):
         end(queue, name, lease, undelivered=not lease.asked)
+    elif lease is not None and lease.returned_in is subscription.planner and not lease.failed:
+        lease.stopped = True
 
 
 def answer_again(queue: Queue, name: str) -> None:
@@ -162,8 +174,8 @@ def _is_there(queue: Queue, message: Message) -> bool:
 def _begin_anew(queue: Queue, subscription: Subscription, lease: Lease) -> None:
     """Run a batch again: whole, half of it, or none where its one message is to blame."""
     rows, maximum = _resumable(queue, subscription, lease), queue.rules.max_deliveries
-    lone = lease.asked and len(lease.rows) == len(rows) == 1
-    lease.vanished = lease.vanished + 1 if lease.asked and not lease.failed else 0
+    lone = lease.asked and not lease.stopped and len(lease.rows) == len(rows) == 1
+    lease.vanished = lease.vanished + (not lease.stopped) if lease.asked and not lease.failed else 0
     failed = lease.failed or lease.vanished >= VANISHED
     if len(rows) > 1 and failed:
         half = (len(rows) + 1) // 2
@@ -190,7 +202,7 @@ def _resume(queue: Queue, subscription: Subscription, lease: Lease, rows: list[i
     lease.rows, lease.held, lease.claim = set(rows), set(), set()
     lease.piece = not lease.barrier and bool(lease.rows & subscription.failed)
     lease.due, lease.begun_at, lease.planner = queue.now + queue.rules.lease_ms, queue.now, subscription.planner
-    lease.failed = lease.gives_back = lease.undelivered = lease.sure = lease.running = False
+    lease.failed = lease.gives_back = lease.undelivered = lease.sure = lease.running = lease.stopped = False
     if subscription.until is not None:
         subscription.given |= lease.rows
     if lease.barrier:

@@ -243,7 +243,7 @@ class Consumers(Machine):
         """Let fn end, with an outcome for some rows; they count with the proof, or at once."""
         queue, subscription = self._sides(who)
         lease = self._start(who)
-        if lease.failed or lease.undelivered:
+        if lease.failed or lease.stopped or lease.undelivered:
             return
         outcome = data.draw(st.sampled_from(["acknowledge", "cancel", "expire"]))
         rows = set() if lease.barrier or not lease.rows else data.draw(st.sets(st.sampled_from(sorted(lease.rows))))
@@ -253,20 +253,22 @@ class Consumers(Machine):
         settle = data.draw(st.sampled_from([False, False, True]))
         self._end(who, lease, outcomes=(said,) if rows else (), settle=settle)
         self.ended.add(who)
-        lease.running = False
+        lease.running, lease.returned_in = False, subscription.planner
         batches.say(lease, rows, outcome, due)
         if settle:
             batches.settle_all(queue, subscription, lease, rest="acknowledge")
         self.model.settle_down()
 
     def fail(self, data: st.DataObject, who: Who) -> None:
-        """Let fn raise: the query ends, or gives its batch back."""
+        """Let fn raise, or be stopped: the query ends, or gives its batch back."""
         lease = self._start(who)
         if who in self.ended or lease.undelivered:
             return
-        lives_on = data.draw(st.booleans())
-        self._end(who, lease, error="boom", cancel=lives_on)
-        lease.failed, lease.gives_back, lease.running = True, lives_on, not lives_on
+        lives_on, stopped = data.draw(st.booleans()), data.draw(st.booleans())
+        self._end(who, lease, error=None if stopped else "boom", stopped=stopped, cancel=lives_on)
+        if lease.rows:
+            lease.failed, lease.stopped, lease.gives_back = not stopped, stopped, lives_on
+        lease.running = not lives_on
 
     def prove(self, who: Who) -> None:
         """Let the listener say that Spark has committed the batch, if it has."""

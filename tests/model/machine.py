@@ -169,7 +169,7 @@ class Machine(RuleBasedStateMachine):
         for queue in self.model.queues.values():
             for lease in queue.leases():
                 # Nobody knows any more what was asked for, so it counts as asked for.
-                lease.asked, lease.sure = True, False
+                lease.asked, lease.sure, lease.returned_in = True, False, None
                 if queue.outstanding(lease):
                     lease.due = max(lease.due, self.now + queue.rules.lease_ms // 3)
         self.asked.clear()

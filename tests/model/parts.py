@@ -52,6 +52,9 @@ class Lease:
     asked: bool = False
     failed: bool = False
     gives_back: bool = False
+    #: Whether it was stopped, or left once fn had returned, in the planner start that is named: it is held against nothing.
+    stopped: bool = False
+    returned_in: object = None
     vanished: int = 0
     undelivered: bool = False
     #: Whether it is certain that nobody took it over since it was granted, and whether fn is running on it (P6).

@@ -28,6 +28,27 @@ DECIDING = (
         '    if record.detail["counted"]:\n', "    if True:\n",
         _SCENARIOS,
     ),
+    Mutant(
+        "a run that was stopped counts as a delivery (P3)",
+        "lone = asked_before and not lease.stopped and", "lone = asked_before and", _SCENARIOS,
+    ),
+    Mutant(
+        "a run that was stopped is one that vanished (P3)",
+        "lease.vanished_runs + (not lease.stopped) if", "lease.vanished_runs + 1 if", _SCENARIOS,
+    ),
+    Mutant("the end of a lease counts a run that was stopped (P3)", "undelivered or lease.stopped", "undelivered", _SCENARIOS),
+    Mutant(
+        "a run that got through its batch counts though Spark could not commit it (P3)",
+        "session.returned == lease.number and lease.failure is None", "session.returned < 0 and lease.failure is None", _SCENARIOS,
+    ),
+    Mutant(
+        "a batch that was given back since it was stopped ends an alarm",
+        "self.failure is None and not self.gives_back", "self.failure is None", _SCENARIOS,
+    ),
+    Mutant(
+        "failures without messages raise no alarm",
+        "subscription.idle_failures >= IDLE_FAILURES_LIMIT and subscription.alarm is None", "False", _SCENARIOS,
+    ),
     Mutant("what an older run staged outlives the take-over (P4)", "        lease.staged.clear()\n", "", _SCENARIOS),
     Mutant(
         "a late proof does not take its dead letter back (P5)",

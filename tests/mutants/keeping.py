@@ -166,7 +166,7 @@ KEEPING = (
     ),
     Mutant(
         "a batch that was given back counts as done",
-        "error=error, cancel=gives_back)", "error=error)", ("tests/unit/source/test_run_reporter.py",),
+        "**said, cancel=error is not None or stopped)", "**said)", ("tests/unit/source/test_run_reporter.py",),
     ),
     Mutant(
         "an older commit proves the run that began again",
@@ -174,7 +174,22 @@ KEEPING = (
     ),
     Mutant(
         "a slip in what fn says comes back for ever",
-        "if not self._cancels or _is_slip(failure):", "if not self._cancels:", ("tests/unit/source/test_foreach_batch.py",),
+        "self._cancels and not _is_slip(failure)", "self._cancels", ("tests/unit/source/test_foreach_batch.py",),
+    ),
+    Mutant(
+        "a stopped query is held against its messages",
+        "return RunEnd.STOPPED if _is_over(session) else RunEnd.FAILED", "return RunEnd.FAILED",
+        ("tests/unit/source/test_run_ends.py",),
+    ),
+    Mutant(
+        "a connection that times out is taken for an interrupt",
+        "return name in _INTERRUPTED or", 'return name in _INTERRUPTED or name.endswith("Exception") or',
+        ("tests/unit/source/test_run_ends.py",),
+    ),
+    Mutant(
+        "a batch without rows reaches fn",
+        "if not started.messages and batch.count() == 0:", "if not started.messages and batch.count() < 0:",
+        ("tests/unit/source/test_foreach_batch.py",),
     ),
     Mutant(
         "what a full disk did not take of a file passes for written",

@@ -6,7 +6,6 @@ What a batch says: fn starts and ends, and the listener's proof (P4, P5, P6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from pyroaring import BitMap64
@@ -31,7 +30,6 @@ from spark_queue.core.deciding.isolation import isolate
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import (
     ERROR_TEXT_LIMIT,
-    Said,
     check_outcomes,
     end_lease,
     give_back_failed,
@@ -458,8 +456,9 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
     given = [read_outcome(work, each) for each in command.outcomes]
     subscription = work.subscription(command.subscription)
     lease = lease_of_run(work, subscription, command.run)
-    if lease is None or not _read_by(work, lease, command.run.incarnation):
-        _end_idle_run(work, subscription, command, given)
+    if lease is None or not lease.rows:
+        check_outcomes(work, () if lease is None else given, BitMap64(), "are not in the batch")
+        _end_idle_run(work, subscription, command)
         return Done()
     if command.stopped:
         # Also of a run that was fenced, or is in doubt: it changes nothing but what is held against its messages later.
@@ -484,9 +483,8 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
     return Done()
 
 
-def _end_idle_run(work: UnitOfWork, subscription: Subscription, command: EndRun, given: Iterable[Said]) -> None:
+def _end_idle_run(work: UnitOfWork, subscription: Subscription, command: EndRun) -> None:
     """Note how a run ended that had no messages, where that is news: a failure, and the first success after one."""
-    check_outcomes(work, given, BitMap64(), "are not in the batch")
     if command.error is not None and not command.stopped:
         detail = {"error": command.error[:ERROR_TEXT_LIMIT]}
         work.emit(Kind.OUTCOMES, subscription=subscription.name, reason=RUN_FAILED, detail=detail)

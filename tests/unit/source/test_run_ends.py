@@ -22,7 +22,7 @@ def java(name: str, condition: str | None = None, cause: Any = None) -> Any:
     )
 
 
-def raised(thrown: Any) -> Exception:
+def raised(thrown: Any) -> Any:
     """Return an exception as Py4J makes it of one of Java."""
     failure: Any = RuntimeError("an error occurred while calling o61.count")
     failure.java_exception = thrown
@@ -105,7 +105,8 @@ def _while_handling(failure: BaseException) -> BaseException:
 def test_spark_connect_tells_by_its_conditions() -> None:
     ended: Any = PySparkException("ended")
     ended.getCondition = lambda: "OPERATION_CANCELED"
-    assert end_of(ended, object()) is RunEnd.STOPPED  # type: ignore[arg-type] - a session of Connect.
+    of_connect: Any = object()
+    assert end_of(ended, of_connect) is RunEnd.STOPPED
 
 
 @pytest.mark.parametrize("where", [session(active=False), session(active=None), session(is_stopped=True)])

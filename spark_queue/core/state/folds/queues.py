@@ -292,10 +292,10 @@ def outcomes(ledger: QueueLedger, record: Record) -> None:
         return
     lease = ledger.leases[int(record.lease)]
     if record.reason == RUN_FAILED:
-        lease.failure = record.detail["error"]
+        lease.failure, lease.stopped = record.detail["error"], False
         lease.gives_back = record.detail.get("cancel", False)
     elif record.reason == RUN_STOPPED:
-        lease.stopped = True
+        lease.failure, lease.stopped = None, True
         lease.gives_back = record.detail.get("cancel", False)
     else:
         lease.stage((str(record.reason), record.due_at_ms, record.detail.get("error")), to_bitmap(record.ranges))
