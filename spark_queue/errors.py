@@ -48,6 +48,12 @@ class SparkQueueError(Exception):
         self.facts: Mapping[str, Any] = facts
         super().__init__(f"[{code}] {_text(code, facts)}")
 
+    @property
+    def reason(self) -> str:
+        """Why, for the text of another error: without the code and the next step, which that one has of its own."""
+        given = self.facts.get("reason")
+        return str(self).removeprefix(f"[{self.code}] ") if given is None else str(given)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark pickles errors between processes, and exceptions with keyword arguments do not survive by themselves.
         return (error, (self.code, dict(self.facts)))
