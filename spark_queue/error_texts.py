@@ -160,6 +160,11 @@ CALLER: dict[str, str] = {
         "Table '{table}' was changed while a batch was staged for it, so the batch was not appended. It fails, and the next run of "
         "the stream appends it to the table as it is now. Nothing to do."
     ),
+    "SINK_READABLE": (
+        "Table '{table}' can be read, so what stands there decides about attempt {attempt} of subscription '{subscription}' of "
+        "queue '{queue}', and not --force: a wrong word would lose its messages or append them twice. Nothing was changed. Run "
+        "`sparkq decide` without --force. If you give the table up, delete it or move it away first."
+    ),
     "UNKNOWN_ATTEMPT": (
         "Subscription '{subscription}' of queue '{queue}' has made no attempt {attempt} to append to a sink; the last is {last}. "
         "`sparkq decide` lists those that are in doubt."
@@ -300,6 +305,11 @@ JOURNAL: dict[str, str] = {
         "Sink '{table}' cannot be read, so nobody can tell whether attempt {attempt} of subscription '{subscription}' of queue "
         "'{queue}' stands there: {reason} Its messages wait. Make the table readable: the next batch then decides, or `sparkq "
         "decide`. Where it is gone for good, say what became of it: `sparkq decide` with --landed or --fenced, and --force."
+    ),
+    "SINK_UNFENCED": (
+        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' does not stand in '{table}', and may still land "
+        "there, since its fence could not be written: {reason} Its messages wait. See to it that the table can be written, such as "
+        "by room on its disk: the next batch then decides, or `sparkq decide`."
     ),
     "SINK_UNDECIDED": (
         "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt, its lease has "

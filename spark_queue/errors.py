@@ -51,6 +51,12 @@ class SparkQueueError(Exception):
         text = _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", _text(code, facts))
         super().__init__(f"[{code}] {text}")
 
+    @property
+    def reason(self) -> str:
+        """Why, for the text of another error: without the code and the next step, which that one has of its own."""
+        given = self.facts.get("reason")
+        return str(self).removeprefix(f"[{self.code}] ") if given is None else str(given)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark pickles errors between processes, and exceptions with keyword arguments do not survive by themselves.
         return (error, (self.code, {name: _portable(fact) for name, fact in self.facts.items()}))

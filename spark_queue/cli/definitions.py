@@ -232,7 +232,7 @@ def decide(
     subscription: Annotated[str | None, typer.Option(metavar="NAME", help="Only the one of this subscription.")] = None,
     landed: Annotated[bool, typer.Option("--landed", help="With --force: they stand in their sink.")] = False,
     fenced: Annotated[bool, typer.Option("--fenced", help="With --force: they do not, and never will.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Decide without a look at the sink, where that is gone for good.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Decide by your word, where the sink is gone for good.")] = False,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,

@@ -16,7 +16,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.errors import CallerError, ConfigError, SparkQueueError, check_text
+from spark_queue.errors import CallerError, ConfigError, JournalError, check_text
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueCheck, QueueStatus, check_queue, explain, queue_status, state_at
 
@@ -438,7 +438,7 @@ class Queue:
         attempt
             One of those that `attempts_in_doubt` returns.
         landed
-            What to say without a look at the table, where that is gone for good.
+            What to say of a table that is gone for good.
         storage_options
             How the table's store is reached; without them as the journal's.
 
@@ -450,7 +450,10 @@ class Queue:
         Raises
         ------
         JournalError
-            SINK_UNREADABLE where the table is gone, is another one, or cannot be read; that is noted, and it stays in doubt.
+            SINK_UNREADABLE where the table is gone, is another one, or cannot be read; SINK_UNFENCED where it cannot be written.
+            That is noted, and it stays in doubt.
+        CallerError
+            SINK_READABLE where `landed` is given and the table can be read: what stands there decides.
         LeaseError
             SINK_LANDED or SINK_FENCED where the contrary is known by now.
         """
@@ -458,15 +461,18 @@ class Queue:
         from spark_queue.sinks.topic import sink_at  # noqa: PLC0415 - as above.
 
         who: dict[str, Any] = {"queue": self.name, "subscription": attempt.subscription, "attempt": attempt.attempt}
-        if landed is None:
-            journal_id = self.journal.journal_id()
-            try:
-                sink = sink_at(self.journal.store, journal_id, attempt.table, storage_options)
+        journal_id = self.journal.journal_id()
+        try:
+            sink = sink_at(self.journal.store, journal_id, attempt.table, storage_options)
+            if landed is None:
                 found = sink.decide(attempt, journal_id=journal_id, queue=self.name)
-            except SparkQueueError as reason:
-                self._ask(commands.SinkUnreadable(**who, error=str(reason)))
+            else:
+                sink.fate(attempt, journal_id=journal_id, queue=self.name)
+                raise CallerError("SINK_READABLE", table=attempt.table, **who)
+        except (JournalError, ConfigError) as reason:
+            if landed is None:
+                self._ask(commands.SinkUnreadable(**who, error=reason.reason, read=reason.code == "SINK_UNFENCED"))
                 raise
-        else:
             found, who = Landing(Fate.LANDED if landed else Fate.FENCED), {**who, "forced": True}
         if found.fate is Fate.LANDED:
             self._ask(commands.Landed(**who, table_version=found.version))

@@ -217,12 +217,15 @@ class Fenced(AttemptCommand, frozen=True, kw_only=True):
 
 
 class SinkUnreadable(SubscriptionCommand, frozen=True, kw_only=True):
-    """Nobody could decide about the attempt, since its sink cannot be read. Answered with `Done`."""
+    """Nobody could decide about the attempt, since its sink cannot be read or not be fenced. Answered with `Done`."""
 
     right = CHANGE
 
     attempt: int
+    #: Why not; the code and the next step are of who tells it.
     error: str
+    #: Whether it could be read, and the fence could not be written.
+    read: bool = False
 
 
 class FindAttempts(ChangeCommand, frozen=True, kw_only=True):

@@ -173,15 +173,30 @@ class Sink(ABC):
         Raises
         ------
         JournalError
-            SINK_UNREADABLE where the sink is gone, is another one, or cannot be read.
+            SINK_UNREADABLE where the sink is gone, is another one, or cannot be read; SINK_UNFENCED where it can be read, and the
+            fence cannot be written.
         """
-        transaction = transaction_id(journal_id, queue, attempt.subscription)
+        self.fate(attempt, journal_id=journal_id, queue=queue)
+        facts: dict[str, Any] = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
         try:
-            self.transaction_version(transaction)
+            return self.fence(transaction=transaction_id(journal_id, queue, attempt.subscription), attempt=attempt.attempt)
+        except SparkQueueError as failure:
+            raise JournalError("SINK_UNFENCED", table=attempt.table, reason=failure.reason, **facts) from None
+
+    def fate(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Fate:
+        """Return what the sink says of an attempt, and change nothing.
+
+        Raises
+        ------
+        JournalError
+            SINK_UNREADABLE.
+        """
+        try:
+            version = self.transaction_version(transaction_id(journal_id, queue, attempt.subscription))
             if self.id() == attempt.table_id:
-                return self.fence(transaction=transaction, attempt=attempt.attempt)
+                return fate_of(version, attempt.attempt)
             reason = "Another table stands there by now."
         except SparkQueueError as failure:
-            reason = str(failure.facts.get("reason", failure))
+            reason = failure.reason
         facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
         raise JournalError("SINK_UNREADABLE", table=attempt.table, reason=reason, **facts)

@@ -51,6 +51,8 @@ class SinkPlan:
     #: All columns of the table, as Arrow has them.
     schema: pa.Schema
     partition_by: tuple[str, ...]
+    #: That of the table's metadata: another table in its place has other files.
+    table_id: str
 
     def stage(self, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a task's rows, a file for each combination of partition values, and yield what was written, as JSON.

@@ -81,6 +81,8 @@ class SinkTable(Sink):
         #: The newest version that was read, the bytes of its entry, and what entries behind `_table` say of transaction ids.
         self._head, self._head_entry = -1, b""
         self._transactions: dict[str, int] = {}
+        #: The device that a local table lies on, once it was seen there.
+        self._device: int | None = None
         #: When the log was last listed, in milliseconds.
         self._listed_at_ms = 0
 
@@ -106,19 +108,24 @@ class SinkTable(Sink):
             SINK_FEATURE_UNSUPPORTED where it is read in a way of which this software knows nothing.
         """
         try:
-            if self._table is None or not self._read_on():
-                self._list()
-        except (ConfigError, JournalError) as reason:
+            with self._store.failures("looking at the table"):
+                if self._table is None or not self._read_on():
+                    self._list()
+        except SparkQueueError as reason:
             self._table = None
             if reason.code == "PROTOCOL_NEWER":
                 raise self._unsupported(str(reason.facts["what"])) from None
-            raise JournalError("SINK_FAILED", table=self.name, reason=str(reason.facts.get("reason", reason))) from None
+            raise JournalError("SINK_FAILED", table=self.name, reason=reason.reason) from None
         return self._table
 
     def _list(self) -> None:
-        """Find the head as delta-rs does."""
+        """Find the head as delta-rs does; refuse a table that was there and lies on a volume that is away."""
         if self._table is None:
             self._table = delta.open_table(self._store, self._key)
+            device = self._device_now()
+            if self._table is None and self._device not in (None, device):
+                raise OSError("It was there, and its volume is not mounted any more")
+            self._device = self._device if self._table is None else device
         else:
             delta.refresh(self._store, self._key, self._table)
         if self._table is not None:
@@ -129,14 +136,15 @@ class SinkTable(Sink):
         """Read what was committed since, entry by entry; returns False where the log has to be listed.
 
         Listing a log takes the longer, the more commits it has: on a local disk ten thousand double the time of a batch (measured).
-        An entry is cleaned away long after the log was listed. One that is another is of another table in this place.
+        An entry is cleaned away long after the log was listed. One that is gone or another is of a table that was dropped, put back
+        from a copy, or made anew: nothing that was known of it counts, and it is opened anew.
         """
         if abs(SystemClock().wall_ms() - self._listed_at_ms) > _LISTED_MS or not self._head_entry:
             return False
         known = self._store.read(log_key(self._key, self._head))
         if known != self._head_entry:
-            # Of a table that is away delta-rs says so; another one is opened.
-            self._table = self._table if known is None else None
+            # A handle that is brought to the head keeps what is not there any more (tried).
+            self._table = None
             return False
         while (data := self._store.read(log_key(self._key, self._head + 1))) is not None:
             try:
@@ -215,7 +223,9 @@ class SinkTable(Sink):
         partitions = tuple(table.metadata().partition_columns)
         for name in partitions:
             self._require_partition_type(name, known.get(name.lower(), {}).get("type"))
-        return SinkPlan(store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions)
+        return SinkPlan(
+            store=self._store, key=self._key, schema=arrow_schema(table), partition_by=partitions, table_id=str(table.metadata().id)
+        )
 
     def _fitting(
         self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str] | None, *, merges_schema: bool
@@ -325,7 +335,7 @@ class SinkTable(Sink):
             self._store.sync([log_key(self._key, version)])
             self._checkpoint(table, version)
         except SparkQueueError as reason:
-            return str(reason.facts.get("reason", reason))
+            return reason.reason
         return ""
 
     def _checkpoint(self, table: DeltaTable, version: int) -> None:
@@ -354,8 +364,14 @@ class SinkTable(Sink):
         return None
 
     def _is_changed(self, table: DeltaTable, plan: SinkPlan) -> bool:
-        partitions = tuple(table.metadata().partition_columns)
-        return bool(self._unkept(table)) or (arrow_schema(table), partitions) != (plan.schema, plan.partition_by)
+        """Return whether a table is not what rows were staged for; the files of one that was made anew went with the other."""
+        found = (str(table.metadata().id), arrow_schema(table), tuple(table.metadata().partition_columns))
+        return bool(self._unkept(table)) or found != (plan.table_id, plan.schema, plan.partition_by)
+
+    def _device_now(self) -> int | None:
+        """Return the device that a local table would lie on; None where nothing is there."""
+        parent = Path(self._store.path)
+        return parent.stat().st_dev if self._store.is_local and parent.is_dir() else None
 
     def _create(self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str]) -> DeltaTable:
         for column in columns:

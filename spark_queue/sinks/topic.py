@@ -148,7 +148,7 @@ class SinkTopic(Sink):
         try:
             yield
         except JournalError as reason:
-            raise JournalError("SINK_FAILED", table=self.name, reason=str(reason.facts.get("reason", reason))) from None
+            raise JournalError("SINK_FAILED", table=self.name, reason=reason.reason) from None
 
 
 def sink_at(store: Store, journal_id: str, name: str, storage_options: Mapping[str, str] | None = None) -> Sink:

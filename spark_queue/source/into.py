@@ -137,7 +137,7 @@ class SinkWrapper(BatchWrapper):
         Raises
         ------
         JournalError
-            SINK_UNREADABLE; that is noted.
+            SINK_UNREADABLE or SINK_UNFENCED; that is noted.
         """
         who: dict[str, Any] = {"subscription": attempt.subscription, "attempt": attempt.attempt}
         sink = self._sink()
@@ -147,7 +147,7 @@ class SinkWrapper(BatchWrapper):
                 sink = sink_at(self._store, reporter.journal_id, attempt.table, self._where[1])
             landing = sink.decide(attempt, journal_id=reporter.journal_id, queue=self._queue)
         except SparkQueueError as reason:
-            reporter.say(commands.SinkUnreadable, **who, error=str(reason))
+            reporter.say(commands.SinkUnreadable, **who, error=reason.reason, read=reason.code == "SINK_UNFENCED")
             raise
         _say(reporter, landing, **who)
 

@@ -15,6 +15,27 @@ _SPARK_TABLE = "tests/integration/test_source_spark_table.py"
 
 SINKS = (
     Mutant(
+        "a living consumer remembers a table that was dropped",
+        "            self._table = None\n            return False\n", "            return False\n", _TABLE,
+    ),
+    Mutant(
+        "files are committed to a table that was made anew after their staging",
+        "found != (plan.table_id, plan.schema, plan.partition_by)", "found[1:] != (plan.schema, plan.partition_by)", _TABLE,
+    ),
+    Mutant(
+        "a table is made anew where a volume is not mounted",
+        "            if self._table is None and self._device not in (None, device):\n", "            if False:\n", _TABLE,
+    ),
+    Mutant(
+        "a word by force counts against a table that can be read",
+        "                sink.fate(attempt, journal_id=journal_id, queue=self.name)\n                raise CallerError(",
+        "                raise JournalError(", ("tests/unit/cli/test_queue_verbs.py",),
+    ),
+    Mutant(
+        "a fence that cannot be written passes for a table that cannot be read",
+        '"SINK_UNFENCED" if attempt.is_read else "SINK_UNREADABLE"', '"SINK_UNREADABLE"', ("tests/unit/core/test_status.py",),
+    ),
+    Mutant(
         "messages in doubt are given back with the end of their lease, without a fence",
         "if ledger.outstanding(lease) and not lease.is_in_doubt)", "if ledger.outstanding(lease))", _WORLDS,
     ),

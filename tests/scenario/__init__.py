@@ -54,7 +54,7 @@ Steps that act
         fn ends, with outcomes acknowledge, cancel, expire, with what it raised, or since it was stopped. `early` settles at once.
     ``prepare RUN [into=TABLE] [version=n] [request=ID] [OUTCOME ROWS [after=5s] [error=…] , …]``
         What it gave is about to be committed to a table, whose newest version of the transaction id is `version`.
-    ``landed Q/S n [version=n] [forced]``, ``fenced Q/S n [forced]``, ``unreadable Q/S n error=…``
+    ``landed Q/S n [version=n] [forced]``, ``fenced Q/S n [forced]``, ``unreadable Q/S n error=… [read]``
         Somebody has decided about attempt n of a subscription, or could not.
     ``prove RUN``
         The listener reports that Spark committed the run's batch.

@@ -197,8 +197,8 @@ def _fenced(world: World, words: Words) -> str:
 
 def _unreadable(world: World, words: Words) -> str:
     (queue, subscription), error = _place(words), words.option("error") or ""
-    attempt = int(words.take())
-    world.decide(commands.SinkUnreadable(queue=queue, subscription=subscription, attempt=attempt, error=error))
+    who: dict[str, Any] = {"queue": queue, "subscription": subscription, "attempt": int(words.take())}
+    world.decide(commands.SinkUnreadable(**who, error=error, read=words.flag("read")))
     return "done"
 
 

@@ -88,8 +88,9 @@ def sink_unreadable(work: UnitOfWork, command: SinkUnreadable) -> Done:
     """Note why nobody can decide about an attempt; of one that is decided by now nothing is noted."""
     for lease in in_doubt(work.ledger, command.subscription):
         attempt, error = attempt_of(lease), command.error[:ERROR_TEXT_LIMIT]
-        if (attempt.number, attempt.error) != (command.attempt, error) and attempt.number == command.attempt:
-            work.emit(Kind.SINK_UNREADABLE, of=lease, detail={"attempt": attempt.number, "error": error})
+        if attempt.number == command.attempt and (attempt.error, attempt.is_read) != (error, command.read):
+            read = {"read": True} if command.read else {}
+            work.emit(Kind.SINK_UNREADABLE, of=lease, detail={"attempt": attempt.number, "error": error, **read})
     return Done()
 
 

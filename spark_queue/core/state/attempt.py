@@ -40,6 +40,8 @@ class Attempt:
     landed: bool = False
     #: Why nobody could decide about it.
     error: str | None = None
+    #: Whether its sink could be read then, and only the fence could not be written.
+    is_read: bool = False
 
 
 @dataclass(slots=True)

@@ -278,7 +278,7 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
             "attempt": attempt.number, "subscription": lease.subscription, "queue": ledger.definition.name, "table": attempt.table
         }  # fmt: skip
         if attempt.error is not None:
-            code, since_ms = "SINK_UNREADABLE", attempt.prepared_at_ms
+            code, since_ms = "SINK_UNFENCED" if attempt.is_read else "SINK_UNREADABLE", attempt.prepared_at_ms
             facts["reason"] = attempt.error
         else:
             # A lease period is what its stream, which may be on its way, has to come back.

@@ -158,15 +158,20 @@ def test_decide_looks_into_the_sink_or_says_what_it_is_told_by_force(
     assert said() == [commands.Fenced(**who)]
     transaction = f"sparkqueue:{journal.journal_id()}:WORK:east"
     assert DeltaTable(path).transaction_version(transaction) == 9, "no commit of that attempt lands any more"
+    for word in ("--landed", "--fenced"):
+        refused = sparkq(*verb, word, "--force", "--json")
+        assert (refused.code, "[SINK_READABLE]" in refused.json["attempts"][0]["error"], said()) == (3, True, []), "it can be read"
+    Path(path).rename(tmp_path / "gone")
     sparkq(*verb, "--landed", "--force")
     sparkq(*verb, "--fenced", "--force", "--subscription", "east")
     assert said() == [commands.Landed(**who, forced=True), commands.Fenced(**who, forced=True)]
+    (tmp_path / "gone").rename(path)
     other = replies.AttemptTold(**known, attempt=4, table=path, table_id="another")
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=(other,))}
     done = sparkq(*verb, "--json")
     assert (done.code, done.json["attempts"][0]["fate"]) == (3, "in doubt")
     assert "Another table stands there" in done.json["attempts"][0]["error"]
-    assert [type(each) for each in said()] == [commands.SinkUnreadable]
+    assert said() == [commands.SinkUnreadable(**who, error="Another table stands there by now.")], "the alarm has the rest"
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=())}
     assert sparkq(*verb).out == "Queue 'WORK': nothing is in doubt.\n"
 

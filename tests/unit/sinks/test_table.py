@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,8 +161,9 @@ def test_a_table_that_is_not_there_has_no_id(path: str, tmp_path: Path) -> None:
         sink.id()
     sink.plan(COLUMNS)
     Path(path).rename(tmp_path / "away")
-    with pytest.raises(JournalError, match="SINK_FAILED"):
-        sink.transaction_version(TXN)
+    assert sink.transaction_version(TXN) == -1
+    with pytest.raises(JournalError, match="SINK_FAILED.*It is not there"):
+        sink.id()
 
 
 @pytest.mark.parametrize(
@@ -309,6 +311,23 @@ def test_who_decides_looks_at_the_very_table(path: str) -> None:
     assert sink.decide(told(table_id=sink.id()), journal_id="j", queue="Q").fate is Fate.FENCED
 
 
+def test_a_fence_that_cannot_be_written_is_no_table_that_cannot_be_read(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R125: as on a full disk; and it says once what failed."""
+    sink = SinkTable(path, {})
+    sink.plan(COLUMNS)
+
+    def full(*_: object, **__: object) -> bool:
+        raise JournalError("STORE_FAILED", path=path, doing="creating", reason="No space left on device.", next_step="Check it.")
+
+    monkeypatch.setattr(module, "create_entry", full)
+    monkeypatch.setattr(module.delta, "back_off", lambda _: None)
+    with pytest.raises(JournalError) as failed:
+        sink.decide(told(table_id=sink.id()), journal_id="j", queue="Q")
+    assert failed.value.code == "SINK_UNFENCED"
+    assert (failed.value.reason, str(failed.value).count("[")) == ("No space left on device.", 1)
+    assert sink.fate(told(table_id=sink.id()), journal_id="j", queue="Q") is Fate.IN_DOUBT
+
+
 @pytest.mark.parametrize("broken", [b"{", b'{"add": 1}\n'])
 def test_a_log_that_cannot_be_read_is_no_answer(path: str, broken: bytes) -> None:
     sink = SinkTable(path, {})
@@ -319,6 +338,61 @@ def test_a_log_that_cannot_be_read_is_no_answer(path: str, broken: bytes) -> Non
         sink.append(plan, files, transaction=TXN, attempt=1)
     with pytest.raises(JournalError, match="SINK_UNREADABLE"):
         sink.decide(told(table_id="x"), journal_id="j", queue="Q")
+
+
+def test_a_table_that_was_dropped_is_made_anew_by_the_next_batch(path: str) -> None:
+    """Nothing that a living consumer knew of it counts any more."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    for attempt in (1, 2):
+        sink.append(plan, staged(plan, attempt), transaction=TXN, attempt=attempt)
+    for attempt in (3, 4):
+        before = sink.id()
+        shutil.rmtree(path)
+        assert sink.transaction_version(TXN) == -1
+        plan = sink.plan(COLUMNS)
+        assert sink.id() != before
+        assert sink.append(plan, staged(plan, attempt), transaction=TXN, attempt=attempt) == Landing(Fate.LANDED, 1)
+        assert ids(path) == [attempt]
+
+
+def test_a_table_that_was_put_back_from_a_copy_is_looked_at_anew(path: str, tmp_path: Path) -> None:
+    """Its log is shorter than what was known of it, and has forgotten what landed since."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    shutil.copytree(path, tmp_path / "copy")
+    for attempt in (2, 3):
+        sink.append(plan, staged(plan, attempt), transaction=TXN, attempt=attempt)
+    shutil.rmtree(path)
+    (tmp_path / "copy").rename(path)
+    assert sink.transaction_version(TXN) == 2
+    assert sink.append(plan, staged(plan, 4), transaction=TXN, attempt=4) == Landing(Fate.LANDED, 2)
+    assert ids(path) == [1, 4]
+
+
+def test_a_table_that_was_made_anew_after_the_staging_is_not_appended_to(path: str) -> None:
+    """The files went with the one before."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1)
+    shutil.rmtree(path)
+    SinkTable(path, {}).plan(COLUMNS)
+    with pytest.raises(CallerError, match="SINK_CHANGED"):
+        sink.append(plan, files, transaction=TXN, attempt=1)
+    assert ids(path) == []
+
+
+def test_a_table_whose_volume_is_away_is_not_made_anew(path: str) -> None:
+    """Below its mount point a second table would begin."""
+    sink = SinkTable(path, {})
+    sink.plan(COLUMNS)
+    sink._device = -1
+    shutil.rmtree(path)
+    for _ in range(2):
+        with pytest.raises(JournalError, match=r"SINK_FAILED.*not mounted"):
+            sink.plan(COLUMNS)
+    assert not Path(path).exists()
 
 
 def test_a_table_that_is_away_is_not_made_anew(path: str, tmp_path: Path) -> None:

@@ -265,7 +265,8 @@ def fenced(ledger: QueueLedger, record: Record) -> None:
 
 def sink_unreadable(ledger: QueueLedger, record: Record) -> None:
     """Note why nobody could decide about an attempt."""
-    attempt_of(ledger.leases[int(record.lease or 0)]).error = record.detail["error"]
+    attempt = attempt_of(ledger.leases[int(record.lease or 0)])
+    attempt.error, attempt.is_read = record.detail["error"], record.detail.get("read", False)
 
 
 def claimed(ledger: QueueLedger, record: Record) -> None:
