@@ -225,7 +225,7 @@ def _publish_all(
 
 
 def _to_rows(
-    source: Source, batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: str | None
+    source: Source, batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: Any
 ) -> pa.Table:
     from spark_queue.journal.rows import from_json_lines, to_arrow
 
