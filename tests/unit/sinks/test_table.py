@@ -443,10 +443,10 @@ def test_a_stranger_that_uses_the_transaction_id_is_taken_at_its_word(path: str)
 
 def test_an_empty_text_in_a_partition_that_is_never_null_is_refused(path: str) -> None:
     """In Delta's log it is NULL."""
-    DeltaTable.create(
-        path, pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string(), nullable=False)]), partition_by=["day"]
-    )
+    columns: list[Any] = [pa.field("id", pa.int64()), pa.field("day", pa.string(), nullable=False)]
+    DeltaTable.create(path, pa.schema(columns), partition_by=["day"])
     plan = SinkTable(path, {}).plan([{"name": "id", "type": "long"}, {"name": "day", "type": "string"}])
-    rows = pa.record_batch({"id": [1], "day": [""]})
+    values: dict[str, Any] = {"id": [1], "day": [""]}
+    rows = pa.record_batch(values)
     with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*column 'day' is empty in a row"):
         next(plan.stage(["id", "day"], [rows]))
