@@ -279,7 +279,8 @@ def test_tables_of_sinks(spark: SparkSession, tmp_path: Path, own: str, way: str
     _into(spark, tmp_path, SINGLES[1:2])
     both = sorted([*range(COUNT), 0, 1])
     assert [row["n"] for row in spark.read.format("delta").load(path).orderBy("n").collect()] == both
-    assert sorted(DeltaTable(path).to_pyarrow_table().column("n").to_pylist()) == both
+    read: list[Any] = DeltaTable(path).to_pyarrow_table().column("n").to_pylist()
+    assert sorted(read) == both
 
 
 def test_partitions_by_texts_and_by_zeros(spark: SparkSession, tmp_path: Path) -> None:
@@ -295,8 +296,8 @@ def test_partitions_by_texts_and_by_zeros(spark: SparkSession, tmp_path: Path) -
         assert (where, found) == (where, wanted)
     table = DeltaTable(path)
     assert table.to_pyarrow_table().sort_by("n").column("text").to_pylist() == [None, "a", None, "b"]
-    found_by_log = table.to_pyarrow_dataset().to_table(filter=pc.field("real") == 0.0)
-    assert sorted(found_by_log.column("n").to_pylist()) == [0, 1]
+    zero: list[Any] = table.to_pyarrow_dataset().to_table(filter=pc.field("real") == 0.0).column("n").to_pylist()
+    assert sorted(zero) == [0, 1]
 
 
 def test_an_empty_text_in_a_partition_that_is_never_null_fails_its_batch(spark: SparkSession, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_who_goes_by_bounds_finds_each_nan(tmp_path: Path, written: Any) -> None
         assert all(bounded[name] for name in ("n", "part.n"))
     # NaN is above all numbers.
     for where in ("x > 100", "x = 'NaN'::DOUBLE", "y > 100", "part.z > 100"):
-        assert duckdb.sql(f"SELECT count(*) FROM read_parquet({files}) WHERE {where}").fetchall() == [(1,)]
+        assert duckdb.execute(f"SELECT count(*) FROM read_parquet({files}) WHERE {where}").fetchall() == [(1,)]
 
 
 def test_a_path_that_names_two_columns_is_that_of_the_floating_one() -> None:
