@@ -109,6 +109,10 @@ TABLE_PROPERTIES = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentio
 #: How Delta's metadata name the form of a table's files.
 _FORMAT = {"provider": "parquet", "options": {}}
 
+#: Of message tables: the columns of which files have bounds in the log. Otherwise delta-rs's datasets take those that are
+#: missing for bounds of nothing, and find no row by another column (tried).
+MESSAGE_PROPERTIES = {"delta.dataSkippingStatsColumns": "topic,expires_at"}
+
 #: Of the control log: every commit's file is merged into others soon, and a checkpoint names each that left within this time.
 CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 

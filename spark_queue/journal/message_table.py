@@ -59,7 +59,7 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     check_columns(message_type, columns)
     declared = stored_schema(columns)
     key = messages_key(message_type)
-    if delta.create_table(store, key, schema=declared, journal_id=journal_id):
+    if delta.create_table(store, key, schema=declared, journal_id=journal_id, properties=delta.MESSAGE_PROPERTIES):
         if durable:
             store.sync([log_key(key, 0)], ancestors=True)
         return

@@ -119,7 +119,7 @@ def _settle_id(store: Store) -> str:
     proposed = str(uuid.uuid4())
     key = messages_key(_FIRST_TYPE)
     schema = stored_schema(BUILT_IN_COLUMNS[_FIRST_TYPE])
-    if delta.create_table(store, key, schema=schema, journal_id=proposed):
+    if delta.create_table(store, key, schema=schema, journal_id=proposed, properties=delta.MESSAGE_PROPERTIES):
         return proposed
     table = delta.open_table(store, key)
     found = "" if table is None or table.version() > 0 else message_table.owner(table)

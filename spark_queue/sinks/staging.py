@@ -34,6 +34,15 @@ TEXT_LENGTH = 32
 
 _LAST_CHARACTER = "\U0010ffff"
 
+#: Types of which a file may have bounds in the log.
+_ORDERED = (
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_floating, pa.types.is_boolean, pa.types.is_integer,
+    pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp,
+)  # fmt: skip
+
+#: Digits of a decimal that readers keep who take it for a floating number.
+_EXACT_DIGITS = 15
+
 #: Decimals become numbers with all their digits.
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -160,9 +169,12 @@ def _write(plan: SinkPlan, values: tuple[str | None, ...], parts: list[pa.Table]
 
 
 def statistics(rows: pa.Table) -> dict[str, Any]:
-    """Return Delta's statistics of a file; what has no order, or no form there, goes without bounds."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
+    """Return Delta's statistics of a file; what has no order, or no form there, goes without bounds.
+
+    Where a column has an order and yet no bounds, none has: delta-rs's datasets take bounds that are missing among others for those
+    of a file without any value that is looked for (tried).
+    """
+    bounds: dict[str, tuple[Any, Any] | None] = {}
     nulls: dict[str, int] = {}
     for name in rows.column_names[:STATISTICS_COLUMNS]:
         column: Any = rows.column(name)
@@ -170,35 +182,43 @@ def statistics(rows: pa.Table) -> dict[str, Any]:
             # Delta wants them by the fields within; without any, a reader looks into the file.
             continue
         nulls[name] = column.null_count
-        bounds = _bounds(column)
-        if bounds is not None:
-            low[name], high[name] = bounds
-    return {"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+        if any(test(column.type) for test in _ORDERED) and column.null_count < len(column):
+            bounds[name] = _bounds(column)
+    known = {name: found for name, found in bounds.items() if found is not None}
+    found = {"numRecords": rows.num_rows, "nullCount": nulls}
+    if len(known) < len(bounds):
+        return found
+    low, high = ({name: each[end] for name, each in known.items()} for end in (0, 1))
+    return {**found, "minValues": low, "maxValues": high}
 
 
 def _bounds(column: Any) -> tuple[Any, Any] | None:
+    """Return the lowest and the highest value of a column that has some; None where Delta's log has no form for them."""
     kind = column.type
-    is_text, is_real = pa.types.is_string(kind) or pa.types.is_large_string(kind), pa.types.is_floating(kind)
-    ordered = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp)
-    if column.null_count == len(column) or not (is_text or is_real or any(test(kind) for test in ordered)):
-        return None
-    if is_real and not pc.all(pc.is_finite(column)).as_py():
-        # JSON has no such numbers, and Spark has NaN above all others.
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(column)).as_py():
+        # Spark has it above all others, and other readers nowhere.
         return None
     found = pc.min_max(column)
     try:
         low, high = found["min"].as_py(), found["max"].as_py()
-        if is_text:
-            return low[:TEXT_LENGTH], _above(high)
-        if is_real:
-            # The two zeros are one number, and some readers order them.
-            return low or -0.0, high or 0.0
-        if isinstance(low, datetime):
-            return _instant(low), _instant(high, up=True)
-        return (low.isoformat(), high.isoformat()) if isinstance(low, date) else (low, high)
     except (ValueError, OverflowError):
         # A year that Python does not have.
         return None
+    if isinstance(low, str):
+        return low[:TEXT_LENGTH], _above(high)
+    if isinstance(low, float):
+        # The two zeros are one number, and some readers order them.
+        return _number(low or -0.0), _number(high or 0.0)
+    if isinstance(low, Decimal) and max(len(each.as_tuple().digits) for each in (low, high)) > _EXACT_DIGITS:
+        return None
+    if isinstance(low, datetime):
+        return _instant(low), _instant(high, up=True)
+    return (low.isoformat(), high.isoformat()) if isinstance(low, date) else (low, high)
+
+
+def _number(value: float) -> float | str:
+    """Return a number as Delta's log has it: JSON has none that is infinite."""
+    return value if math.isfinite(value) else f"{'-' * (value < 0)}Infinity"
 
 
 def _above(text: str) -> str:
@@ -214,7 +234,10 @@ def _above(text: str) -> str:
 def _instant(value: datetime, *, up: bool = False) -> str:
     """Return an instant in milliseconds, as Delta keeps them: the range is widened to them, never narrowed."""
     beyond = value.microsecond % 1000
-    value -= timedelta(microseconds=beyond)
-    value += timedelta(milliseconds=1 if up and beyond else 0)
-    text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    try:
+        shown = value - timedelta(microseconds=beyond) + timedelta(milliseconds=1 if up and beyond else 0)
+        text = shown.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    except OverflowError:
+        # The last millisecond that a text can tell.
+        text = value.replace(tzinfo=None).isoformat()
     return text if value.tzinfo is None else f"{text}Z"

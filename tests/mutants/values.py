@@ -144,7 +144,22 @@ VALUES = (
     ),
     Mutant(
         "a file of one zero is passed over by who looks for the other",
-        "return low or -0.0, high or 0.0", "return low, high", ("tests/unit/journal/test_parquet_bounds.py",),
+        "return _number(low or -0.0), _number(high or 0.0)", "return _number(low), _number(high)",
+        ("tests/unit/journal/test_parquet_bounds.py",),
+    ),
+    Mutant(
+        "bounds are missing among others",
+        "    if len(known) < len(bounds):\n        return found\n", "", ("tests/unit/journal/test_parquet_bounds.py",),
+    ),
+    Mutant(
+        "a message table does not say of which columns its files tell",
+        "schema=declared, journal_id=journal_id, properties=delta.MESSAGE_PROPERTIES)", "schema=declared, journal_id=journal_id)",
+        ("tests/unit/journal/test_parquet_bounds.py",),
+    ),
+    Mutant(
+        "an empty text is NULL in a partition that may not be",
+        "            if value is None and not plan.schema.field(name).nullable:\n", "            if False:\n",
+        ("tests/unit/sinks/test_table.py",),
     ),
     Mutant(
         "verify says nothing of a table that Spark cannot open",

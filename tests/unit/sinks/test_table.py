@@ -520,3 +520,14 @@ def test_a_stranger_that_uses_the_transaction_id_is_taken_at_its_word(path: str)
     write_deltalake(path, rows, mode="append", commit_properties=properties)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
     assert ids(path) == [7]
+
+
+def test_an_empty_text_in_a_partition_that_is_never_null_is_refused(path: str) -> None:
+    """In Delta's log it is NULL."""
+    columns: list[Any] = [pa.field("id", pa.int64()), pa.field("day", pa.string(), nullable=False)]
+    DeltaTable.create(path, pa.schema(columns), partition_by=["day"])
+    plan = SinkTable(path, {}).plan([{"name": "id", "type": "long"}, {"name": "day", "type": "string"}])
+    values: dict[str, Any] = {"id": [1], "day": [""]}
+    rows = pa.record_batch(values)
+    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*column 'day' is empty in a row"):
+        next(plan.stage(["id", "day"], [rows]))
