@@ -29,7 +29,7 @@ COLUMNS = "id BIGINT NOT NULL, item STRING"
 def definitions(**queue: Any) -> dict[str, Any]:
     """Return definitions of one message type, one topic, and queue WORK with the given keys."""
     return {
-        "message_types": {"order": {"columns": COLUMNS, "topics": ["ORDERS"]}},
+        "message_types": {"order": {"columns": COLUMNS, "topics": ["ORDERS", "RETURNS"]}},
         "queues": {"WORK": {"underlying_topic": "ORDERS", **queue}},
     }
 

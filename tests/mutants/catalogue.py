@@ -163,6 +163,36 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
     ),
     Mutant(
+        "other rows under a used number pass for a repeat",
+        "        raise _used(wanted, newest)\n", "        return True\n",
+        ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
+    ),
+    Mutant(
+        "a number below the newest counts as new",
+        "if newest is None or newest < wanted.number:", "if newest != wanted.number:",
+        ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
+    ),
+    Mutant(
+        "a write to another topic passes for a repeat",
+        """f"{kind}:{target or ''}:{name}\"""", """f"{kind}::{name}\"""",
+        ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
+    ),
+    Mutant(
+        "rows whose numbers were used for another topic are dropped",
+        "if highest is None or highest < last:", "if False:",
+        ("tests/unit/journal/test_publisher.py",),
+    ),
+    Mutant(
+        "a batch that Spark has planned anew passes for what it was",
+        'fingerprint(b"offsets %d " % batch + planned)', 'fingerprint(b"offsets %d " % batch)',
+        ("tests/unit/source/test_stream_writer.py",),
+    ),
+    Mutant(
+        "what a repeat makes anew is compared",
+        "if not column.is_made_anew}", "}",
+        ("tests/unit/journal/test_fingerprint.py",),
+    ),
+    Mutant(
         "a commit whose file was merged is made again",
         ".to_pylist()) | self._taken_away_after(base)\n", ".to_pylist())\n", ("tests/unit/journal/test_commit.py",),
     ),

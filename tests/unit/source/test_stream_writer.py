@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import LOCAL, Endpoint
-from spark_queue.source.stream_writer import BatchWriter, StreamWriter, WriteJob
+from spark_queue.source import committing
+from spark_queue.source.stream_writer import BatchWriter, Staged, StreamWriter, WriteJob
 from tests.unit.journal.journal_on_disk import Disk, orders
 
 
@@ -20,7 +23,7 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "journal")
 
 
-def job(disk: Disk, *, topic: str = "ORDERS", endpoint: Endpoint = LOCAL) -> WriteJob:
+def job(disk: Disk, *, topic: str = "ORDERS", endpoint: Endpoint = LOCAL, **told: Any) -> WriteJob:
     return WriteJob(
         journal_id=disk.journal_id,
         endpoint=endpoint,
@@ -29,6 +32,7 @@ def job(disk: Disk, *, topic: str = "ORDERS", endpoint: Endpoint = LOCAL) -> Wri
         definitions={},
         publisher=None,
         sequence_column=None,
+        **told,
     )
 
 
@@ -86,3 +90,59 @@ def test_published_write_does_not_fail_when_nobody_can_be_nudged(disk: Disk, mon
     writer = BatchWriter(job(disk))
     writer.commit([writer.write(iter(orders([2]).to_batches()))])
     assert disk.ids() == [1, 2]
+
+
+def batch(disk: Disk, number: int, ids: list[int], *, checkpoint: Path | None, query: str = "query") -> None:
+    """Publish a micro-batch of a query, whose writer sums up columns where nothing tells what Spark has planned."""
+    told = job(disk, checkpoint=None if checkpoint is None else str(checkpoint))
+    if checkpoint is None:
+        told = replace(told, plans={name: replace(plan, sums_columns=True) for name, plan in told.plans.items()})
+    staged = StreamWriter(told)
+    file = BatchWriter(told).write(iter(orders(ids).to_batches())).file
+    staged.commit([Staged(message_type="order", file=file, query_id=query)], number)
+
+
+def plan(checkpoint: Path, number: int, offsets: str) -> None:
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    (checkpoint / "offsets" / str(number)).write_text(offsets)
+
+
+def test_batch_is_known_by_what_spark_has_planned(disk: Disk, tmp_path: Path) -> None:
+    """R94: its repeat may compute other rows, and the same rows under another plan are no repeat."""
+    plan(tmp_path, 0, "v1\n{}\n5")
+    batch(disk, 0, [1, 2], checkpoint=tmp_path)
+    batch(disk, 0, [8, 9], checkpoint=tmp_path)
+    plan(tmp_path, 0, "v1\n{}\n7")
+    with pytest.raises(CallerError, match="CHECKPOINT_BEHIND.*Batch 0 of query query"):
+        batch(disk, 0, [1, 2], checkpoint=tmp_path)
+    batch(disk, 0, [3], checkpoint=tmp_path, query="another")
+    assert disk.ids() == [1, 2, 3]
+    assert files(disk) == 2, "what is not published is not left lying about"
+
+
+def test_batch_that_spark_has_not_planned_there_is_refused(disk: Disk, tmp_path: Path) -> None:
+    """Its repeat could not be told."""
+    with pytest.raises(CallerError, match=r"PUBLISHER_IDENTITY_UNKNOWN.*no offsets of batch 0"):
+        batch(disk, 0, [1], checkpoint=tmp_path)
+    assert (files(disk), disk.tail_rows()) == (0, 0)
+
+
+def test_batch_of_a_checkpoint_that_cannot_be_read_is_known_by_its_rows(disk: Disk) -> None:
+    """R94."""
+    batch(disk, 0, [1, 2], checkpoint=None)
+    batch(disk, 0, [2, 1], checkpoint=None)
+    for others in ([1, 3], [1, 2, 3], [1]):
+        with pytest.raises(CallerError, match="CHECKPOINT_BEHIND"):
+            batch(disk, 0, others, checkpoint=None)
+    batch(disk, 1, [1, 3], checkpoint=None)
+    assert disk.ids() == [1, 1, 2, 3]
+
+
+def test_checkpoint_is_read_where_credentials_are_known(tmp_path: Path) -> None:
+    """A directory, or a store of the journal's kind; to look for other credentials in vain takes seconds."""
+    (tmp_path / "metadata").write_text("{}")
+    here = Store(str(tmp_path / "journal"))
+    assert committing.readable_checkpoint(str(tmp_path), here) == Store(str(tmp_path))
+    assert committing.readable_checkpoint(f"file:{tmp_path}", Store("s3://bucket/shop")) == Store(str(tmp_path))
+    for location in (None, str(tmp_path / "nothing"), "hdfs://name:9000/checkpoint", "dbfs:/checkpoint", "s3a://bucket/checkpoint"):
+        assert committing.readable_checkpoint(location, here) is None
