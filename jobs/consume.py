@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +30,10 @@ def main() -> None:
     parser.add_argument("--queue", default="ORDER_WORK")
     parser.add_argument("--max-backlog", type=int, default=100_000)
     parser.add_argument("--until-empty", action="store_true", help="end when nothing is left")
+    parser.add_argument("--check", action="store_true", help="end with 3 if a line died meanwhile, or somebody should look")
     parser.add_argument("--hang", nargs=2, metavar=("BATCH", "FILE"), help="for drills: hang after a commit, and make a file")
     given = parser.parse_args()
+    began = datetime.now(UTC)
     spark = SparkSession.builder.appName(f"consume-{given.subscription}").getOrCreate()
     queue = Journal(given.journal).queue(given.queue)
     options = {"queue": given.queue, "subscription": given.subscription, "maxBacklog": given.max_backlog}
@@ -58,6 +62,10 @@ def main() -> None:
             query.processAllAvailable()  # A barrier that was released just now comes first.
             query.stop()
     spark.stop()
+    if given.check:
+        check = queue.check(since=began)
+        print(check)
+        sys.exit(check.exit_code)
 
 
 if __name__ == "__main__":

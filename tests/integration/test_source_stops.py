@@ -131,9 +131,13 @@ def test_a_task_that_fails_is_held_against_its_message(make_home: MakeHome) -> N
     def fail(rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         raise ValueError("no price")
 
-    for _ in range(2):
-        query = home.start(lambda batch, batch_id: batch.select("id").mapInPandas(fail, "id BIGINT").count())
-        _wait_for_end(query)
+    def book(batch: DataFrame, batch_id: int) -> None:
+        batch.select("id").mapInPandas(fail, "id BIGINT").count()
+
+    with pytest.raises(Exception, match="no price"):
+        home.run(book)
+    # Its batch comes again without rows.
+    home.run(book)
     (letter,) = home.journal.view("dead_letters", queue="WORK").to_pylist()
     assert "no price" in letter["error"]
 
