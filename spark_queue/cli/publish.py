@@ -224,9 +224,7 @@ def _publish_all(
         bar.update(task, completed=source.read_bytes, description=harmless(f"publishing {source.name}: {sent.rows:,} messages"))
 
 
-def _to_rows(
-    source: Source, batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: Any
-) -> pa.Table:
+def _to_rows(source: Source, batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: Any) -> pa.Table:
     from spark_queue.journal.rows import from_json_lines, to_arrow
 
     if isinstance(batch, list):

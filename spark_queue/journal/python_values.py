@@ -181,8 +181,8 @@ def _fault(text: str) -> Exception | None:
 def is_json(body: str | None) -> bool:
     """Return whether message type json takes a body.
 
-    Made to part rows in Spark before they are published, as ``udf(is_json, "boolean")``: Spark's own functions, such as
-    ``try_parse_json``, take other texts.
+    Made to part rows in Spark before they are published, as ``udf(is_json, "boolean", useArrow=False)``: Spark's own functions,
+    such as ``try_parse_json``, take other texts.
 
     Parameters
     ----------

@@ -112,6 +112,31 @@ def test_example_of_a_subscription_filter_gets_what_matches(make_journal: MakeJo
     assert sorted(inserted) == [0, 3]
 
 
+def test_example_of_bodies_parts_them_by_the_rule_of_the_publish(make_journal: MakeJournal, spark: SparkSession) -> None:
+    journal = make_journal({"message_types": {"json": {"topics": ["B"]}}, "queues": {"B": {}}})
+    texts = [
+        '{"a":1} trailing',
+        '{"a":1}{"b":2}',
+        '{"a":"\\ud800"}',
+        '{"a":' + "9" * 5_000 + "}",
+        "{'a': 1}",
+        '{"a": 1, "a": 2}',
+        "7",
+    ]
+    names: dict[str, Any] = {"frame": spark.createDataFrame([(text,) for text in texts], "value STRING")}
+    exec(pages.example("bodies"), names)
+
+    def write(rows: DataFrame) -> None:
+        rows.write.format("sparkqueue").option("topic", "B").mode("append").save(journal.path)
+
+    write(names["good"])
+    assert [row["value"] for row in journal.view("messages", queue="B").to_pylist()] == [texts[2], texts[3], "7"]
+    assert [row.value for row in names["bad"].collect()] == [texts[0], texts[1], *texts[4:6]]
+    with pytest.raises(Exception, match="ROWS_UNREADABLE"):
+        write(names["bad"])
+    assert journal.queue("B").status().entered == 3
+
+
 def test_example_of_ordering_gives_the_dearest_first_or_those_of_each_customer_in_order(make_journal: MakeJournal) -> None:
     """R66."""
     journal = make_journal(tomllib.loads(pages.example("ordering")))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_queue import Journal
-from tests.docs import pages
 from tests.integration.source_journal import MakeHome, Seen, SourceJournal
 
 if TYPE_CHECKING:
@@ -110,29 +109,6 @@ def test_columns_have_names_that_the_queue_uses_too(make_home: MakeHome) -> None
         (letter,) = read.select(*(f"{of}{name}" for name in ("reason", "error", "state") for of in ("", "message_"))).collect()
         assert tuple(letter) == ("forced_expire", "r", "no", "e", "dead", "here")
         assert journal.queue("WORK").redrive("error = 'no' AND message_error = 'e' AND outcome = 'o'").redriven == 1
-
-
-def test_bodies_are_parted_by_the_rule_of_the_publish(make_home: MakeHome) -> None:
-    home = make_home()
-    journal = Journal.create(str(home.home / "bodies"), {"message_types": {"json": {"topics": ["B"]}}, "queues": {"B": {}}})
-    texts = [
-        '{"a":1} trailing',
-        '{"a":1}{"b":2}',
-        '{"a":"\\ud800"}',
-        '{"a":' + "9" * 5_000 + "}",
-        "{'a': 1}",
-        '{"a": 1, "a": 2}',
-        "7",
-    ]
-    found: dict[str, Any] = {"frame": home.spark.createDataFrame([(text,) for text in texts], "value STRING")}
-    exec(pages.example("bodies"), found)
-    with closing(replace(home, journal=journal)) as home:
-        write(found["good"], home, topic="B")
-        assert [row["value"] for row in journal.view("messages", queue="B").to_pylist()] == [texts[2], texts[3], "7"]
-        bad = [row.value for row in found["bad"].collect()]
-        assert bad == [texts[0], texts[1], *texts[4:6]]
-        with pytest.raises(Exception, match="ROWS_UNREADABLE"):
-            write(found["frame"].where(found["F"].col("value") == bad[0]), home, topic="B")
 
 
 def test_write_of_no_rows_publishes_nothing(make_home: MakeHome) -> None:

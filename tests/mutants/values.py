@@ -86,7 +86,7 @@ VALUES = (
     ),
     Mutant(
         "a large number is taken for a text",
-        "pa.int64(), wanted, kind)", "pa.string(), wanted, kind)",
+        "pa.int64(), wanted, kind, epoch)", "pa.string(), wanted, kind, epoch)",
         (f"{_ANY}::test_value_is_stored_as_it_is_or_refused_by_name[dicts-BINARY]",),
     ),
     Mutant(
@@ -189,5 +189,35 @@ VALUES = (
     Mutant(
         "a change of what follows from other keys is shown as none",
         "if key.name in stored or value == key.value:", "if key.field:", ("tests/unit/client/test_changes.py",),
+    ),
+    Mutant(
+        "a name of a catalog is taken for a directory",
+        "    if _OF_CATALOG.fullmatch(path) is not None:\n", "    if False:\n",
+        ("tests/unit/journal/test_delta.py::test_a_name_with_dots_and_no_slash_is_a_table_s_and_no_directory",),
+    ),
+    Mutant(
+        "a column of messages hides one of the queue that is called so",
+        "        while not taken.add(name):\n", "        while False:\n", ("tests/unit/journal/test_schema.py",),
+    ),
+    Mutant(
+        "what a message says is taken for its outcome",
+        "    if unclear is not None and len(found) > len(columns):\n", "    if False:\n", ("tests/unit/client/test_outcomes.py",),
+    ),
+    Mutant(
+        "names that a message type renames mean nothing",
+        "return self._names.get(self._renamed.get(name.lower(), name).lower())", "return self._names.get(name.lower())",
+        ("tests/unit/journal/test_rows.py",),
+    ),
+    Mutant(
+        "digits behind the microseconds of a text are dropped",
+        '_FINER.replace("([0-9]+)", "0+")', '_FINER.replace("([0-9]+)", "[0-9]+")', ("tests/unit/journal/test_rows.py",),
+    ),
+    Mutant(
+        "a part of a microsecond is dropped from a number that is a time",
+        "        if count != count.to_integral_value():\n", "        if False:\n", ("tests/unit/cli/test_publish.py",),
+    ),
+    Mutant(
+        "a column that is left out must be another one of the file",
+        "    ColumnNames(names).resolve(set(dropped), where=\"the file\")\n", "", ("tests/unit/cli/test_publish.py",),
     ),
 )  # fmt: skip

@@ -220,7 +220,7 @@ def test_example_of_publishing_publishes_and_drops_the_repeat(tmp_path: Path, ca
 
 
 def test_rows_with_other_names_come_in_as_define_md_says(tmp_path: Path) -> None:
-    journal = Journal.create(str(tmp_path / "flats"), {**tomllib.loads(pages.example("renaming")), "queues": {"FLATS": {}}})
+    journal = Journal.create(str(tmp_path / "flats"), tomllib.loads(pages.example("renaming")))
     journal.publish([{"id": 1, "lease": 12, "topic": "two rooms"}, {"id": 2, "lease_months": 6}], topic="FLATS")
     rows = journal.view("messages", queue="FLATS", columns=["id", "lease_months", "subject", "topic"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [(1, 12, "two rooms", "FLATS"), (2, 6, None, "FLATS")]
