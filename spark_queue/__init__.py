@@ -7,6 +7,7 @@ used: executors, the command line and the coordinator load this package too, and
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from spark_queue.session import configure_spark
 
 __all__ = ["Journal", "Queue", "SparkQueueError", "configure_spark", "is_json"]
+
+# Before Flight or grpc are loaded, by whatever way in: gRPC would write to people's terminals that a connection was idle, and to a
+# coordinator's log a line for each handshake of a stranger. What goes wrong is an error of the call.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _HOMES = {
     "Journal": "spark_queue.client.journal",

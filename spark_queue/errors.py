@@ -20,7 +20,7 @@ import difflib
 import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from spark_queue import error_texts
 
@@ -28,6 +28,13 @@ _Parsed = TypeVar("_Parsed")
 
 #: What stands in a text for a byte that is no UTF-8, and cannot be encoded.
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+#: A count, the noun that follows it, and the verb of that.
+_COUNTED = re.compile(
+    r"(?<![\w.,])(?P<number>\d[\d,]*)(?P<nouns>(?: [A-Za-z'-]+){0,3}? [A-Za-z]+\(s\))"
+    r"(?P<verb> (?:are|were|have|find|wait|enter)\b)?"
+)
+_OF_ONE = {" are": " is", " were": " was", " have": " has", " find": " finds", " wait": " waits", " enter": " enters"}
 
 #: A sentence's end, and one more full stop; three of them leave something out.
 _ENDED_TWICE = re.compile(r"((?<!\.)\.|[?!])\s?\.(?=\s|$)")
@@ -118,6 +125,18 @@ def error(code: str, facts: Mapping[str, Any]) -> SparkQueueError:
     return kind(code, **facts)
 
 
+def counted(text: str) -> str:
+    """Return a text in which nouns and verbs agree with their counts: `1 row(s) are` becomes `1 row is`."""
+    return _COUNTED.sub(_agreeing, text)
+
+
+def _agreeing(found: re.Match[str]) -> str:
+    number, nouns, verb = found["number"], found["nouns"], found["verb"] or ""
+    if number != "1":
+        return f"{number}{nouns.replace('(s)', 's')}{verb}"
+    return f"{number}{nouns.replace('(s)', '')}{_OF_ONE.get(verb, verb)}"
+
+
 def parsed(parse: Callable[[Any], _Parsed], value: Any, *, key: str, where: str) -> _Parsed:
     """Return what `parse` makes of a value; its ValueError, which says what was expected, becomes BAD_VALUE."""
     try:
@@ -159,13 +178,16 @@ class _Told(str):
 
     __slots__ = ("_shown",)
 
+    if TYPE_CHECKING:
+        _shown: str
+
     def __new__(cls, text: str, shown: str) -> Self:
         told = super().__new__(cls, text)
         told._shown = shown
         return told
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        return (str(self), self._shown)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Told, (str(self), self._shown))
 
     def __repr__(self) -> str:
         return self._shown
@@ -175,4 +197,4 @@ def _text(code: str, facts: Mapping[str, Any]) -> str:
     if code not in CATALOGUE:
         return ", ".join(f"{key}={value}" for key, value in facts.items())
     # A fact that is a sentence of its own, such as somebody else's error, ends with its own mark.
-    return _ENDED_TWICE.sub(r"\1", CATALOGUE[code].text.format_map(facts))
+    return _ENDED_TWICE.sub(r"\1", counted(CATALOGUE[code].text.format_map(facts)))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import SparkQueueError, counted
 from spark_queue.settings.shown import shown
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def show(value: Any, text: str, *, as_json: bool) -> None:
 def say(text: str, *, style: str = "", is_news: bool = False) -> None:
     """Print lines for people; news go to stderr, beside what the verb was asked for."""
     if style:
-        draw(styled(text, style))
+        draw(styled(counted(text), style))
     else:
-        typer.echo(harmless(text), err=is_news)
+        typer.echo(harmless(counted(text)), err=is_news)
 
 
 def warn(kind: str, text: str, *, style: str) -> None:
     """Print on stderr what people should know, after a word that says of which kind it is."""
-    err().print(styled(kind, style) + styled(f" {text}"), soft_wrap=True)
+    err().print(styled(kind, style) + styled(f" {counted(text)}"), soft_wrap=True)
 
 
 def styled(text: str, style: str = "") -> Text:
@@ -171,7 +171,7 @@ def table(
     left_out = [name for name in columns if name not in widths]
     if not left_out:
         return drawn
-    return Group(drawn, styled(f"{len(left_out):,} column(s) find no room here; --json shows all."))
+    return Group(drawn, styled(counted(f"{len(left_out):,} column(s) find no room here; --json shows all.")))
 
 
 def _widths(texts: Mapping[str, Sequence[str]], room: int, border: int, needed: Collection[str]) -> dict[str, int] | None:

@@ -59,8 +59,8 @@ def new(
     lines = [
         f"Token of {name}, printed this once; it is stored nowhere:",
         f"  {token}",
-        "The caller has it in a file of mode 0600, named by --token-file, token_file= in Python, the option tokenFile of a stream,",
-        f"or {TOKEN_FILE_VARIABLE}; or in {TOKEN_VARIABLE}. Behind it, after a space, stands the journal that it is for.",
+        "Save it in a file of mode 0600, followed by a space and the journal's path. Name the file by --token-file, token_file= in",
+        f"Python, the option tokenFile of a stream, or {TOKEN_FILE_VARIABLE}; or put the same text into {TOKEN_VARIABLE}.",
         f"In the definitions, under [principals.{name}]:",
         f'  token_hash = "{token_hash(token)}"',
     ]

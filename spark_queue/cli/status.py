@@ -281,7 +281,7 @@ def peek(
     if where is not None:
         say(f"The life of one: sparkq explain {journal} {queue} BOOKMARK")
     if silent:
-        say(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
+        say(f"{silent:,} empty column(s) are hidden; --columns or --json shows them.")
 
 
 def _find(

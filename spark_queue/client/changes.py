@@ -38,7 +38,7 @@ from spark_queue.views import JournalView, queue_status, state_at
 from spark_queue.views.tables import who
 
 #: How errors name a caller whose token is no principal's.
-NOBODY = "(nobody: the token is no principal's)"
+NOBODY = "(none: your token belongs to no principal here)"
 
 
 def principal_of(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> PrincipalDefinition | None:

@@ -26,7 +26,7 @@ import spark_queue
 from spark_queue import forks
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, error
-from spark_queue.journal.store import Store
+from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import (
     LOCAL,
@@ -48,8 +48,6 @@ _FRUGAL = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_TRIM_THRESHOLD_": str(128 * 1024),
     "MALLOC_MMAP_THRESHOLD_": str(128 * 1024),
-    # A stranger's handshakes would fill its log, a line for each.
-    "GRPC_VERBOSITY": "NONE",
 }
 
 
@@ -238,6 +236,11 @@ class CoordinatorClient:
                 self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
             _LOG.debug("Nobody was nudged: %s", reason)
+
+    def forget_past(self) -> None:
+        """Delete an advertisement at whose address nobody serves the journal, as a backup has it."""
+        if self._endpoint.addresses is None and self._advertised_address() is None:
+            self._store.delete([ADVERTISEMENT_KEY])
 
     def close(self) -> None:
         """Let go of the connection; a later call opens a new one."""

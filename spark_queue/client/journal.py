@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_queue.client.arguments import checked
 from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
@@ -55,6 +56,7 @@ class Journal:
     token_file: str | None = None
 
     @classmethod
+    @checked
     def create(
         cls, path: str, definitions: DefinitionSource | None = None, *, storage_options: Mapping[str, str] | None = None
     ) -> Journal:
@@ -106,6 +108,7 @@ class Journal:
         """Read the definitions that hold; starts nothing."""
         return open_reader(self.store).definitions()
 
+    @checked
     def apply(
         self, definitions: DefinitionSource, *, dry_run: bool = False, reset: Iterable[str] = (), remove: Iterable[str] = (),
         leave: Iterable[str] = (),
@@ -154,6 +157,7 @@ class Journal:
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)
         return changes
 
+    @checked
     def publish(
         self,
         data: Any,
@@ -214,18 +218,21 @@ class Journal:
         """
         return Publisher(self.store, self.endpoint, name)
 
+    @checked
     def queue(self, name: str) -> Queue:
         """Return a queue by name; whether it exists is checked when it is used."""
         from spark_queue.client.queue import Queue
 
         return Queue(self, name)
 
+    @checked
     def peer(self, name: str) -> Peer:
         """Return a peer by the name of its instance; whether it is one is checked when it is used."""
         from spark_queue.client.peers import Peer
 
         return Peer(self.store, self.endpoint, name)
 
+    @checked
     def mark_restored(self, *, after: int | None = None) -> None:
         """Say that the journal was put back from a backup: what enters is new, and what was lost comes back from its peers.
 
@@ -241,15 +248,18 @@ class Journal:
         """
         import uuid
 
-        from spark_queue.client.coordinator_client import call_once
+        from spark_queue.client.coordinator_client import CoordinatorClient, call_once
         from spark_queue.core import commands
 
-        command = commands.Restored(origin=str(uuid.uuid4()), after=after)
-        call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
+        journal_id, command = self.journal_id(), commands.Restored(origin=str(uuid.uuid4()), after=after)
+        # Where the coordinator was when the backup was made says nothing of now, and would be waited for.
+        CoordinatorClient(self.store, journal_id, endpoint=self.endpoint).forget_past()
+        call_once(self.store, journal_id, command, endpoint=self.endpoint)
 
     #: As it was called at first.
     restored = mark_restored
 
+    @checked
     def prove(self, checkpoint: str, *, storage_options: Mapping[str, str] | None = None) -> list[ProvenLease]:
         """Acknowledge the last batch that a query has committed to its checkpoint, where the query could not say so itself.
 
@@ -295,6 +305,7 @@ class Journal:
 
         return peer_status(self.store, self.endpoint)
 
+    @checked
     def view(
         self,
         name: str,
@@ -338,6 +349,7 @@ class Journal:
         )
         return with_pandas_types(view)
 
+    @checked
     def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:
         """Return the columns of a view."""
         from spark_queue.views import view_schema

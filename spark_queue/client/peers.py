@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from spark_queue.client.arguments import checked
 from spark_queue.client.coordinator_client import CoordinatorClient, call_once
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.definition import TEXTS, Definitions, PeerDefinition, Rule
@@ -89,6 +90,7 @@ class Peer:
         """
         return cast(replies.Forgotten, self._ask(commands.ForgetPeer(peer=self.name)))
 
+    @checked
     def drain(self, *, on_progress: Callable[[int, Mapping[str, int]], None] | None = None) -> int:
         """Hand all that is owned here to the peer; returns how many messages that were, once it has heard of all of them.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from spark_queue.client.arguments import checked
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
@@ -101,6 +102,7 @@ class Publisher:
         """Highest sequence of this publisher in the journal; None before its first message."""
         return self._last
 
+    @checked
     def publish(
         self,
         data: Any,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from spark_queue import tracing
 from spark_queue.client import changes
+from spark_queue.client.arguments import checked
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.letters import letter_choice, redrive_rows, to_bookmarks
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
@@ -16,7 +17,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.errors import CallerError, ConfigError, JournalError, check_text
+from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueCheck, QueueStatus, check_queue, explain, queue_status, state_at
 
@@ -36,6 +37,7 @@ class Queue:
     journal: Journal
     name: str
 
+    @checked
     def foreach_batch(
         self,
         fn: Callable[[DataFrame, int], DataFrame | pa.Table | pd.DataFrame | None],
@@ -76,6 +78,7 @@ class Queue:
             ack_early=ack_early,
         )
 
+    @checked
     def into(
         self,
         table: str | None = None,
@@ -142,6 +145,7 @@ class Queue:
             queue=self.name, subscription=subscription, on_error=on_error,
         )  # fmt: skip
 
+    @checked
     def settle(
         self,
         rows: Any = None,
@@ -192,9 +196,7 @@ class Queue:
             reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
             raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
         after_ms = to_delay_ms(retry_after)
-        check_text(outcome, key="outcome", where="settle")
         if where is not None:
-            check_text(where, key="where", where="settle")
             check_error(self.name, [outcome], error)
             asked: dict[str, Any] = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}
             return self._settle(commands.SettleWhere(queue=self.name, of_owner=of_owner, **asked), dry_run=dry_run)
@@ -211,6 +213,7 @@ class Queue:
         with tracing.span("settle", self.name):
             return cast(replies.Settled, self._ask(command, dry_run=False))
 
+    @checked
     def purge(self, where: str | None = None, *, dry_run: bool = False) -> replies.Purged:
         """Remove the messages that nobody has leased, for good and without dead letters; dead letters stay.
 
@@ -231,10 +234,9 @@ class Queue:
         ConfigError
             BAD_VALUE for a `where` that is no text.
         """
-        if where is not None:
-            check_text(where, key="where", where="purge")
         return cast(replies.Purged, self._ask(commands.Purge(queue=self.name, where=where), dry_run=dry_run))
 
+    @checked
     def redrive(
         self,
         where: str | None = None,
@@ -285,12 +287,7 @@ class Queue:
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
             TIMESTAMP_AMBIGUOUS for a time without an offset.
         """
-        place = f"redrive of queue '{self.name}'"
-        if per_second is not None and per_second < 1:
-            raise ConfigError("BAD_VALUE", key="per_second", where=place, value=per_second, expected="a whole number from 1")
-        if where is not None:
-            check_text(where, key="where", where=place)
-        chosen = None if bookmarks is None else to_bookmarks(bookmarks, where=place)
+        chosen = None if bookmarks is None else to_bookmarks(bookmarks, where=f"redrive of queue '{self.name}'")
         choice = letter_choice(reason=reason, error=error, since=since, until=until)
         asked = commands.FindDeadLetters(queue=self.name, where=where)
         found = cast(replies.DeadLetters, self._ask(asked, dry_run=dry_run))
@@ -304,6 +301,7 @@ class Queue:
             return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
         return redrive_rows(self._ask, self.name, left, requested=requested, per_second=per_second, on_progress=on_progress)
 
+    @checked
     def letter_kinds(
         self, *, reason: str | None = None, error: str | None = None, since: datetime | None = None, until: datetime | None = None
     ) -> list[LetterKind]:
@@ -320,6 +318,7 @@ class Queue:
     def _dead_letters(self) -> list[DeadLetter]:
         return standing_letters(state_at(open_journal(self.journal.store)).state, self.name)
 
+    @checked
     def check(self, *, since: datetime | None = None, wants_empty: bool = False) -> QueueCheck:
         """Look for what a job that ends should fail for: dead letters, an alarm, batches about which nobody has decided.
 
@@ -342,6 +341,7 @@ class Queue:
         choice = letter_choice(reason=None, error=None, since=since, until=None)
         return check_queue(state_at(open_journal(self.journal.store)), self.name, choice=choice, wants_empty=wants_empty)
 
+    @checked
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Return the queue's figures; starts nothing.
 
@@ -352,6 +352,7 @@ class Queue:
         """
         return queue_status(state_at(open_journal(self.journal.store), as_of), self.name)
 
+    @checked
     def explain(self, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
         """Tell the whole life of a message: publish, each lease, outcome and return, its end, and where it is now; starts nothing.
 
@@ -375,6 +376,7 @@ class Queue:
         """Let the queue grant nothing until `unpause`; what is leased goes on, and may be settled. Repeating it changes nothing."""
         self._ask(commands.Pause(queue=self.name))
 
+    @checked
     def proxied_transfer(self, *, on: bool, owner: str | None = None) -> None:
         """Let messages be claimed whose owner cannot be reached, or no more (R108).
 
@@ -414,6 +416,7 @@ class Queue:
         """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
         self._ask(commands.Unpause(queue=self.name))
 
+    @checked
     def unsubscribe(self, subscription: str) -> None:
         """End a subscription for good; what it holds returns to the queue.
 
@@ -424,10 +427,12 @@ class Queue:
         """
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
+    @checked
     def attempts_in_doubt(self, subscription: str | None = None) -> tuple[replies.AttemptTold, ...]:
         """Return the batches of which nobody knows whether they stand in their sink, or those of one subscription (R123)."""
         return cast(replies.Attempts, self._ask(commands.FindAttempts(queue=self.name, subscription=subscription))).attempts
 
+    @checked
     def decide(
         self, attempt: replies.AttemptTold, *, landed: bool | None = None, storage_options: Mapping[str, str] | None = None
     ) -> bool:

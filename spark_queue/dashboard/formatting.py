@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,6 +37,8 @@ CELL_CHARACTERS = 200
 #: Most characters of one value that any page shows.
 _WHOLE_CHARACTERS = 100_000
 
+_CODE = re.compile(r"`([^`]+)`")
+
 #: Digits of a moment in whole seconds, from the year 2001 on; a date may have eight.
 _SECONDS_DIGITS = (10, 11)
 _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?", re.ASCII)
@@ -44,6 +47,11 @@ _WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,3})?)?", r
 def count(value: int | None) -> str:
     """Return a number with its thousands apart."""
     return NONE if value is None else f"{value:,}"
+
+
+def coded(text: str) -> Markup:
+    """Return a text in which what stands in backquotes is shown as code: commands to type, in the texts of errors and alarms."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - the text was escaped before.
 
 
 def instant(at_ms: int | None) -> str:
@@ -276,7 +284,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for render in (count, instant, written_time, machine_time, field_time, size, body, cell):
+    for render in (count, instant, written_time, machine_time, field_time, size, body, cell, coded):
         made.filters[render.__name__] = render
     made.filters.update(rate=event_texts.rate, duration=event_texts.duration)
     made.filters["part"] = _part

@@ -26,7 +26,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import urgency
 from spark_queue.dashboard import formatting
 from spark_queue.dashboard.queue_page import as_of
-from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, SparkQueueError
+from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, SparkQueueError, counted
 from spark_queue.following.follower import FollowedView, JournalFollower, families_of
 from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.journal import snapshot
@@ -213,7 +213,7 @@ def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> str | None:
     depths = [row.status.queue_depth for row in rows if row.status is not None and queues[row.name].underlying_topic is not None]
     if look.is_served or not any(depths):
         return None
-    waiting = f"{sum(depths):,} message(s) wait in {np.count_nonzero(depths):,} queue(s)"
+    waiting = counted(f"{sum(depths):,} message(s) wait in {np.count_nonzero(depths):,} queue(s)")
     return f"No coordinator runs, and {waiting}: nobody is given any. The next consumer starts one, or `sparkq serve` does."
 
 
@@ -349,7 +349,7 @@ def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[
             text = (
                 f"Strangers appended {known.foreign_files:,} file(s) to message type '{name}'. They are no messages of the journal."
             )
-            found.append(JournalFinding(level="warn", text=text))
+            found.append(JournalFinding(level="warn", text=counted(text)))
     if state.last_at_ms > now_ms + 60_000:
         text = f"The log is {(state.last_at_ms - now_ms) / 1_000:,.0f} s ahead of this host's clock."
         found.append(JournalFinding(level="warn", text=text))

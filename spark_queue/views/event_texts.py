@@ -25,6 +25,7 @@ from spark_queue.core.records import (
 )
 from spark_queue.core.state.folds.journal import value_of
 from spark_queue.core.state.ownership import Stage
+from spark_queue.errors import counted
 from spark_queue.settings.types import to_text
 
 _REMOVALS: Mapping[str, str] = {
@@ -44,7 +45,7 @@ def event_text(record: Record) -> str:
     told = str(record.kind) if text is None else text(record)
     by, error = record.detail.get("by"), record.detail.get("error")
     if by is not None:
-        told += f", by '{by['principal']}' from {by['host']}"
+        told = f"{told.removesuffix(' by somebody')} by {by['principal']} ({by['host']})"
     return told if error is None else f"{told}: {error}"
 
 
@@ -64,7 +65,7 @@ def _resumed(record: Record) -> str:
 
 
 def _batch(record: Record) -> str:
-    return f"in lease {record.lease} of {count_rows(record.ranges):,} message(s)"
+    return counted(f"in lease {record.lease} of {count_rows(record.ranges):,} message(s)")
 
 
 def _renewed(record: Record) -> str:

@@ -121,11 +121,11 @@ def test_where_is_the_message_that_says_this(browser: Browser, served: Served, s
     # It is not in the queue any more, and the page says where to look on.
     page.get_by_role("link", name="Look in any state").click()
     page.locator("tbody a").first.click()
-    expect(page.locator("main")).to_contain_text("purged, by 'ann' from 10.0.0.9")
+    expect(page.locator("main")).to_contain_text("purged by ann (10.0.0.9)")
     page.context.close()
     path = served.world.journal.path
     [first, *_] = sparkq("peek", path, "SHIPPING", "--where", "amount = 9", "--json").json
-    assert "purged, by 'ann' from 10.0.0.9" in sparkq("explain", path, "SHIPPING", first["bookmark"]).out
+    assert "purged by ann (10.0.0.9)" in sparkq("explain", path, "SHIPPING", first["bookmark"]).out
 
 
 def test_what_changed_in_the_definitions_and_who_did_it(browser: Browser, served: Served, sparkq: Terminal) -> None:

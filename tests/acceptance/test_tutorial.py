@@ -30,7 +30,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def test_tutorial_leads_from_nothing_to_two_queues(place: Path) -> None:
     (place / "queues.toml").write_text(pages.example("tutorial_queues"), encoding="utf-8")
     assert "kettle" in _done("tutorial_publish", place)
-    assert "Published 0 message(s), 3 were there already" in _done("tutorial_repeat", place)
+    assert "Published 0 messages, 3 were there already" in _done("tutorial_repeat", place)
     assert "\n|           -1|\n" in _run("tutorial_look", place)
 
     assert _run("tutorial_consume", place, "east").endswith("2 acknowledged, 1 dead letters, 0 left\n")

@@ -31,7 +31,7 @@ def calls(journal: Journal, queue: Queue, publisher: Any) -> dict[str, Callable[
     """Return what a child may do first of all, by its name."""
     row = [{"id": 9}]
     peer = journal.peer("other")
-    batch_function = queue.foreach_batch(lambda *_: None, subscription="s")
+    batch_function: Any = queue.foreach_batch(lambda *_: None, subscription="s")
     return {
         "publish": partial(journal.publish, row, topic="T"),
         "publish by name": partial(journal.publish, row, topic="T", publisher="q"),
@@ -138,7 +138,7 @@ def main_unused(path: str) -> dict[str, Any]:
 
     journal, row = Journal(path), [{"id": 5}]
     queue = journal.queue("W")
-    assert spark_queue.client.coordinator_client
+    assert spark_queue.client.coordinator_client.CoordinatorClient is not None
     return {
         "publish": in_child(partial(journal.publish, row, topic="T")),
         "unpause": in_child(queue.unpause),

@@ -70,3 +70,14 @@ def test_what_leads_somewhere_is_not_named() -> None:
         "# Set up, and go\n[a](docs/design.md#2-words) [b](#set-up-and-go) [c](https://example.org/x) `tests/unit/test_t*.py` `x/y`"
     )
     assert list(problems(SourceFile("CONTRIBUTING.md", text))) == []
+
+
+_VERSION = re.compile(r"\bpyarrow (\d+)")
+
+
+def test_texts_name_the_oldest_pyarrow_that_the_package_takes() -> None:
+    [oldest] = re.findall(r'"pyarrow>=(\d+)', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    texts = [file for file in text_files() if file.path.startswith("docs/") and file.path.endswith(".md")]
+    found = {(file.path, version) for file in texts for version in _VERSION.findall(file.text)}
+    assert {path for path, _ in found} >= {"docs/platforms/databricks.md", "docs/platforms/fabric.md"}
+    assert {version for _, version in found} == {oldest}

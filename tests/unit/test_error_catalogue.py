@@ -81,7 +81,7 @@ def test_message_shows_its_facts_and_survives_pickling(code: str) -> None:
     assert type(copy(*arguments)) is CATALOGUE[code][0]
 
 
-@pytest.mark.parametrize("value", [lambda: None, threading.Lock(), (number for number in ())])
+@pytest.mark.parametrize("value", [lambda: None, threading.Lock(), (letter for letter in "ab")])
 def test_a_refused_value_that_cannot_be_pickled_does_not_keep_its_error_from_its_reader(value: object) -> None:
     made = errors.error("BAD_VALUE", {"key": "k", "where": "w", "value": value, "expected": "a text"})
     copy = pickle.loads(pickle.dumps(made))
@@ -127,3 +127,23 @@ def test_a_sentence_of_somebody_else_that_was_ended_again_ends_once() -> None:
 @pytest.mark.parametrize("value", ["^a?.b", "..", "and so on...", "1s..5m x2"])
 def test_values_are_shown_as_they_are(value: str) -> None:
     assert repr(value) in str(errors.ConfigError("BAD_VALUE", key="k", where="[queues.W]", value=value, expected="another"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("9 column(s) find no room", "9 columns find no room"),
+        ("1 column(s) find no room", "1 column finds no room"),
+        ("1 empty column(s) are hidden", "1 empty column is hidden"),
+        ("1,001 message(s) wait in 1 queue(s)", "1,001 messages wait in 1 queue"),
+        ("the 1 row(s) are published", "the 1 row is published"),
+        ("version 1.1 of row(s)", "version 1.1 of row(s)"),
+    ],
+)
+def test_nouns_and_verbs_agree_with_their_counts(text: str, said: str) -> None:
+    assert errors.counted(text) == said
+
+
+def test_no_error_leaves_a_plural_open() -> None:
+    told = [str(errors.error(code, dict.fromkeys(traits_of(text), 1))) for code, (_, text) in CATALOGUE.items()]
+    assert [text for text in told if "(s)" in text] == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -280,3 +282,16 @@ def test_load_rule_counts_the_packages_that_a_module_lies_in() -> None:
 def test_load_rule_lets_functions_and_type_checkers_import_what_they_like() -> None:
     text = "if TYPE_CHECKING:\n  import pyspark\nelse:\n  import json\ndef f():\n  import pyspark"
     assert list(load_problems([SourceFile("spark_queue/cli/app.py", text)])) == []
+
+
+@pytest.mark.parametrize(("given", "holds"), [({}, "NONE"), ({"GRPC_VERBOSITY": "DEBUG"}, "DEBUG")])
+@pytest.mark.parametrize(
+    "entry", ["spark_queue.cli", "spark_queue.client.journal", "pyspark_sparkqueue", "spark_queue.coordinator"]
+)
+def test_every_way_in_keeps_grpc_quiet_before_it_is_loaded(entry: str, given: dict[str, str], holds: str) -> None:
+    """Where its user does not say otherwise: it would tell terminals of connections that were idle."""
+    code = f"import os, sys, {entry.split('.', maxsplit=1)[0]}; assert not {{'grpc', 'pyarrow.flight'}} & set(sys.modules); "
+    code += f"import {entry}; print(os.environ['GRPC_VERBOSITY'])"
+    known = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    done = subprocess.run([sys.executable, "-c", code], env=known | given, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == holds

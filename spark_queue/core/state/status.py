@@ -24,7 +24,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
 from spark_queue.core.state.log_history import LogHistory
-from spark_queue.errors import JournalError
+from spark_queue.errors import JournalError, counted
 
 
 def oldest_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64]) -> int | None:
@@ -252,7 +252,7 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:
         text = f"{len(stuck):,} message(s) failed alone more than {LONE_FAILURES_LIMIT} times, first bookmark {stuck.min()}. "
-        found["messages that fail alone"] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
+        found["messages that fail alone"] = replace(ledger.stuck, error=f"{counted(text)}The last error: {ledger.stuck.error}")
     if ledger.clash is not None and not ledger.clashing.issubset(ledger.rows[State.REMOVED]):
         found["numbers that a publisher used twice"] = ledger.clash
     undecided = state.undecided(ledger)
@@ -262,7 +262,7 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
             f"{len(undecided):,} message(s) of other instances are in nobody's queue, first bookmark {undecided.min()}: where they "
             "were published the queue is not, or is set aside. Define it there, or name an `initial_owner` that pulls from there"
         )
-        found["messages of which nobody says what they are"] = Alarm(error=text, since_ms=since_ms)
+        found["messages of which nobody says what they are"] = Alarm(error=counted(text), since_ms=since_ms)
     name, returning = ledger.definition.name, state.returning
     if returning is not None and returning.holds(name) and state.definitions.is_replicated(name):
         text = str(JournalError("RETURNING")).removesuffix(".")

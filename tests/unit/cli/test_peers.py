@@ -190,7 +190,7 @@ def test_a_peer_that_is_gone_is_forgotten(sparkq: Terminal, asked: Asked, journa
 def test_a_drain_ends_with_what_never_comes_to_the_peer(sparkq: Terminal, journal: Journal, asked: Asked) -> None:
     asked.reply = replies.Drained(transferred=0, left={"WORK": 2}, stuck={"WORK": "They stay."}, record=-1, is_pulled=False)
     said = sparkq("peers", "drain", journal.path, "virginia")
-    stuck = "[DRAIN_STUCK] 0 message(s) were handed to peer 'virginia', and 2 of queue 'WORK' are still owned here: They stay."
+    stuck = "[DRAIN_STUCK] 0 messages were handed to peer 'virginia', and 2 of queue 'WORK' are still owned here: They stay."
     assert (said.code, stuck in said.err) == (1, True)
 
 

@@ -72,7 +72,7 @@ def test_a_refusal_after_commits_says_what_stands_and_what_is_left_to_publish(
     assert "[ROWS_UNREADABLE]" in refused.err
     assert "line 5" in refused.err
     assert "Nothing of this commit was published." in refused.err
-    assert f"The first 4 row(s) of '{file}' are in the journal." in refused.err
+    assert f"The first 4 rows of '{file}' are in the journal." in refused.err
     assert "publish only those, because the whole file would double them" in refused.err
 
 
@@ -89,7 +89,7 @@ def test_a_named_publisher_goes_on_with_the_mended_file(sparkq: Terminal, journa
     refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--json")
     told = json.loads(refused.err)["error"]
     assert told["code"] == "COLUMN_TYPE_MISMATCH"
-    assert "The first 2 row(s)" in told["message"]
+    assert "The first 2 rows" in told["message"]
     assert "run the same command with --repeat: they are dropped" in told["message"]
     write(file, 1, 2, 3, 4, 5)
     again = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--repeat", "--json")
@@ -102,7 +102,7 @@ def test_rows_that_were_there_before_count_among_those_that_stand(sparkq: Termin
     publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p")
     write(file, 1, 2, 3, 4, "x")
     refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--repeat")
-    assert "The first 4 row(s)" in refused.err
+    assert "The first 4 rows" in refused.err
 
 
 def test_appended_rows_are_not_to_be_repeated(sparkq: Terminal, journal: Journal, file: Path) -> None:
@@ -111,7 +111,7 @@ def test_appended_rows_are_not_to_be_repeated(sparkq: Terminal, journal: Journal
     publish(sparkq, journal, file, "--publisher", "p")
     write(file, 3, 4, "x")
     refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--append")
-    assert "The first 2 row(s)" in refused.err
+    assert "The first 2 rows" in refused.err
     assert "publish only those, with --append again" in refused.err
     assert "--repeat" not in refused.err
 
@@ -141,7 +141,7 @@ def test_after_a_failure_of_the_store_more_may_stand(
     monkeypatch.setattr(Publisher, "publish", fails_later)
     refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p")
     assert "[STORE_FAILED]" in refused.err
-    assert "At least the first 2 row(s)" in refused.err
+    assert "At least the first 2 rows" in refused.err
 
 
 @pytest.mark.parametrize("content", ["kettle,2", "item,amuont\n", "item,amuont\n\n"])
@@ -174,7 +174,7 @@ def test_rows_that_fill_their_commits_are_followed_by_no_empty_one(sparkq: Termi
     file = tmp_path / "lines.csv"
     file.write_text("amount\n1\n2\n3\n4\n")
     done = publish(sparkq, journal, file, "--batch-rows", 2)
-    assert (done.out, done.err.strip()) == ("Published 4 message(s).\n", "")
+    assert (done.out, done.err.strip()) == ("Published 4 messages.\n", "")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_zone_that_is_none_is_refused_before_anything_is_read(sparkq: Terminal
 def test_rows_without_columns_are_counted_and_never_doubled(sparkq: Terminal, journal: Journal, file: Path, first: str) -> None:
     """R95: a row that is left out of the count shifts the numbers of those behind it."""
     file.write_text(f"{first}\n{{}}\n{{}}\n")
-    assert publish(sparkq, journal, file, "--publisher", "p").out == "Published 3 message(s).\n"
+    assert publish(sparkq, journal, file, "--publisher", "p").out == "Published 3 messages.\n"
     before = amounts(journal)
     again = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--repeat", "--json")
     assert again.json == {"rows": 0, "duplicates": 3}
@@ -322,7 +322,7 @@ def test_an_array_of_bodies_is_refused_with_a_way_out(sparkq: Terminal, tmp_path
 
 def test_lines_of_csv_may_end_as_on_old_machines(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"item,amount\rx,1\ry,2\r")
-    assert publish(sparkq, journal, tmp_path / "a.csv").out == "Published 2 message(s).\n"
+    assert publish(sparkq, journal, tmp_path / "a.csv").out == "Published 2 messages.\n"
     assert amounts(journal) == [1, 2]
 
 

@@ -24,7 +24,7 @@ def test_a_file_is_published_when_a_peer_has_all_of_it(sparkq: Terminal, tmp_pat
         monkeypatch.setattr(CoordinatorClient, name, lambda *_, **__: None)
     publish = ("publish", frankfurt.journal.path, rows, "--topic", "LINES", "--batch-rows", "2", "--timeout", "1s")
     late = sparkq(*publish, "--replicated-to", "1", "--publisher", "p")
-    assert (late.code, "The 5 row(s) are published" in late.err.replace("\n", " ")) == (1, True)
+    assert (late.code, "The 5 rows are published" in late.err.replace("\n", " ")) == (1, True)
     monkeypatch.setattr(CoordinatorClient, "call", call)
     done = sparkq(*publish, "--replicated-to", "1", "--publisher", "p", "--repeat", "--json")
     assert (done.code, done.json) == (0, {"rows": 0, "duplicates": 5})

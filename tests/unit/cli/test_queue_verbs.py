@@ -213,7 +213,7 @@ def test_pause_and_unpause_ask_for_it_and_say_so(
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        ({"messages": 1_200}, "1,200 message(s) are done."),
+        ({"messages": 1_200}, "1,200 messages are done."),
         ({"messages": 0, "is_barrier": True}, "its barrier is done."),
         ({"messages": 0}, "no message was acknowledged by this."),
         ({"messages": 0, "was_proven": True}, "it was proven before."),

@@ -42,7 +42,7 @@ def test_write_is_a_right_on_the_name_and_not_on_where_it_goes(tmp_path: Path, m
             journal.publish(data, topic=topic)
     assert journal.queue("WORK").status().queue_depth == 2
     act_as("nobody's", monkeypatch)
-    with pytest.raises(AccessError, match=r"ACCESS_DENIED.*no principal's"):
+    with pytest.raises(AccessError, match=r"ACCESS_DENIED.*no principal here"):
         journal.publish(["1"], topic="WORK")
 
 
@@ -64,7 +64,7 @@ def test_a_token_that_has_expired_publishes_nothing(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize(("token", "named"), [("ann", "'ann'"), ("nobody's", "no principal's")])
+@pytest.mark.parametrize(("token", "named"), [("ann", "'ann'"), ("nobody's", "no principal here")])
 def test_apply_asks_for_its_right_also_where_it_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str, named: str, *, dry_run: bool
 ) -> None:

@@ -78,7 +78,7 @@ def test_news_that_were_passed_over_are_found_by_both_sides(
     pass_over(frankfurt, monkeypatch, lambda pull: replace(pull, pulled=replace(pull.pulled, news=())))
     virginia.settle("acknowledge", 1)
     exchange(frankfurt, virginia)
-    lost = "does not know that 1 message(s) are gone, as"
+    lost = "does not know that 1 message is gone, as"
     assert verified(sparkq, frankfurt)["problems"] == [f"queue 'WORK': this instance {lost} 'virginia' says: such as virginia:1"]
     assert verified(sparkq, virginia)["problems"] == [f"queue 'WORK': 'frankfurt' {lost} this instance says: such as virginia:1"]
 
@@ -100,7 +100,7 @@ def test_messages_that_were_passed_over_are_found(
     exchange(frankfurt, virginia)
     lost = f"such as virginia:{6 if is_restored else 5}, virginia:{7 if is_restored else 6}"
     assert verified(sparkq, frankfurt)["problems"] == [
-        f"queue 'WORK': this instance does not have 2 message(s) of 'virginia', {lost}"
+        f"queue 'WORK': this instance does not have 2 messages of 'virginia', {lost}"
     ]
 
 

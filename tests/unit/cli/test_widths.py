@@ -66,7 +66,7 @@ def test_what_finds_no_room_is_counted(
     told = lines_of(sparkq, monkeypatch, width, "status", world.journal.path)
     head = [line for line in told if line.startswith("┃")]
     assert any("queue" in line and "paused" in line for line in head)
-    (left_out,) = [int(line.split()[0]) for line in told if "column(s) find no room here; --json shows all." in line]
+    (left_out,) = [int(line.split()[0]) for line in told if "no room here; --json shows all." in line]
     assert head[0].count("┃") - 1 + left_out == 12
 
 

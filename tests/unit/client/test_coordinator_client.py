@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from spark_queue import Journal
 from spark_queue.client import coordinator_client as client_module
 from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, CALL_S, FOLLOW_S, START_S, CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.journal.store import Store
+from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import ConnectionLostError, Endpoint, Verdict
+from spark_queue.protocol.connection import Advertisement, ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.host import host_id
 
 HERE, STARTED = "grpc://127.0.0.1:1", "grpc://127.0.0.1:2"
@@ -320,3 +323,17 @@ def test_a_coordinator_that_recovers_for_ever_is_left(host: World) -> None:
     with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
         client().call(request())
     assert CALL_S + START_S <= host.now_s - 1_000 < CALL_S + START_S + 4
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_what_a_backup_says_of_its_coordinator_goes_unless_somebody_serves_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, serves: bool
+) -> None:
+    journal = Journal.create(str(tmp_path / "shop"))
+    journal_id, place = journal.journal_id(), Path(journal.path, ADVERTISEMENT_KEY)
+    told = Advertisement(journal=journal_id, address=HERE, host=host_id(), epoch=1, pid=1, renewed_at_ms=0)
+    place.write_bytes(msgspec.json.encode(told))
+    monkeypatch.setattr(CoordinatorClient, "_serves", lambda *_: serves)
+    monkeypatch.setattr(client_module, "call_once", lambda *_, **__: replies.Done())
+    journal.mark_restored(after=0)
+    assert place.exists() == serves

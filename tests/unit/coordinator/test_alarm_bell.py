@@ -60,7 +60,7 @@ def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture)
             "ALARM: queue 'Q': every message fails. It pauses, and tries one message at a time until one succeeds.",
         ),
         ("WARNING", "ALARM: queue 'Q': a barrier fails."),
-        ("WARNING", "ALARM: queue 'Q': 1 message(s) failed alone more than 5 times, first bookmark 1. The last error: boom."),
+        ("WARNING", "ALARM: queue 'Q': 1 message failed alone more than 5 times, first bookmark 1. The last error: boom."),
         ("INFO", "The alarm about subscription 's1' of queue 'Q' is over."),
         ("INFO", "The alarm about subscription 's2' of queue 'Q' is over."),
         ("INFO", "The alarm about messages that fail alone of queue 'Q' is over."),

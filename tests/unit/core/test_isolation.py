@@ -63,7 +63,7 @@ def test_without_limits_poisoned_messages_hold_nobody_back_and_are_tried_later_e
     assert query.runs - runs < len(poison) * (9 + 12) * (1 if cancels else 2)
     assert max(due_at_ms for due_at_ms in ledger.delayed) - world.now_ms > 100_000
     assert queue_status(world.state, "Q", now_ms=world.now_ms).alarm == (
-        "4 message(s) failed alone more than 5 times, first bookmark 3. The last error: boom"
+        "4 messages failed alone more than 5 times, first bookmark 3. The last error: boom"
     )
     assert digest(world.state) == digest(world.folded())
 

@@ -297,7 +297,7 @@ def test_of_messages_of_before_its_queue_an_origin_says_the_same(clock: FakeCloc
     exchange(*pair)
     assert found(virginia, State.REMOTE) == set(), "nobody has said what they are"
     told = alarms(virginia.world.state, virginia.world.state.queues["WORK"])["messages of which nobody says what they are"]
-    assert told.error.startswith("2 message(s) of other instances are in nobody's queue, first bookmark 0")
+    assert told.error.startswith("2 messages of other instances are in nobody's queue, first bookmark 0")
     frankfurt.define(altered(filter="kind = 'b'"))
     exchange(*pair)
     assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(frankfurt, 1)
