@@ -40,7 +40,7 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.BARRIER_RECEIVED, {"subscription": "s"}, "'s' received the barrier"),
         (Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "r", "detail": {"deliveries": 4}}, "gave the barrier up after 4"),
         (Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "hidden"}, "principal of 's' may not see the barrier any more"),
-        (Kind.BARRIERS_DECIDED, {"queue": "Q", "detail": {"barrier": True}}, "'Q', which had been set aside, was back: it is a barrier"),
+        (Kind.BARRIERS_DECIDED, {"queue": "Q", "detail": {"barrier": True}}, "had been set aside, was back: it is a barrier"),
         (Kind.BARRIERS_DECIDED, {"queue": "Q"}, "was back: it is no barrier of it"),
         (Kind.PAUSED, {"reason": "user"}, "paused by somebody"),
         (Kind.PAUSED, {"subscription": "s", "reason": "alarm", "detail": {"error": "boom"}}, "one message at a time: boom"),
