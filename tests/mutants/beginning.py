@@ -14,8 +14,8 @@ BEGINNING = (
     ),
     Mutant(
         "a reign of an older version's definitions is over before its first call",
-        "idle_ms >= max(IDLE_LEAST_MS, definitions.journal.coordinator_idle_ms)",
-        "idle_ms >= definitions.journal.coordinator_idle_ms", ("tests/unit/coordinator/test_loop.py",),
+        "idle_ms >= max(IDLE_LEAST_MS, state.definitions.journal.coordinator_idle_ms)",
+        "idle_ms >= state.definitions.journal.coordinator_idle_ms", ("tests/unit/coordinator/test_loop.py",),
     ),
     Mutant(
         "definitions may say that a reign is over before its first call",

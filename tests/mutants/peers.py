@@ -58,7 +58,7 @@ PEERS = (
     ),
     Mutant(
         "a coordinator with peers ends when nobody calls",
-        "self._ends_idle and not definitions.peers", "self._ends_idle", ("tests/unit/coordinator/test_loop_pulls.py",),
+        "self._ends_idle and not state.is_shared", "self._ends_idle", ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
         "whoever was never heard of is reachable for ever",
