@@ -94,7 +94,7 @@ class EnteredNames:
 
     def note(self, entry: MessageLogEntry) -> None:
         """Note an entry that has entered."""
-        files = [each.path for each in (*entry.added, *entry.merged)]
+        files = [file.path for file in entry.added] + [file.path for file in entry.merged]
         self._names.update([entry.token, *files] if files else ())
 
 

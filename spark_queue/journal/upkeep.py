@@ -163,7 +163,7 @@ class Upkeep:
                 raise
             # A newer reign claims the control log first: what the table says, somebody who may write messages of it has made up.
             what = f"the log of message type '{message_type}' names a reign that the control log does not know"
-            raise delta.damaged(self._store, what, str(lost)) from None
+            raise delta.damaged(self._store, what, lost.reason) from None
 
     def _is_over(self, epoch: int) -> bool:
         try:

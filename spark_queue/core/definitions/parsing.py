@@ -204,7 +204,7 @@ def parse_recorded(stored: Mapping[str, Any], *, path: str) -> Definitions:
     try:
         return parse(stored)
     except ConfigError as reason:
-        raise JournalError("PROTOCOL_NEWER", path=path, what=f"definitions with what is refused here ({reason})") from reason
+        raise JournalError("PROTOCOL_NEWER", path=path, what=f"definitions with what is refused here ({reason.reason})") from reason
 
 
 def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:

@@ -320,7 +320,7 @@ def test_a_fence_that_cannot_be_written_is_no_table_that_cannot_be_read(path: st
         raise JournalError("STORE_FAILED", path=path, doing="creating", reason="No space left on device.", next_step="Check it.")
 
     monkeypatch.setattr(module, "create_entry", full)
-    monkeypatch.setattr(module.delta, "back_off", lambda _: None)
+    monkeypatch.setattr("spark_queue.journal.delta.back_off", lambda _: None)
     with pytest.raises(JournalError) as failed:
         sink.decide(told(table_id=sink.id()), journal_id="j", queue="Q")
     assert failed.value.code == "SINK_UNFENCED"
