@@ -43,7 +43,7 @@ def event_text(record: Record) -> str:
     told = str(record.kind) if text is None else text(record)
     by, error = record.detail.get("by"), record.detail.get("error")
     if by is not None:
-        told += f", by '{by['principal']}' from {by['host']}"
+        told += f", by '{by.get('principal') or by['user']}' from {by['host']}"
     return told if error is None else f"{told}: {error}"
 
 
