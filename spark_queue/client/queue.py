@@ -142,7 +142,8 @@ class Queue:
 
         return SinkWrapper(
             fn, table=table, topic=topic, storage_options=storage_options, partition_by=partition_by, merge_schema=merge_schema,
-            writer=writer, merge=merge, single_driver=single_driver, on_barrier=on_barrier, store=self.journal.store, endpoint=self.journal.endpoint,
+            writer=writer, merge=merge, single_driver=single_driver, on_barrier=on_barrier, store=self.journal.store,
+            endpoint=self.journal.endpoint,
             queue=self.name, subscription=subscription, on_error=on_error,
         )  # fmt: skip
 

@@ -51,7 +51,6 @@ def leaving(page: Page, width: int) -> list[str]:
              .map((each) => `${each.tagName} ${each.className} ${each.textContent.trim().slice(0, 40)}`)""",
         width,
     )
-    page.screenshot(path="/tmp/h-shots/fail.png", full_page=True)
     return found or ["something"]
 
 

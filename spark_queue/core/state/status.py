@@ -229,8 +229,9 @@ def _not_ended(ledger: QueueLedger, now_ms: int) -> str | None:
     whose = ", ".join(dict.fromkeys(f"'{lease.subscription}'" for lease in found))
     count = sum(len(ledger.outstanding(lease)) for lease in found)
     return (
-        f"{count:,} message(s) are in leases that ran out, and no coordinator runs that would end them: the consumer of subscription "
-        f"{whose} hangs, or is gone. They come back once a coordinator runs: the next consumer starts one, or `sparkq serve` does."
+        f"{count:,} message(s) are in leases that ran out, and no coordinator runs that would end them: the consumer of "
+        f"subscription {whose} hangs, or is gone. They come back once a coordinator runs: the next consumer starts one, or "
+        "`sparkq serve` does."
     )
 
 

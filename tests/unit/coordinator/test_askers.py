@@ -20,7 +20,7 @@ from tests.unit.client.test_coordinator_client import HERE, client, hinted, host
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
 TYPES: dict[str, Any] = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
-ANN = {"principals": {"ann": {"token_hash": token_hash(new_token()), "rights": [{"rights": ["change"]}]}}}
+ANN = {"principals": {"ann": {"token_hash": token_hash(new_token()), "rights": [{"rights": ["administer"]}]}}}
 OWNER = Login(principal=None, address="127.0.0.1")
 PAUSE = commands.Pause(queue="WORK", asker=Asker(user="bob", host="laptop" * 100))
 
