@@ -24,7 +24,8 @@ CONFIG: dict[str, str] = {
     "SINK_COMMIT_UNSAFE": (
         "Spark's Delta commits to table '{table}' by a look and a rename, so two drivers could both believe that they did. Nothing "
         'was written. Leave writer="spark" out, use a store with an atomic rename or conditional puts, or configure a log store '
-        "for several drivers as spark.delta.logStore.{scheme}.impl."
+        "for several drivers as spark.delta.logStore.{scheme}.impl. Where this driver alone commits to the table, as on a laptop, "
+        "say single_driver=True."
     ),
     "SINK_RETENTION_SHORT": (
         "Table '{table}' forgets transaction ids after {key} = {value}, so a batch that is in doubt for longer could not be told "

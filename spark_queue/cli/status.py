@@ -354,7 +354,7 @@ def log(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show the control log, newest first: who did what when. Starts nothing. Names are there where the journal has principals."""
+    """Show the control log, newest first: who did what when. Starts nothing. Changes tell the principal, or user and host."""
     from spark_queue.client.changes import applied_versions
     from spark_queue.journal.reader import open_reader
     from spark_queue.views.tables import record_page

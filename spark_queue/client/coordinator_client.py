@@ -25,6 +25,7 @@ import pyarrow as pa
 import spark_queue
 from spark_queue import forks
 from spark_queue.core import commands, replies
+from spark_queue.core.definitions.keys import ADMINISTER, CHANGE
 from spark_queue.errors import ConfigError, CoordinatorError, error
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
@@ -37,7 +38,16 @@ from spark_queue.protocol.connection import (
     Verdict,
     read_advertisement,
 )
-from spark_queue.protocol.host import Report, StartOptions, host_id, is_loopback, keeps_secrets, location_of, tells_no_address
+from spark_queue.protocol.host import (
+    Report,
+    StartOptions,
+    host_id,
+    is_loopback,
+    keeps_secrets,
+    location_of,
+    tells_no_address,
+    user_and_host,
+)
 
 _MODULE = "spark_queue.coordinator"
 
@@ -253,7 +263,9 @@ class CoordinatorClient:
         grace_s = START_S if timeout_s is None and self._endpoint.addresses is None and self._start else 0.0
         if timeout_s is None:
             timeout_s = FOLLOW_S if "," in (self._endpoint.addresses or "") else CALL_S
-        request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)
+        request = msgspec.structs.replace(
+            request, journal=self._journal_id, request=request.request or uuid.uuid4().hex, asker=_asker(request)
+        )
         deadline_s = time.monotonic() + timeout_s
         reason = ""
         while (left_s := deadline_s - time.monotonic()) > 0:
@@ -410,6 +422,14 @@ def call_once(
 def _reachable(advertised: Advertisement) -> bool:
     # Loopback of another host would lead to a stranger here; where a token would cross the network in clear, none of ours listens.
     return keeps_secrets(advertised.address) and (advertised.host == host_id() or not is_loopback(advertised.address))
+
+
+def _asker(request: wire.AnyRequest) -> commands.Asker | None:
+    """Return who asks for a change, as the log tells where there are no principals; streams sign nothing."""
+    if request.right not in (CHANGE, ADMINISTER):
+        return None
+    user, host = user_and_host()
+    return commands.Asker(user=user, host=host)
 
 
 def _attempt_s(request: wire.AnyRequest) -> float:

@@ -93,6 +93,7 @@ class Queue:
         storage_options: Mapping[str, str] | None = None,
         writer: str = "direct",
         merge: MergeFunction | None = None,
+        single_driver: bool = False,
     ) -> Callable[[DataFrame, int], None]:
         """Wrap a function for ``writeStream.foreachBatch``: its rows and the acknowledgement of the batch are one commit (R123).
 
@@ -126,6 +127,9 @@ class Queue:
             tables with features that this does not keep, and on stores where several drivers may commit by Spark.
         merge
             With writer ``spark``: gets the `delta.tables.DeltaTable` and the rows, and returns the MERGE, not yet executed.
+        single_driver
+            With writer ``spark``: you say that this driver alone commits to the table, which allows stores where Spark's commit is
+            not safe with several, such as a laptop's disk. With a second one a batch may be lost.
 
         Raises
         ------
@@ -141,7 +145,8 @@ class Queue:
 
         return SinkWrapper(
             fn, table=table, topic=topic, storage_options=storage_options, partition_by=partition_by, merge_schema=merge_schema,
-            writer=writer, merge=merge, on_barrier=on_barrier, store=self.journal.store, endpoint=self.journal.endpoint,
+            writer=writer, merge=merge, single_driver=single_driver, on_barrier=on_barrier, store=self.journal.store,
+            endpoint=self.journal.endpoint,
             queue=self.name, subscription=subscription, on_error=on_error,
         )  # fmt: skip
 

@@ -22,17 +22,29 @@ from spark_queue.core.replies import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A principal whose token came with a call."""
+    """The principal whose token came with a call; where there are none, the user of a host who says so."""
 
-    principal: str
-    #: The address that the call came from.
+    #: None where there are no principals.
+    principal: str | None
+    #: The address that the call came from, or the name of the user's host.
     host: str
     #: Whether records say who asked: of what people do, not of what streams do for their subscription.
     signs: bool = False
+    #: The user of the operating system; empty where a principal asks.
+    user: str = ""
 
     def signature(self) -> Mapping[str, str]:
         """Return who asked, as records keep it."""
-        return {"principal": self.principal, "host": self.host}
+        return (
+            {"user": self.user, "host": self.host} if self.principal is None else {"principal": self.principal, "host": self.host}
+        )
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, by the word of the calling side: a user of the operating system of a host."""
+
+    user: str
+    host: str
 
 
 #: Version of the form of commands and replies.
@@ -50,6 +62,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         Id of this call, the same when it is made again because its reply was lost; empty for one that is made once.
     version : int
         Version of its form; the coordinator refuses another by name.
+    asker : Asker or None
+        Who asks for a change, for the log of a journal without principals.
     """
 
     #: The right that its caller needs; None for what everybody may whose token is known.
@@ -68,6 +82,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     journal: str = ""
     request: str = ""
     version: int = COMMAND_VERSION
+    asker: Asker | None = None
 
 
 class ChangeCommand(Command, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ Also the options that a coordinator process reads from stdin, and the one line t
 from __future__ import annotations
 
 import functools
+import getpass
 import ipaddress
 import os
 import platform
@@ -46,6 +47,17 @@ TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
+
+
+@functools.cache
+def user_and_host() -> tuple[str, str]:
+    """Return what the user of this process and its host are called."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run as a number that no file names.
+        user = str(os.getuid())
+    return user, platform.node()
 
 
 @functools.cache

@@ -41,7 +41,7 @@ class SinkWrapper(BatchWrapper):
         The Delta table's path, and how its store is reached, by default as the journal's; None where the sink is a topic.
     topic
         The topic of the journal that batches are published to.
-    partition_by, merge_schema, writer, merge
+    partition_by, merge_schema, writer, merge, single_driver
         As `Queue.into` takes them.
     on_barrier
         Called with a batch that is a barrier; None leaves it at its acknowledgement.
@@ -60,6 +60,7 @@ class SinkWrapper(BatchWrapper):
         merge_schema: bool = False,
         writer: str = DIRECT,
         merge: MergeFunction | None = None,
+        single_driver: bool = False,
         on_barrier: BatchFunction | None = None,
         **given: Any,
     ) -> None:
@@ -70,9 +71,9 @@ class SinkWrapper(BatchWrapper):
         of_append = {"partition_by": partition_by, "merge_schema": merge_schema or None}
         if topic is not None:
             of_table = {**of_append, "storage_options": storage_options, "writer": None if writer == DIRECT else writer}
-            _refuse({**of_table, "merge": merge}, "nothing beside a topic")
+            _refuse({**of_table, "merge": merge, "single_driver": single_driver or None}, "nothing beside a topic")
         if writer != SPARK:
-            _refuse({"merge": merge}, f'nothing without writer="{SPARK}"')
+            _refuse({"merge": merge, "single_driver": single_driver or None}, f'nothing without writer="{SPARK}"')
         if is_remote():
             _refuse({"merge": merge}, "nothing with Spark Connect")
         if merge is not None:
@@ -84,6 +85,7 @@ class SinkWrapper(BatchWrapper):
         self._merge_schema = merge_schema
         self._writer = writer
         self._merge = merge
+        self._single_driver = single_driver
         self._opened: Sink | None = None
         self._journal = None if topic is None else open_reader(self._store)
         sink = self._sink()
@@ -103,7 +105,10 @@ class SinkWrapper(BatchWrapper):
                 self._opened = SinkTopic(self._store, self._journal.journal_id, message_type, self._topic)
             else:
                 assert table is not None, "a sink is a table or a topic"
-                self._opened = SparkTable(table, options, self._merge) if self._writer == SPARK else SinkTable(table, options)
+                if self._writer == SPARK:
+                    self._opened = SparkTable(table, options, self._merge, single_driver=self._single_driver)
+                else:
+                    self._opened = SinkTable(table, options)
         return self._opened
 
     def _check_writes(self) -> None:

@@ -41,12 +41,17 @@ class SparkTable(SinkTable):
         As `SinkTable` takes them; Spark reaches the table by its own settings.
     merge
         What each batch is merged by; None appends.
+    single_driver
+        Whether somebody says that no other driver commits to the table, so that a look and a rename are safe.
     """
 
-    def __init__(self, path: str, storage_options: Mapping[str, str], merge: MergeFunction | None = None) -> None:
+    def __init__(
+        self, path: str, storage_options: Mapping[str, str], merge: MergeFunction | None = None, *, single_driver: bool = False
+    ) -> None:
         super().__init__(path, storage_options)
         self._path = path
         self._merge = merge
+        self._single_driver = single_driver
 
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
@@ -84,6 +89,8 @@ class SparkTable(SinkTable):
         """Leave files to Spark, which deletes those of a failed write, and to VACUUM."""
 
     def _require_store(self) -> None:
+        if self._single_driver:
+            return
         scheme = "file" if self._store.is_local else self.name.partition("://")[0]
         conf = SparkSession.active().conf
         log_store = conf.get(f"spark.delta.logStore.{scheme}.impl", None) or conf.get("spark.delta.logStore.class", None)

@@ -45,7 +45,7 @@ def event_text(record: Record) -> str:
     told = str(record.kind) if text is None else text(record)
     by, error = record.detail.get("by"), record.detail.get("error")
     if by is not None:
-        told = f"{told.removesuffix(' by somebody')} by {by['principal']} ({by['host']})"
+        told = f"{told.removesuffix(' by somebody')} by {by.get('principal') or by['user']} ({by['host']})"
     return told if error is None else f"{told}: {error}"
 
 

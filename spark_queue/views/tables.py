@@ -40,7 +40,7 @@ BY_PEOPLE = (
 )  # fmt: skip
 
 #: Details that tell who it was, in this order.
-_WHO = ("principal", "host", "pid")
+_WHO = ("principal", "user", "host", "pid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ def _text(record: Record) -> str:
 
 def who(detail: Mapping[str, Any]) -> str:
     """Return who a record says it was; empty where it does not."""
-    # Where there are principals, a record says whose call it was; a claim says it of a coordinator.
+    # A record of a change says whose call it was: a principal's, or a user's of a host; a claim says it of a coordinator.
     told = {**detail, **detail.get("by", {})}
     return ", ".join(f"{name} {told[name]}" for name in _WHO if name in told)
 

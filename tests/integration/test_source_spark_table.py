@@ -62,12 +62,11 @@ def test_a_table_that_only_spark_writes_takes_batches_and_fences(spark: SparkSes
     assert [(row["id"], row["item"]) for row in spark.read.format("delta").load(path).collect()] == [(1, "one")]
 
 
-@pytest.mark.usefixtures("one_driver")
 @pytest.mark.parametrize("point", ["prepared", "committed"])
 def test_batches_are_merged_once_each_wherever_the_consumer_dies(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """The MERGE adds to what stands there, so a batch that came twice would show."""
+    """The MERGE adds to what stands there, so a batch that came twice would show; on a laptop's disk, where one driver commits."""
     home = make_home()
     home.spark.sql(f"CREATE TABLE delta.`{sink(home)}` (third BIGINT, total BIGINT) USING delta")
     home.publish(0, 8)
@@ -79,7 +78,7 @@ def test_batches_are_merged_once_each_wherever_the_consumer_dies(
         merging = table.alias("t").merge(rows.alias("s"), "t.third = s.third")
         return merging.whenMatchedUpdate(set={"total": "t.total + s.total"}).whenNotMatchedInsertAll()
 
-    given: dict[str, Any] = {"options": {"maxBacklog": PER_BATCH}, "writer": "spark", "merge": merge}
+    given: dict[str, Any] = {"options": {"maxBacklog": PER_BATCH}, "writer": "spark", "merge": merge, "single_driver": True}
     Harm(monkeypatch, point, SparkTable)
     with pytest.raises(StreamingQueryException, match="the consumer died"):
         run(home, summed, **given)
@@ -124,8 +123,10 @@ def test_a_new_table_and_new_columns(make_home: MakeHome) -> None:
 
 def test_stores_where_two_drivers_could_both_commit_are_refused(make_home: MakeHome) -> None:
     home = make_home()
-    with pytest.raises(SparkQueueError, match="SINK_COMMIT_UNSAFE"):
+    with pytest.raises(SparkQueueError, match=r"SINK_COMMIT_UNSAFE.*say single_driver=True"):
         into(home, writer="spark")
+    with pytest.raises(SparkQueueError, match=r"BAD_VALUE.*single_driver"):
+        into(home, single_driver=True)
     options = {
         "aws_access_key_id": "k",
         "aws_secret_access_key": "s",

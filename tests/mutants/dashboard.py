@@ -103,5 +103,20 @@ DASHBOARD: tuple[Mutant, ...] = (
         "a certificate that was replaced is never used",
         "if self._versions() != self._known:", "if self._versions() is None:", ("tests/unit/protocol/test_http_ports.py",),
     ),
+    Mutant("a change fails while its coordinator is being started", "            self._await_coordinator(journal)\n", "", _CHANGES),
+    Mutant(
+        "how a change ended stands nowhere once its page was left",
+        "return [each for each in reversed(known) if each.journal_name == journal_name and",
+        "return [each for each in known if False and", _CHANGES,
+    ),
+    Mutant(
+        "a lease that ran out without a coordinator is no alarm",
+        "if lease.due_at_ms + NOT_ENDED_MS <= now_ms and", "if False and", ("tests/unit/dashboard/test_overdue.py",),
+    ),
+    Mutant(
+        "without principals a change is nobody's",
+        "        if asker is None or not signs:", "        if asker is not None or not signs:",
+        ("tests/unit/coordinator/test_askers.py",),
+    ),
     Mutant("who says a byte at a time keeps a place for ever", "if until_s <= now_s]", "if until_s <= 0]", _SCRAPING),
 )  # fmt: skip

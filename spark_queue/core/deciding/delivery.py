@@ -149,7 +149,7 @@ def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
     wanted = {"ack_mode": command.ack_mode, "max_backlog": command.max_backlog, "filter": command.filter}
     work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters()) if text is not None])
     known = hand_to_caller(work, known)
-    if work.caller is not None:
+    if work.caller is not None and work.caller.principal is not None:
         wanted |= belonging(work.caller.principal, work.row_filters())
     if known is None or any(getattr(known, each) != value for each, value in wanted.items()):
         work.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)

@@ -154,7 +154,9 @@ class UnitOfWork:
 
     def row_filters(self) -> tuple[str, ...]:
         """Return the filters that hide messages of this queue from who asks."""
-        return () if self.caller is None else self.state.definitions.row_filters(self.caller.principal, self.ledger.definition.name)
+        if self.caller is None or self.caller.principal is None:
+            return ()
+        return self.state.definitions.row_filters(self.caller.principal, self.ledger.definition.name)
 
     def visible_to_subscription(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that a subscription's filter takes and its principal may read (R12, R47, R49)."""

@@ -230,8 +230,8 @@ def _not_ended(ledger: QueueLedger, now_ms: int) -> str | None:
     count = sum(len(ledger.outstanding(lease)) for lease in found)
     return (
         f"{count:,} message(s) are in leases that ran out, and no coordinator runs that would end them: the consumer of "
-        f"subscription {whose} hangs, or is gone. They come back once a coordinator "
-        "runs: the next consumer starts one, or `sparkq serve` does."
+        f"subscription {whose} hangs, or is gone. They come back once a coordinator runs: the next consumer starts one, or "
+        "`sparkq serve` does."
     )
 
 
