@@ -86,4 +86,4 @@ def test_what_somebody_did_by_hand_says_who() -> None:
     """R12: of an instance with principals the log knows who, and from where."""
     by = {"principal": "ops", "host": "10.0.0.7"}
     purged = Record(kind=Kind.REMOVED, queue="WORK", ranges=((1, 2),), reason="purged", detail={"by": by})
-    assert event_text(purged) == "purged, by 'ops' from 10.0.0.7"
+    assert event_text(purged) == "purged by ops (10.0.0.7)"
