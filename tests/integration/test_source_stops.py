@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_queue import Journal
-from spark_queue.session import spark_home, worker_python
 from tests import waiting
-from tests.integration.source_journal import MakeHome, definitions, end_coordinator, orders
-from tests.source_tree import ROOT
+from tests.integration.source_journal import MakeHome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,78 +156,3 @@ def test_a_function_that_takes_a_row_for_granted_gets_past_a_failure(make_home: 
     home.run_on(first)
     assert sorted(calls[1:]) == [0, 1]
     assert home.figures() == (0, 0, 2)
-
-
-#: A job whose one batch runs until the job is ended; its own function fails of that, in whatever way.
-JOB = """
-import sys, threading
-from pathlib import Path
-from pyspark.sql import SparkSession
-from spark_queue import Journal
-
-path, checkpoint, began, end = sys.argv[1:]
-spark = SparkSession.builder.getOrCreate()
-
-
-def wait(rows):
-    for each in rows:
-        Path(began).touch()
-        threading.Event().wait(300)
-        yield each
-
-
-def book(batch, batch_id):
-    batch.select("id").mapInPandas(wait, "id BIGINT").count()
-
-
-stream = spark.readStream.format("sparkqueue").option("queue", "WORK").option("subscription", "s").load(path)
-booked = Journal(path).queue("WORK").foreach_batch(book, subscription="s")
-query = stream.writeStream.foreachBatch(booked).option("checkpointLocation", checkpoint).start()
-while not Path(began).exists():
-    threading.Event().wait(0.1)
-if end == "spark.stop":
-    spark.stop()
-query.awaitTermination()
-"""
-
-
-@pytest.mark.parametrize("end", ["SIGTERM", "spark.stop", "SIGKILL"])
-def test_the_end_of_a_submitted_job_is_held_against_no_message(tmp_path: Path, end: str) -> None:
-    """As a cluster manager ends a driver, the program itself, and what kills the JVM."""
-    journal = Journal.create(str(tmp_path / "journal"), definitions(max_deliveries=3))
-    journal.publish(orders(0, 1), topic="ORDERS")
-    job, began = tmp_path / "job.py", tmp_path / "began"
-    job.write_text(JOB, encoding="utf-8")
-    options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.ui.showConsoleProgress=false"]
-    command = [
-        str(spark_home() / "bin" / "spark-submit"),
-        *options,
-        str(job),
-        journal.path,
-        str(tmp_path / "checkpoint"),
-        str(began),
-    ]
-    try:
-        with (tmp_path / "log").open("wb") as log:
-            # The script becomes the JVM, which runs the program as its child.
-            process = subprocess.Popen(
-                [*command, end], cwd=ROOT, env=os.environ | worker_python(), stdout=log, stderr=log, start_new_session=True
-            )
-        try:
-            waiting.wait_until(lambda: began.exists() or process.poll() is not None, deadline_s=LONG_S)
-            assert began.exists(), (tmp_path / "log").read_text()[-3_000:]
-            if end != "spark.stop":
-                process.send_signal(signal.Signals[end])
-            process.wait(LONG_S)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        queue = journal.queue("WORK")
-        waiting.wait_until(lambda: bool(queue.status().available), deadline_s=LONG_S)
-        (message,) = journal.view("messages", queue="WORK").to_pylist()
-        # A JVM that is killed says nothing, so that delivery counts.
-        assert message["delivery_count"] == (1 if end == "SIGKILL" else 0)
-        history = journal.view("history").to_pylist()
-        assert [row["reason"] for row in history if row["kind"] == "outcomes"] == ([] if end == "SIGKILL" else ["stopped"])
-    finally:
-        end_coordinator(journal)
