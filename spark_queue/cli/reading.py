@@ -297,6 +297,8 @@ class Source:
             if self.file_format == "parquet":
                 yield from _even(_without(_parquet(file, batch_rows), self.dropped), batch_rows)
                 return
+            # What stands for stdin may be no file that lets its first bytes be looked at.
+            file = file if hasattr(file, "peek") else io.BufferedReader(file)
             encoding = self._encoding or _marked_encoding(file.peek(_MARK_BYTES))
             text = file if encoding is None else io.BufferedReader(_Recoded(file, encoding))
             if self.file_format == "csv":
