@@ -16,7 +16,7 @@ from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.segment import MergedFile, Segment, stretches
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError, counted
 from spark_queue.journal import snapshot
 from spark_queue.journal.delta import first_unbroken
 from spark_queue.journal.message_file import corrupt, decoding
@@ -151,6 +151,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             # What keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
             problems += [str(each) for each in folded.troubles.values() if each.code == "QUEUE_SET_ASIDE"]
+    problems, warnings = list(map(counted, problems)), list(map(counted, warnings))
     if as_json:
         show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
     else:
