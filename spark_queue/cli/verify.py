@@ -16,7 +16,7 @@ from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.segment import MergedFile, Segment, stretches
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError, counted
 from spark_queue.journal import snapshot
 from spark_queue.journal.delta import damaged_files, first_unbroken
 from spark_queue.journal.message_file import corrupt, decoding
@@ -159,6 +159,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             problems += [str(each) for each in folded.set_aside_queues().values() if each.code == "QUEUE_SET_ASIDE"]
         # Where one file of a log is named, there may be others.
         problems += [each for each in _of_log_files(store) if each not in problems]
+    problems, warnings = list(map(counted, problems)), list(map(counted, warnings))
     if as_json:
         show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
     else:
