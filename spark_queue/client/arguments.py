@@ -113,7 +113,9 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("bookmark", "first_sequence", "replicated_to"), _whole),
     **dict.fromkeys(("after", "limit"), functools.partial(_whole, least=0)),
     "per_second": functools.partial(_whole, least=1),
-    **dict.fromkeys(("dry_run", "of_owner", "on", "merge_schema", "ack_early", "landed", "single_driver", "wants_empty", "next_first"), _flag),
+    **dict.fromkeys(
+        ("dry_run", "of_owner", "on", "merge_schema", "ack_early", "landed", "single_driver", "wants_empty", "next_first"), _flag,
+    ),
     **dict.fromkeys(("since", "until"), _time),
     "as_of": _moment,
     "retry_after": _wait,
