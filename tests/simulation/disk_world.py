@@ -34,8 +34,9 @@ from spark_queue.replication import peer_log
 from tests.fake_clock import FakeClock
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore
+from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node
-from tests.simulation.loop_world import NESTED_MAX, QUEUE, TYPE, LoopWorld
+from tests.simulation.loop_world import NESTED_MAX, TYPE, LoopWorld
 from tests.simulation.publishers import Application, Publisher, is_marked
 from tests.simulation.upkeep_thread import InlineReaders, UpkeepThread
 
