@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -195,7 +195,8 @@ class Commit:
         for rows in read_staged(self._plan, file, after_sequence=None):
             dropped = rows.filter(pc.field("sequence") <= persisted)
             # Numbers ascend, so the last one that a topic is met with is its highest.
-            found |= zip(dropped.column("topic").to_pylist(), dropped.column("sequence").to_pylist(), strict=True)
+            columns: tuple[list[Any], ...] = tuple(dropped.column(name).to_pylist() for name in ("topic", "sequence"))
+            found |= zip(*columns, strict=True)
         return found.items()
 
     def _was_published(self, table: DeltaTable, wanted: Transaction) -> bool:

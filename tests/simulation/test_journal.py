@@ -87,8 +87,9 @@ def published_otherwise(world: DiskWorld, *, repeated: Collection[int] = ()) -> 
         app = publisher.application
         wrong += [f"message {message} of '{app.name}' was confirmed and is lost" for message in app.confirmed - place.keys()]
         if app.kind == "intervals":
-            published = {message for batch in app.batches for message in batch}
-            wrong += [f"message {message} of '{app.name}' is not there" for message in published - place.keys()]
+            wrong += [
+                f"message {each} of '{app.name}' is not there" for batch in app.batches for each in batch if each not in place
+            ]
         if app.kind in ("named", "stream"):
             due = [message for batch in app.batches for message in batch]
             if [message for message in world.order if message in set(due)] != due:
