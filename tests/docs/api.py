@@ -30,8 +30,14 @@ def api() -> str:
 
 
 def members(shown: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties of a class by name, as they stand in it; a function has none."""
-    for name in vars(shown) if inspect.isclass(shown) else ():
+    """Yield the public methods and properties of a class by name; a function has none."""
+    # What a class has from another one of ours comes first, as it stands there.
+    homes = (
+        [each for each in reversed(inspect.getmro(shown)) if each.__module__.startswith("spark_queue")]
+        if inspect.isclass(shown)
+        else []
+    )
+    for name in dict.fromkeys(name for home in homes for name in vars(home)):
         found = getattr(shown, name)
         # A spelling of before is shown under its new name only.
         is_named_so = getattr(found, "__name__", name) == name

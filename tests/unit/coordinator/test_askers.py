@@ -10,13 +10,13 @@ import pytest
 
 from spark_queue.coordinator.commands import caller_of
 from spark_queue.coordinator.logins import Login
-from spark_queue.core import commands
+from spark_queue.core import commands, replies
 from spark_queue.core.commands import Asker
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.protocol.tokens import new_token, token_hash
 from spark_queue.views.tables import record_page
-from tests.unit.client.test_coordinator_client import HERE, client, hinted, host, replies  # noqa: F401 - `host` is a fixture.
+from tests.unit.client.test_coordinator_client import HERE, client, hinted, host  # noqa: F401 - `host` is a fixture.
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
 TYPES: dict[str, Any] = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
