@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
     from spark_queue.client.queue import Queue
     from spark_queue.errors import SparkQueueError
-    from spark_queue.journal.python_values import is_json
+    from spark_queue.journal.json_bodies import is_json
     from spark_queue.session import configure_spark
 
 __all__ = ["Journal", "Queue", "SparkQueueError", "configure_spark", "is_json"]

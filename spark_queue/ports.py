@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, joined
-from spark_queue.core.message_files.segment import MergedFile, Segment, TraitSource
+from spark_queue.core.message_files.relocation import MergedFile
+from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.status import LogTail
 
 
 class Clock(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import Granted
@@ -21,7 +21,7 @@ def claim(engine: Engine, *, epoch: int, now_ms: int, host: str = "here", addres
     detail = {"host": host, "address": address, "pid": pid}
     at_ms = max(now_ms, engine.state.last_at_ms)
     record = Record(kind=Kind.EPOCH_CLAIMED, record=engine.state.next_record, epoch=epoch, at_ms=at_ms, detail=detail)
-    engine.state.fold(record)
+    folds.fold(engine.state, record)
     engine._pending.append(record)
     engine._reign_began_at_ms = now_ms
 

@@ -23,9 +23,11 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
+from spark_queue.journal.creation import create_journal
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.message_compaction import MergeLimits
+from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Published, make_plan, publish
 from spark_queue.journal.schema import schema_of
 from spark_queue.journal.store import Store
@@ -36,7 +38,7 @@ from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, Pul
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
-from spark_queue.views.message_search import read_bodies
+from spark_queue.views.bodies import read_bodies
 from tests.deciding import claim, leased, started
 from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers

@@ -14,28 +14,21 @@ from typing import Annotated
 import typer
 
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, options, storage_options
-from spark_queue.cli.definitions import (
-    apply,
-    dead_letters,
-    decide,
-    init,
-    pause,
-    prove,
-    proxied_transfer,
-    purge,
-    redrive,
-    revive,
-    settle,
-    unpause,
-    unsubscribe,
-)
+from spark_queue.cli.dashboard import dashboard
+from spark_queue.cli.decide import decide, prove
+from spark_queue.cli.definitions import apply, init
+from spark_queue.cli.log import log
+from spark_queue.cli.metrics import metrics
 from spark_queue.cli.output import show
+from spark_queue.cli.peek import explain, peek
 from spark_queue.cli.peers import group as peers
 from spark_queue.cli.peers import mark_restored, return_
 from spark_queue.cli.publish import publish
-from spark_queue.cli.serve import dashboard, metrics, serve, stop
-from spark_queue.cli.serve import group as tokens
-from spark_queue.cli.status import check, explain, log, peek, status
+from spark_queue.cli.queue_verbs import dead_letters, pause, proxied_transfer, purge, redrive, revive, settle, unpause, unsubscribe
+from spark_queue.cli.serve import serve
+from spark_queue.cli.status import check, status
+from spark_queue.cli.stop import stop
+from spark_queue.cli.tokens import group as tokens
 
 app = typer.Typer(
     name="sparkq",

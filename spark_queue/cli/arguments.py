@@ -15,7 +15,7 @@ import typer
 import spark_queue
 from spark_queue.cli.output import draw, show_exact, show_json, table
 from spark_queue.errors import ConfigError
-from spark_queue.settings.types import parse_moment, parse_timestamp
+from spark_queue.settings.timestamps import parse_moment, parse_timestamp
 
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal

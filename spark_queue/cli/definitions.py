@@ -1,43 +1,29 @@
-"""``sparkq init`` and ``sparkq apply``.
-
-The verbs that change one queue.
-"""
+"""``sparkq init`` and ``sparkq apply``."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import spark_queue
 from spark_queue.cli.arguments import (
     Coordinator,
-    DryRun,
     JournalPath,
     Json,
-    OnlyWhere,
-    QueueName,
     StorageOptions,
     TokenFile,
     bad_argument,
     open_target,
-    parse_since,
     storage_options,
 )
-from spark_queue.cli.output import ALARM_EXIT_CODE, draw, progress, say, show, show_json, table
-from spark_queue.core.records import Outcome
-from spark_queue.errors import SparkQueueError
-from spark_queue.settings.types import to_text
+from spark_queue.cli.output import show
 
 if TYPE_CHECKING:
-    import msgspec
-
     from spark_queue.client.changes import Change
     from spark_queue.client.journal import Journal
-    from spark_queue.client.proving import ProvenLease
 
 #: How long to wait for somebody who starts a coordinator on this host, in seconds.
 _LOCK_S = 10.0
@@ -104,7 +90,7 @@ def apply(
 
 def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) -> list[Change]:
     """Replace the principals past the coordinator, which would ask for a right that nobody has."""
-    from spark_queue.cli.serve import stop_coordinator
+    from spark_queue.cli.stop import stop_coordinator
     from spark_queue.client.changes import plan
     from spark_queue.coordinator.store_owner import apply_principals
     from spark_queue.journal.open import open_journal
@@ -126,303 +112,3 @@ def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) 
             principals = wanted.stored.get("principals", {})
             apply_principals(target.store, journal_id, principals, lambda: stop_coordinator(target, journal_id))
     return changes
-
-
-def pause(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Let a queue grant nothing until `sparkq unpause`. What is leased goes on."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).pause()
-    text = f"Queue '{queue}' is paused: it grants nothing until `sparkq unpause`. What is leased goes on."
-    show({"queue": queue, "paused": True}, text, as_json=json)
-
-
-def unpause(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Let a paused queue grant again."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).unpause()
-    show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
-
-
-def revive(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Take a queue back in that was set aside, after an upgrade that mends its fault. Nothing of it was lost meanwhile."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).revive()
-    show({"queue": queue, "set_aside": False}, f"Queue '{queue}' is back, with all that was published meanwhile.", as_json=json)
-
-
-Reason = Annotated[
-    str | None, typer.Option(metavar="REASON", help="Only those of this reason: forced_expire, max_deliveries or max_cancels.")
-]
-ErrorPart = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error has this text in it.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only those that died from then on: a date (UTC), or a time with offset.")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that died before then.")]
-
-
-class Switch(StrEnum):
-    """The parts that may be switched."""
-
-    ON = "on"
-    OFF = "off"
-
-
-def proxied_transfer(
-    journal: JournalPath,
-    queue: QueueName,
-    switch: Annotated[Switch, typer.Argument(metavar="on|off", help="Whether it is allowed; off by default.")],
-    *,
-    owner: Annotated[str | None, typer.Option(metavar="INSTANCE", help="The one that is lost; needed with several peers.")] = None,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Let this instance claim messages whose owner cannot be reached. What the owner had delivered may be delivered again."""
-    on = switch is Switch.ON
-    open_target(journal, storage, coordinator, token_file).queue(queue).proxied_transfer(on=on, owner=owner)
-    text = (
-        f"Queue '{queue}': what is about to be delivered is claimed from an owner that cannot be reached. If that one had "
-        "delivered it, or still lives, it is delivered twice. Allow it on one instance only, and no longer than needed."
-    )
-    show({"queue": queue, "proxied_transfer_allowed": on}, text if on else f"Queue '{queue}': nothing is claimed.", as_json=json)
-
-
-def unsubscribe(
-    journal: JournalPath,
-    queue: QueueName,
-    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")],
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """End a subscription for good; what it holds returns to the queue."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).unsubscribe(subscription)
-    text = f"Subscription '{subscription}' of queue '{queue}' has ended; what it held is back."
-    show({"queue": queue, "subscription": subscription}, text, as_json=json)
-
-
-def decide(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    subscription: Annotated[str | None, typer.Option(metavar="NAME", help="Only the one of this subscription.")] = None,
-    landed: Annotated[bool, typer.Option("--landed", help="With --force: they stand in their sink.")] = False,
-    fenced: Annotated[bool, typer.Option("--fenced", help="With --force: they do not, and never will.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Decide by your word, where the sink is gone for good.")] = False,
-    dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Find out in their sinks what became of batches that are in doubt, or say it by force. Exits with 3 if one stays in doubt."""
-    target = open_target(journal, storage, coordinator, token_file).queue(queue)
-    if landed and fenced:
-        raise bad_argument("--landed", "with --fenced", "one of the two")
-    if force != (landed or fenced):
-        raise bad_argument("--force", "given" if force else "missing", "given with --landed or --fenced, and these with it")
-    rows: list[dict[str, Any]] = []
-    for each in target.attempts_in_doubt(subscription):
-        fate, error = "in doubt", each.error
-        if not dry_run:
-            try:
-                options = storage_options(each.table, storage) or None
-                stands = target.decide(each, landed=landed if force else None, storage_options=options)
-                fate, error = "landed" if stands else "fenced", None
-            except SparkQueueError as reason:
-                error = str(reason)
-        rows.append(
-            {"subscription": each.subscription, "attempt": each.attempt, "table": each.table, "lease": each.lease,
-             "prepared": to_text(each.prepared_at_ms), "lease_ends": to_text(each.due_at_ms), "fate": fate, "error": error}
-        )  # fmt: skip
-    if json:
-        show_json({"queue": queue, "attempts": rows})
-    elif not rows:
-        say(f"Queue '{queue}': nothing is in doubt.")
-    else:
-        draw(table(rows, list(rows[0])))
-        say("What landed is settled as prepared. Messages of what is fenced come again once their lease is over.")
-    if not dry_run and any(row["error"] for row in rows):
-        raise SystemExit(ALARM_EXIT_CODE)
-
-
-def prove(
-    journal: JournalPath,
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, as a path or a URL.")],
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Acknowledge the last batch that a query has committed, where it ended before it could say so."""
-    target = open_target(journal, storage, coordinator, token_file)
-    found = target.prove(checkpoint, storage_options=storage_options(checkpoint, storage) or None)
-    if json:
-        show_json({"leases": [asdict(each) for each in found]})
-        return
-    for each in found:
-        say(f"Queue '{each.queue}', subscription '{each.subscription}', lease {each.lease}: {_what_became_of(each)}.")
-
-
-def _what_became_of(proven: ProvenLease) -> str:
-    if proven.was_proven:
-        return "it was proven before"
-    if proven.is_barrier:
-        return "its barrier is done"
-    # Others have them by now, or they left before, or they are settled by hand.
-    return f"{proven.messages:,} message(s) are done" if proven.messages else "no message was acknowledged by this"
-
-
-def settle(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    where: Annotated[str, typer.Option(metavar="FILTER", help="Spark SQL over the message type's columns.")],
-    outcome: Annotated[str, typer.Option(help="acknowledge, cancel or expire.")] = "acknowledge",
-    retry_after: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help='With cancel: how long they wait, such as "30s"; default: as the queue says.'),
-    ] = None,
-    error: Annotated[str | None, typer.Option(metavar="TEXT", help="With cancel and expire: why; a dead letter keeps it.")] = None,
-    of_owner: Annotated[
-        bool, typer.Option("--of-owner", help="Also what another instance owns, though it lives; it hears of it.")
-    ] = False,
-    dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Give an outcome to every message that matches a filter, leased or not."""
-    target = open_target(journal, storage, coordinator, token_file).queue(queue)
-    said: dict[str, Any] = {"outcome": outcome, "retry_after": retry_after, "error": error, "of_owner": of_owner}
-    counts = _counts(target.settle(where=where, dry_run=dry_run, **said))
-    nothing = "nothing that matches is leased" if outcome == Outcome.CANCEL else "nothing matched"
-    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    text = f"Queue '{queue}': {'it would be ' if dry_run and done else ''}{done or nothing}."
-    text = f"{text} Nothing was changed." if dry_run else text
-    show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text, as_json=json)
-
-
-def purge(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    where: OnlyWhere = None,
-    dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Remove the messages that nobody has leased, for good and without dead letters."""
-    done = open_target(journal, storage, coordinator, token_file).queue(queue).purge(where, dry_run=dry_run)
-    if dry_run:
-        text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
-    else:
-        text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
-    show({"queue": queue, **_marked(_counts(done), dry_run=dry_run)}, text, as_json=json)
-
-
-def redrive(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    where: OnlyWhere = None,
-    reason: Reason = None,
-    error: ErrorPart = None,
-    since: Since = None,
-    until: Until = None,
-    per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
-    dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Give dead letters back to their queue, all or those of a kind or a time. Ctrl-C ends it; a repeat goes on with the rest."""
-    target = open_target(journal, storage, coordinator, token_file).queue(queue)
-    choice = _choice(reason, error, since, until)
-    if dry_run:
-        would = target.redrive(where, **choice, dry_run=True)
-        text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letters would be back. Nothing was changed."
-        show({"queue": queue, **_marked(_counts(would), dry_run=True)}, text, as_json=json)
-        return
-    with progress(counted=True) as bar:
-        task = bar.add_task("redriven", total=None)
-        done = target.redrive(
-            where, **choice, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total)
-        )
-    text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
-    if done.skipped:
-        text += " Those are leased or settled in the dead-letter queue, or another instance's, which can redrive them."
-    show({"queue": queue, **_counts(done)}, text, as_json=json)
-
-
-def dead_letters(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    reason: Reason = None,
-    error: ErrorPart = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Kinds to show.")] = 50,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Show a queue's dead letters by reason and error, newest first: what fails, how often, since when. Starts nothing."""
-    kinds = open_target(journal, storage).queue(queue).letter_kinds(**_choice(reason, error, since, until))
-    rows = [
-        {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms),
-         "first": to_text(kind.first_ms), "oldest_bookmark": kind.rows.min()} for kind in kinds[:limit]
-    ]  # fmt: skip
-    if json:
-        show_json(rows)
-    elif rows:
-        draw(table(rows, list(rows[0]), needed=("error", "letters"), figures=("letters",)))
-        if len(kinds) > limit:
-            more = sum(len(kind.rows) for kind in kinds[limit:])
-            say(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")
-        say(f"sparkq redrive {journal} {queue} gives them back, and takes the same options; begin with --dry-run.")
-    else:
-        say(f"Queue '{queue}' has no such dead letters.")
-
-
-def _choice(reason: str | None, error: str | None, since: str | None, until: str | None) -> dict[str, Any]:
-    return {"reason": reason, "error": error, "since": parse_since(since), "until": parse_since(until, name="--until")}
-
-
-def _counts(done: msgspec.Struct) -> dict[str, Any]:
-    from msgspec.structs import asdict
-
-    return asdict(done)
-
-
-def _marked(counts: dict[str, object], *, dry_run: bool) -> dict[str, object]:
-    return {"dry_run": True, **counts} if dry_run else counts

@@ -1,8 +1,4 @@
-"""``sparkq doctor``: try what queues need on this host, rather than print what is installed.
-
-What doctor finds out about the certificates at the coordinator's addresses.
-What doctor finds out about rights: whether the store lets the caller do what its principal may not (R12).
-"""
+"""``sparkq doctor``: try what queues need on this host, rather than print what is installed."""
 
 from __future__ import annotations
 
@@ -11,153 +7,37 @@ import importlib.metadata
 import os
 import shlex
 import shutil
-import socket
-import ssl
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
-from urllib.parse import urlsplit
+from typing import cast
 
 from spark_queue import session
 from spark_queue.cli.arguments import open_target
+from spark_queue.cli.certificates import try_certificates
 from spark_queue.cli.output import draw, progress, say, show_json, table
+from spark_queue.cli.store_rights import Finding, try_rights
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
-from spark_queue.core.definitions.keys import READ, WRITE
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_files, open_reader
-from spark_queue.journal.store import CONTROL, SNAPSHOTS, Store, TooLargeError, messages_key
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import read_advertisement
-from spark_queue.protocol.host import TLS_ROOTS_VARIABLE, location_of
-from spark_queue.protocol.tokens import token_hash
+from spark_queue.protocol.discovery import read_advertisement
+from spark_queue.protocol.host import location_of
 from spark_queue.session import worker_python
 from spark_queue.views import state_at
 from spark_queue.views.journal_view import repeated_entries
-
-#: How long before its end a certificate is mentioned, in days.
-_SOON_DAYS = 14
-_DAY_S = 86_400
-
-#: How long an address may take to answer, in seconds.
-_ANSWER_S = 5.0
-
-_ADVICE = "The coordinator reads its certificate when it starts: put a new one there, and restart it; a stand-in serves meanwhile."
-
-
-def try_certificates(journal: Journal) -> Finding:
-    """Find out how long the certificates last that the named addresses show; one that is away shows none."""
-    addresses = journal.endpoint.uris() if journal.endpoint.addresses else ()
-    days: list[int] = []
-    for each in map(urlsplit, addresses):
-        if each.scheme != "grpc+tls" or each.hostname is None:
-            continue
-        try:
-            days.append(_days_left(each.hostname, each.port or 443))
-        except ssl.SSLCertVerificationError as failure:
-            return Finding(result="failed", found=f"{each.netloc}: {failure.verify_message}", advice=_ADVICE)
-        except OSError:
-            continue
-    if not days:
-        return Finding(result="ok", found="none, since no address of a coordinator answers with TLS")
-    found = f"the first one ends in {min(days):,} days"
-    return Finding(result="warning", found=found, advice=_ADVICE) if min(days) < _SOON_DAYS else Finding(result="ok", found=found)
-
-
-def _days_left(host: str, port: int) -> int:
-    context = ssl.create_default_context(cafile=os.environ.get(TLS_ROOTS_VARIABLE))
-    context.set_alpn_protocols(["h2"])
-    with socket.create_connection((host, port), _ANSWER_S) as plain, context.wrap_socket(plain, server_hostname=host) as shown:
-        ends_s = ssl.cert_time_to_seconds(str((shown.getpeercert() or {})["notAfter"]))
-    return int(ends_s - SystemClock().wall_ms() / 1_000) // _DAY_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The finding of one trial."""
-
-    result: Literal["ok", "warning", "failed"]
-    found: str
-    #: What to do about it; empty when nothing is to be done.
-    advice: str = ""
-
-
-def try_rights(journal: Journal) -> Finding:
-    """Try, as the caller, what the store should refuse."""
-    definitions = journal.definitions()
-    if not definitions.principals:
-        return Finding(result="ok", found="no principals: the token of who runs the coordinator has every right")
-    principal = definitions.principal_with(token_hash(user_files.token(store=journal.store)))
-    if principal is None:
-        advice = f"Call with a token of one of {', '.join(definitions.principals)}."
-        return Finding(result="warning", found="the token is no principal's", advice=advice)
-    beyond = list(_beyond(journal.store, definitions, principal))
-    if not beyond:
-        return Finding(result="ok", found=f"principal '{principal.name}'; the store refuses what it may not")
-    advice = (
-        f"The store lets '{principal.name}' go past its rights, unless this user is meant to run the coordinator. The page on "
-        "rights says which permissions the store needs."
-    )
-    return Finding(result="warning", found=f"principal '{principal.name}'; the store lets it {'; '.join(beyond)}", advice=advice)
-
-
-def _beyond(store: Store, definitions: Definitions, principal: PrincipalDefinition) -> Iterator[str]:
-    """Yield what the store lets a principal do beyond its rights."""
-    # Decisions are the coordinator's alone, whatever right somebody has.
-    for key in (CONTROL, SNAPSHOTS):
-        if _may_write(store, key):
-            yield f"write {key}/"
-    for name, message_type in definitions.message_types.items():
-        queues = [queue.name for queue in definitions.queues.values() if queue.message_type == name]
-        if not queues and not message_type.topics:
-            continue
-        key = messages_key(name)
-        if not any(principal.may(WRITE, each) for each in (*queues, *message_type.topics)) and _may_write(store, key):
-            yield f"write {key}/"
-        reads_all = any(principal.may(READ, each) and not principal.filters(each) for each in queues)
-        if not reads_all and _may_read(store, key):
-            yield f"read all of {key}/"
-
-
-def _may_write(store: Store, key: str) -> bool:
-    if store.is_local and not (Path(store.path) / key).is_dir():
-        # To make the directory would leave it to this user.
-        return False
-    probe = f"{key}/.sparkq-doctor-{uuid.uuid4().hex}"
-    try:
-        store.write(probe, b"")
-    except SparkQueueError:
-        return False
-    # Where it may be written and not deleted, it stays, and means nothing.
-    with suppress(SparkQueueError):
-        store.delete([probe])
-    return True
-
-
-def _may_read(store: Store, key: str) -> bool:
-    try:
-        files = [each.key for each in store.list(f"{key}/") if each.key.endswith(".parquet")]
-        return bool(files) and store.read(files[0], most_bytes=0) is not None
-    except TooLargeError:
-        # It may be read, and this is not the one who reads it.
-        return True
-    except SparkQueueError:
-        return False
-
 
 #: Python versions that are tested.
 PYTHON_VERSIONS = ((3, 11), (3, 13))

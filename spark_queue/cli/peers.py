@@ -15,7 +15,7 @@ from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOpt
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, progress, say, show, show_json, table
 
 if TYPE_CHECKING:
-    from spark_queue.client.peers import PeerCheck
+    from spark_queue.client.peer_checks import PeerCheck
 
 PeerName = Annotated[str, typer.Argument(metavar="PEER", help="Name of the peer's instance.")]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from spark_queue.cli.reading import Source
     from spark_queue.client.journal import Journal
-    from spark_queue.client.peers import ReplicationWait
     from spark_queue.client.publisher import Publisher
+    from spark_queue.client.replicated import ReplicationWait
     from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
 
@@ -133,7 +133,7 @@ def publish(
 
 def _waiting(target: Journal, count: int, timeout: str) -> ReplicationWait:
     """Make what waits until so many peers have what is published from now on."""
-    from spark_queue.client.peers import ReplicationWait
+    from spark_queue.client.replicated import ReplicationWait
     from spark_queue.journal.reader import open_reader
 
     journal = open_reader(target.store)

@@ -1,16 +1,9 @@
-"""``sparkq serve`` and ``sparkq stop``.
-
-``sparkq token``: tokens of principals (R12).
-``sparkq dashboard``: the page for people.
-``sparkq metrics``: what Prometheus is told of journals.
-"""
+"""``sparkq serve``."""
 
 from __future__ import annotations
 
-import importlib.util
 import signal
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -18,178 +11,22 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from spark_queue.cli.arguments import (
-    Coordinator,
     JournalPath,
     Json,
     PerSubscription,
     StorageOptions,
-    TokenFile,
     bad_argument,
     open_target,
-    storage_options,
 )
-from spark_queue.cli.output import say, show, show_exact
-from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.cli.output import say, show
 
 if TYPE_CHECKING:
-    from spark_queue.client.journal import Journal
     from spark_queue.coordinator.process import Environment
-    from spark_queue.journal.store import Store
-    from spark_queue.metrics.samples import Family
     from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
-
-group = typer.Typer(name="token", help="Make tokens of principals.", no_args_is_help=True)
-
-
-@group.command()
-def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The principal, as [principals.NAME] in the definitions.")],
-    *,
-    json: Json = False,
-) -> None:
-    """Make a token, print it this once, and print the hash for the definitions."""
-    from spark_queue.core.definitions.keys import valid_name
-    from spark_queue.errors import ConfigError
-    from spark_queue.protocol.tokens import new_token, token_hash
-    from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
-
-    if not valid_name(name):
-        raise ConfigError("NAME_INVALID", what="principal", name=name)
-    token = new_token()
-    lines = [
-        f"Token of {name}, printed this once; it is stored nowhere:",
-        f"  {token}",
-        "Save it in a file of mode 0600, followed by a space and the journal's path. Name the file by --token-file, token_file= in",
-        f"Python, the option tokenFile of a stream, or {TOKEN_FILE_VARIABLE}; or put the same text into {TOKEN_VARIABLE}.",
-        f"In the definitions, under [principals.{name}]:",
-        f'  token_hash = "{token_hash(token)}"',
-    ]
-    show({"principal": name, "token": token, "token_hash": token_hash(token)}, "\n".join(lines), as_json=json)
-
-
-#: The packages of the extra.
-_EXTRA = ("starlette", "uvicorn", "jinja2", "multipart")
-
-
-def dashboard(
-    journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
-    *,
-    host: Annotated[
-        str, typer.Option(help="Where to listen; another host than loopback needs TLS and a token file.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 7380,
-    allow_changes: Annotated[
-        bool,
-        typer.Option(
-            "--allow-changes", help="Let whoever is logged in redrive, settle, purge and pause; starts a coordinator for that."
-        ),
-    ] = False,
-    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Show no bodies of messages.")] = False,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the login's token; default: a new token with each start, which is printed.")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
-    allowed_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A further name that browsers call this host by; may repeat.")
-    ] = None,
-    coordinator: Coordinator = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""
-    for name in _EXTRA:
-        if importlib.util.find_spec(name) is None:
-            raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
-    if coordinator is not None and len(journals) > 1:
-        raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
-    from spark_queue.coordinator import logs
-    from spark_queue.dashboard.app import ServingOptions, serve
-    from spark_queue.journal.store import Store
-
-    options = ServingOptions(
-        host=host,
-        port=port,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        token_file=token_file,
-        allowed_hosts=allowed_host or (),
-        coordinator=coordinator,
-        allows_changes=allow_changes,
-        hides_bodies=hide_bodies,
-    )
-
-    # It tells how changes end whose page was left.
-    logs.configure("text")
-
-    def announce(address: str) -> None:
-        show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
-
-    serve([Store(path, storage_options(path, storage)) for path in journals], options, announce)
-
-
-def metrics(
-    journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
-    *,
-    textfile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Replace this file, whose name ends in .prom, for the node exporter.")
-    ] = None,
-    every: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=1,
-            help="Keep running, and replace the file every so many seconds until Ctrl-C; reads only what is new.",
-        ),
-    ] = None,
-    per_subscription: PerSubscription = False,
-    storage: StorageOptions = None,
-) -> None:
-    """Print the metrics of journals in the text format of Prometheus. Starts nothing."""
-    from spark_queue.metrics.prometheus import render
-    from spark_queue.metrics.samples import observe
-
-    if textfile is not None and textfile.suffix != ".prom":
-        raise bad_argument("--textfile", str(textfile), "a name that ends in .prom, since the node exporter reads no other")
-    if every is not None and textfile is None:
-        raise bad_argument("--every", f"{every:g}", "given together with --textfile, which names the file to replace")
-    # Each once: who scrapes refuses a series that comes twice.
-    stores = list({store.path: store for store in (open_target(journal, storage).store for journal in journals)}.values())
-    if textfile is not None and every is not None:
-        _keep(stores, textfile, every_s=every, per_subscription=per_subscription)
-    families = observe(stores, per_subscription=per_subscription)
-    if textfile is None:
-        show_exact(render(families).decode())
-    else:
-        _write(families, textfile)
-
-
-def _keep(stores: Sequence[Store], textfile: Path, *, every_s: float, per_subscription: bool) -> NoReturn:
-    """Replace a file again and again."""
-    from spark_queue.following.follower import JournalFollower, families_of
-
-    followers = [JournalFollower(store.path, store) for store in stores]
-    while True:
-        for follower in followers:
-            follower.refresh()
-        _write(families_of(followers, per_subscription=per_subscription), textfile)
-        time.sleep(every_s)
-
-
-def _write(families: Sequence[Family], textfile: Path) -> None:
-    from spark_queue.metrics.prometheus import write
-
-    try:
-        write(families, textfile)
-    except OSError as failure:
-        raise bad_argument("--textfile", str(textfile), f"a file that can be written: {failure.strerror}") from None
 
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
-
-#: How long a coordinator may take to answer that it stops, in seconds.
-STOP_S = 15.0
 
 
 def serve(
@@ -327,52 +164,3 @@ def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:
         tls_cert=None if cert is None else str(cert.resolve()),
         tls_key=None if key is None else str(key.resolve()),
     )
-
-
-def stop(
-    journal: JournalPath,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """End the journal's coordinator in good order; the next caller that needs one starts it again."""
-    target = open_target(journal, storage, coordinator, token_file)
-    journal_id = target.journal_id()
-    stopped = stop_coordinator(target, journal_id)
-    text = "The coordinator ends." if stopped else "No coordinator runs."
-    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
-
-
-def stop_coordinator(target: Journal, journal_id: str) -> bool:
-    """Tell the coordinator to end; returns whether one runs."""
-    from spark_queue.client.coordinator_client import call_once
-    from spark_queue.protocol import wire
-    from spark_queue.protocol.connection import Endpoint
-
-    endpoint = target.endpoint
-    if endpoint.addresses is not None and _nobody_listens(target, journal_id):
-        # Its services are stopped: the aim, unless a caller without their addresses has started another one.
-        endpoint = Endpoint(token_file=endpoint.token_file)
-    try:
-        call_once(target.store, journal_id, wire.Stop(), endpoint=endpoint, start=False, timeout_s=STOP_S)
-    except CoordinatorError as refusal:
-        # One that is silent at an address may run all the same.
-        if endpoint.addresses is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
-            raise
-        return False
-    return True
-
-
-def _nobody_listens(target: Journal, journal_id: str) -> bool:
-    """Return whether nobody at all listens where coordinators are said to be, or only somebody else."""
-    from functools import partial
-
-    from spark_queue.client.coordinator_client import PING_S
-    from spark_queue.protocol.connection import Verdict, ping
-    from spark_queue.protocol.host import location_of
-
-    store, token = target.store, partial(target.endpoint.token, target.store)
-    at = (ping(address, journal_id, location_of(store), PING_S, token) for address in target.endpoint.uris())
-    return all(verdict is Verdict.GONE for verdict in at)

@@ -1,19 +1,13 @@
-"""``sparkq status``, ``sparkq peek`` and ``sparkq explain``: looking, and starting nothing.
-
-``sparkq log``: who did what when.
-"""
+"""``sparkq status``: looking, and starting nothing."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from itertools import pairwise
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
-from pyroaring import BitMap64
 
 from spark_queue.cli.arguments import (
     AsOf,
@@ -21,24 +15,19 @@ from spark_queue.cli.arguments import (
     Json,
     QueueName,
     StorageOptions,
-    bad_argument,
     open_target,
     parse_as_of,
     parse_since,
 )
-from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show, show_json, styled, table
+from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show_json, styled, table
 from spark_queue.clock import SystemClock
-from spark_queue.core.records import Kind
-from spark_queue.errors import JournalError, check_text
-from spark_queue.settings.types import to_text
+from spark_queue.errors import JournalError
+from spark_queue.settings.timestamps import to_text
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rich.console import RenderableType
     from rich.text import Text
 
-    from spark_queue.client.journal import Journal
 
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
@@ -152,7 +141,7 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_js
 def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
     """Tell how fast queues drain since the first look that is not too old, and when they are empty if it goes on like that."""
     from spark_queue.views.event_texts import duration, rate
-    from spark_queue.views.why_waiting import PACE_MS, Pace
+    from spark_queue.views.pace import PACE_MS, Pace
 
     now_ms = SystemClock().monotonic_ms()
     looks.append((now_ms, {row["queue"]: row for row in rows}))
@@ -226,162 +215,3 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
         told = f"{len(rest):,} more queues, {waiting:,} of them with messages: --all shows them, a queue's name that one."
         notices = [styled(told), *notices]
     return [*notices, *(styled(alarm, "bold red") for alarm in alarms)]
-
-
-def peek(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
-    view: Annotated[str, typer.Option(help="messages, dead_letters, leases, subscriptions, sink_commits or history.")] = "messages",
-    columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns, in this order.")] = None,
-    next_first: Annotated[
-        bool,
-        typer.Option(
-            "--next", help="Only those that are next, in the order in which they are granted: by priority, the oldest first."
-        ),
-    ] = False,
-    where: Annotated[
-        str | None,
-        typer.Option(metavar="FILTER", help="Only what matches, also what is done: Spark SQL over the body."),
-    ] = None,
-    as_of: AsOf = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Show the oldest messages of a queue without taking them. Starts nothing."""
-    from spark_queue.views.message_search import python_rows
-
-    target = open_target(journal, storage)
-    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    if where is not None and view != "messages":
-        raise bad_argument("--where", where, "left out with --view: it looks for messages, whatever became of them")
-    if next_first and (where is not None or view != "messages"):
-        raise bad_argument("--next", "given", "left out with --where and with another --view: it is about the messages that wait")
-    if where is None:
-        found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit, next_first=next_first)
-        names, rows = found.column_names, python_rows(found)
-    else:
-        rows = _find(target, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
-        names = list(rows[0]) if rows else []
-    if json:
-        show_json(rows)
-        return
-    if not rows:
-        none = f"View '{view}' of queue '{queue}' is empty." if where is None else f"No message that came into '{queue}' matches."
-        say(f"Queue '{queue}' has no message that may be granted now." if next_first else none)
-        return
-    # Columns that say nothing of any row would only crowd out the others.
-    shown = [name for name in names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
-    # What a message is called comes first; its body may be wide.
-    shown.sort(key=lambda name: name != "bookmark" and wanted is None)
-    silent = len(names) - len(shown)
-    # Who chose columns gets them all; of others what the message is called, and how it stands.
-    draw(table(rows, shown, needed=None if wanted else [name for name in ("bookmark", "state") if name in shown]))
-    if where is not None:
-        say(f"The life of one: sparkq explain {journal} {queue} BOOKMARK")
-    if silent:
-        say(f"{silent:,} empty column(s) are hidden; --columns or --json shows them.")
-
-
-def _find(
-    target: Journal, queue: str, where: str, *, as_of: datetime | int | None, columns: Sequence[str] | None, limit: int
-) -> list[dict[str, Any]]:
-    """Return the oldest messages that match a filter, in whatever state they are, as the page finds them."""
-    from spark_queue.core.definitions.column_names import ColumnNames
-    from spark_queue.core.state.lifecycle import State
-    from spark_queue.journal.open import open_journal
-    from spark_queue.views import message_search, state_at
-    from spark_queue.views.messages import names_in_views
-
-    opened = open_journal(target.store)
-    point = state_at(opened, as_of)
-    found, after = BitMap64(), 0
-    while True:
-        chosen = message_search.choose(point.state, queue, states=State, bookmark=None, after=after, where=where)
-        more, next_after, _ = message_search.search(opened.traits, chosen, where, limit=limit - len(found))
-        found |= more
-        if next_after is None or len(found) == limit:
-            break
-        after = next_after
-    values, trouble = message_search.read_values(target.store, chosen.message_type, chosen.columns, found)
-    known = message_search.message_rows(point.state.ledger(queue), found, point.now_ms)
-    definitions = point.state.definitions
-    shown = names_in_views(chosen.columns, of_instance=definitions.journal.instance is not None)
-    named = [{shown.get(name, name): value for name, value in row.items()} for row in values]
-    bodies: list[dict[str, Any]] = named or [{"body": trouble} for _ in known]
-    rows = [
-        {**body, "bookmark": row.bookmark, "state": row.state, "subscription": row.subscription, "lease": row.lease}
-        for row, body in zip(known, bodies, strict=True)
-    ]
-    if columns is None or not rows:
-        return rows
-    chosen_names = ColumnNames(rows[0]).resolve(columns, where="what was found")
-    return [{name: row[name] for name in chosen_names} for row in rows]
-
-
-def explain(
-    journal: JournalPath,
-    queue: QueueName,
-    bookmark: Annotated[int, typer.Argument(metavar="BOOKMARK", help="The message's number.")],
-    *,
-    shows_all: Annotated[bool, typer.Option("--all", help="Each of many deliveries in a row, not the first and the last.")] = False,
-    as_of: AsOf = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Tell the whole life of one message: publish, leases, returns, its end, or what it waits for. Starts nothing."""
-    history = open_target(journal, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
-    text = history.as_text(shows_all=shows_all)
-    more = "" if text == history.as_text(shows_all=True) else "\n--all shows each delivery."
-    show(asdict(history), text + more, as_json=json)
-
-
-#: What people see; the rest is in --json.
-_LOG_COLUMNS = ("record", "at", "kind", "queue", "subscription", "messages", "text", "who")
-
-
-def log(
-    journal: JournalPath,
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
-    *,
-    people: Annotated[
-        bool, typer.Option("--people", help="Only changes by people: apply, pause, purge, redrive, settle by hand.")
-    ] = False,
-    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only records of this kind, such as paused.")] = None,
-    before: Annotated[int | None, typer.Option(metavar="RECORD", help="Only records before this one.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Records to show.")] = 20,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
-    """Show the control log, newest first: who did what when. Starts nothing. Changes tell the principal, or user and host."""
-    from spark_queue.client.changes import applied_versions
-    from spark_queue.journal.reader import open_reader
-    from spark_queue.views.tables import record_page
-
-    for name, text in (("QUEUE", queue), ("--kind", kind)):
-        if text is not None:
-            check_text(text, key=name, where="the arguments")
-        if text == "":
-            raise bad_argument(name, text, "a name")
-    opened = open_reader(open_target(journal, storage).store)
-    all_rows = opened.record_rows()
-    page = record_page(all_rows, queue=queue, kind=kind, by_people=people, before=before, limit=limit)
-    rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows]
-    applied = [row for row in rows if row["kind"] == Kind.DEFINITIONS_APPLIED]
-    versions = applied_versions(all_rows) if applied else []
-    shown = {row["record"] for row in applied}
-    changes = {newer.record: newer.changes_since(older) for newer, older in pairwise(versions) if newer.record in shown}
-    for row in applied:
-        row["changes"] = changes.get(row["record"], [])
-    if json:
-        show_json(rows)
-    elif rows:
-        draw(table(rows, _LOG_COLUMNS, figures=("messages",)))
-        more = f" --before {rows[-1]['record']} shows older ones." if page.total > len(rows) else ""
-        for row in applied:
-            if row["changes"]:
-                say("\n  ".join([f"Record {row['record']}:", *row["changes"]]))
-        say(f"{len(rows):,} of {page.total:,} records.{more}")
-    else:
-        say(f"There are no such records. The log has these kinds: {', '.join(page.kinds)}.")

@@ -13,25 +13,28 @@ from rich.progress import Progress
 
 from spark_queue.cli.output import progress, say, show_json
 from spark_queue.core.definitions.definition import WITHHOLDING
-from spark_queue.core.message_files.segment import MergedFile, Segment, stretches
+from spark_queue.core.message_files.relocation import MergedFile
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError, counted
 from spark_queue.journal import snapshot
-from spark_queue.journal.delta import damaged_files, first_unbroken
+from spark_queue.journal.delta import damaged_files
+from spark_queue.journal.log_listing import first_unbroken
+from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.message_table import lacks, open_messages
-from spark_queue.journal.message_upkeep import METADATA_KEY
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.store import CONTROL, MESSAGES, Store, messages_key
 from spark_queue.journal.table_features import unnamed_features
 from spark_queue.journal.traits import FileTraits
 from spark_queue.replication.peer_files import DAMAGE, PeerMessages, refused
+from spark_queue.replication.peer_process import ask
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.restored import has_record, read_records
-from spark_queue.replication.sandbox import ask
 from spark_queue.verification import invariants
-from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
+from spark_queue.verification.instances import of_origins, of_what_was_pulled
+from spark_queue.verification.state_digest import digest
 from spark_queue.views import JournalView, state_at
 from spark_queue.views.journal_view import repeated_entries, state_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.control_files import listing
-from spark_queue.journal.delta import is_checkpoint, is_entry, version_of
+from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_control, open_reader
 from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key

@@ -1,171 +1,34 @@
-"""The changes that new definitions would make, for people to read before they do it.
-
-Who the caller is, where a journal has principals and no coordinator is asked: to publish, and to try what would be done (R12).
-Dry runs: what a change would do now. The coordinator's own engine decides, on the journal as it is, and nobody commits.
-The definitions that were applied to a journal one after the other, and what each of them changed.
-"""
+"""The changes that new definitions would make, for people to read before they do it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from spark_queue.client.letters import Preview, has_expressions, preview
-from spark_queue.clock import SystemClock
-from spark_queue.core import commands, replies
-from spark_queue.core.commands import Apply, Caller
-from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Definitions, PrincipalDefinition
-from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, WRITE, Key, keys_of
-from spark_queue.core.engine import Engine
+from spark_queue.client.dry_runs import try_out
+from spark_queue.client.previews import Preview, has_expressions, preview
+from spark_queue.client.rights import check_administers
+from spark_queue.core.commands import Apply
+from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Definitions
+from spark_queue.core.definitions.keys import Key, keys_of
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import AccessError, ConfigError, SparkQueueError
-from spark_queue.journal.control_files import ControlRows
-from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.errors import ConfigError, SparkQueueError
+from spark_queue.journal.expressions import EXPRESSION_KEYS
+from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import check_columns
 from spark_queue.journal.store import Store
-from spark_queue.journal.traits import EXPRESSION_KEYS, check_command
 from spark_queue.protocol.connection import Endpoint
-from spark_queue.protocol.tokens import token_hash
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.restored import read_definitions
 from spark_queue.replication.validation import agree, columns_of
 from spark_queue.settings.shown import shown
 from spark_queue.views import JournalView, queue_status, state_at
-from spark_queue.views.tables import who
-
-#: How errors name a caller whose token is no principal's.
-NOBODY = "(none: your token belongs to no principal here)"
-
-
-def principal_of(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> PrincipalDefinition | None:
-    """Return whose token the caller has; None for a token that is no principal's.
-
-    Raises
-    ------
-    AccessError
-        TOKEN_EXPIRED.
-    """
-    known = definitions.principal_with(token_hash(token()))
-    expiry = None if known is None else known.expiry(now_ms)
-    if expiry is not None:
-        raise expiry
-    return known
-
-
-def check_administers(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> None:
-    """Refuse what administers the journal to who may not, where there are principals.
-
-    Raises
-    ------
-    AccessError
-        ACCESS_DENIED or TOKEN_EXPIRED.
-    """
-    if not definitions.principals:
-        return
-    known = principal_of(definitions, token, now_ms=now_ms)
-    if known is None or not known.administers:
-        raise AccessError("ACCESS_DENIED", principal=NOBODY if known is None else known.name, right=ADMINISTER, what="the journal")
-
-
-def check_writes(definitions: Definitions, names: Iterable[str], token: Callable[[], str]) -> None:
-    """Refuse to publish to names without the right, which is one on the name alone.
-
-    Who may publish to a queue's name may do so also where it goes to a default target, and has no right on that target itself.
-
-    Raises
-    ------
-    AccessError
-        ACCESS_DENIED or TOKEN_EXPIRED.
-    """
-    known = principal_of(definitions, token, now_ms=SystemClock().wall_ms())
-    for name in names:
-        if known is None or not known.may(WRITE, name):
-            principal = NOBODY if known is None else known.name
-            raise AccessError("ACCESS_DENIED", principal=principal, right=WRITE, what=f"'{name}'")
-
-
-def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) -> replies.CoreReply:
-    """Return what the coordinator would answer to the caller now; starts nothing and changes nothing.
-
-    Raises
-    ------
-    SparkQueueError
-        What the coordinator would refuse.
-    """
-    now = state_at(open_journal(store))
-    caller = _caller(now.state.definitions, command, partial(endpoint.token, store), now_ms=now.now_ms)
-    return try_out(now, command, caller)
-
-
-def try_out(now: JournalView, command: commands.QueueCommand | commands.Apply, caller: Caller | None = None) -> replies.CoreReply:
-    """Decide about a command on the journal as it is `now`, whose state is changed in memory.
-
-    Parameters
-    ----------
-    caller
-        Who asks, from whom messages may be hidden; None for the owner of the store.
-
-    Raises
-    ------
-    SparkQueueError
-        What the coordinator would refuse.
-    """
-    return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
-
-
-def _caller(definitions: Definitions, command: commands.QueueCommand, token: Callable[[], str], *, now_ms: int) -> Caller | None:
-    """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
-    if not definitions.principals:
-        return None
-    principal = principal_of(definitions, token, now_ms=now_ms)
-    if principal is None or not _may(principal, command):
-        name = NOBODY if principal is None else principal.name
-        raise AccessError("ACCESS_DENIED", principal=name, right=CHANGE, what=f"queue '{command.queue}'")
-    return Caller(principal=principal.name, host="")
-
-
-def _may(principal: PrincipalDefinition, command: commands.QueueCommand) -> bool:
-    # Who reads may settle what came under its own leases: whether it did, the coordinator alone tells.
-    reads = isinstance(command, commands.Settle) and all(each.lease for each in command.outcomes)
-    return any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,)))
-
 
 #: The key that tells of a token, and what is shown instead.
 TOKEN_KEY, NOT_SHOWN = "token_hash", "not shown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedVersion:
-    """Definitions that were applied once."""
-
-    record: int
-    at_ms: int
-    #: Who did it, where the record tells.
-    who: str
-    stored: Mapping[str, Any]
-
-    def changes_since(self, older: AppliedVersion) -> list[str]:
-        """Return what changed from an older version to this one, in lines."""
-        changes = changes_between(parsing.parse(older.stored), parsing.parse(self.stored))
-        return [str(replace(each, before=NOT_SHOWN, after=NOT_SHOWN) if each.key == TOKEN_KEY else each) for each in changes]
-
-
-def applied_versions(rows: ControlRows) -> list[AppliedVersion]:
-    """Return the versions of definitions that a control log tells of, newest first.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED or PROTOCOL_NEWER.
-    """
-    return [
-        AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each.detail), stored=each.detail["definitions"])
-        for each in reversed(rows.applied())
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,22 +22,14 @@ from typing import IO, cast
 import msgspec
 import pyarrow as pa
 
-import spark_queue
 from spark_queue import forks
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE
 from spark_queue.errors import ConfigError, CoordinatorError, error
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import (
-    LOCAL,
-    Advertisement,
-    Connection,
-    ConnectionLostError,
-    Endpoint,
-    Verdict,
-    read_advertisement,
-)
+from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict
+from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import (
     Report,
     StartOptions,
@@ -95,7 +87,7 @@ def launch(options: StartOptions, *, timeout_s: float) -> str:
 def environment() -> dict[str, str]:
     """Return the environment of a coordinator process."""
     # The child must run the same code as its starter, which may have found it through sys.path alone, as under spark-submit.
-    root = str(Path(spark_queue.__path__[0]).parent)
+    root = str(Path(__file__).parents[2])
     known = os.environ.get("PYTHONPATH", "")
     return {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
 

@@ -6,25 +6,25 @@ Methods import what they need themselves: who only publishes loads neither what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_queue.client.arguments import checked
+from spark_queue.client.handle import Handle
 from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
-from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_queue.client.changes import Change
-    from spark_queue.client.peers import Peer, PeerCheck, PeerStatus
+    from spark_queue.client.peer import Peer
+    from spark_queue.client.peer_checks import PeerCheck
+    from spark_queue.client.peers import PeerStatus
     from spark_queue.client.proving import ProvenLease
     from spark_queue.client.queue import Queue
-    from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
 
 #: Definitions as users give them: a TOML file, or its tables as a dict.
@@ -32,7 +32,7 @@ DefinitionSource = str | Path | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Handle):
     """A journal by its path. Frozen, picklable and lazy: it opens nothing until a method needs it.
 
     Parameters
@@ -48,12 +48,6 @@ class Journal:
         File with the token of the caller, of mode 0600; default: what `SPARKQ_TOKEN` or `SPARKQ_TOKEN_FILE` say, or the user's own.
         It is read again when the coordinator refuses the token.
     """
-
-    path: str
-    _: KW_ONLY
-    storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
-    coordinator: str | None = None
-    token_file: str | None = None
 
     @classmethod
     @checked
@@ -76,37 +70,13 @@ class Journal:
         ConfigError
             What is wrong with the definitions; nothing was created.
         """
-        from spark_queue.journal.open import create_journal
+        from spark_queue.journal.creation import create_journal
         from spark_queue.settings.read import load_definitions
 
         wanted = None if definitions is None else load_definitions(definitions)
         journal = cls(path, storage_options=storage_options)
         create_journal(journal.store, wanted)
         return journal
-
-    @property
-    def store(self) -> Store:
-        """The journal's place."""
-        return Store(self.path, self.storage_options or {})
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where its coordinator is asked, and with whose token."""
-        return Endpoint(self.coordinator, self.token_file)
-
-    def journal_id(self) -> str:
-        """Read the journal's id.
-
-        Raises
-        ------
-        JournalError
-            NOT_A_JOURNAL.
-        """
-        return open_reader(self.store).journal_id
-
-    def definitions(self) -> Definitions:
-        """Read the definitions that hold; starts nothing."""
-        return open_reader(self.store).definitions()
 
     @checked
     def apply(
@@ -228,7 +198,7 @@ class Journal:
     @checked
     def peer(self, name: str) -> Peer:
         """Return a peer by the name of its instance; whether it is one is checked when it is used."""
-        from spark_queue.client.peers import Peer
+        from spark_queue.client.peer import Peer
 
         return Peer(self.store, self.endpoint, name)
 
@@ -289,7 +259,7 @@ class Journal:
         ConfigError
             NO_PEERS.
         """
-        from spark_queue.client.peers import check_peers
+        from spark_queue.client.peer_checks import check_peers
 
         return check_peers(self.store)
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_queue.client.changes import try_out
 from spark_queue.client.coordinator_client import call_once
+from spark_queue.client.dry_runs import try_out
 from spark_queue.core.commands import Prove
 from spark_queue.core.records import Removal
 from spark_queue.core.replies import Run
-from spark_queue.core.state.lease import Subscription
+from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import LeaseError
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store

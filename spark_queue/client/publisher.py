@@ -27,7 +27,7 @@ from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 
 if TYPE_CHECKING:
-    from spark_queue.client.peers import ReplicationWait
+    from spark_queue.client.replicated import ReplicationWait
 
 #: How long a publish waits for peers, unless it says otherwise.
 REPLICATED_WITHIN = "30s"
@@ -184,7 +184,7 @@ class _Target:
     def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
         """Make what waits until so many peers have what is published from now on."""
         # Few publishers wait, and all others would load it.
-        from spark_queue.client.peers import ReplicationWait  # noqa: PLC0415 - as said above.
+        from spark_queue.client.replicated import ReplicationWait  # noqa: PLC0415 - as said above.
 
         return ReplicationWait(self._journal, self._definitions, replicated_to, timeout, self._endpoint)
 
@@ -195,7 +195,7 @@ class _Target:
         message_type, rows = to_arrow(data, definitions, topic=topic)
         if definitions.principals:
             # Where there are none, nothing of this is loaded.
-            from spark_queue.client.changes import check_writes  # noqa: PLC0415 - as said above.
+            from spark_queue.client.rights import check_writes  # noqa: PLC0415 - as said above.
 
             names = [topic] if topic is not None else rows.column("topic").drop_null().unique().to_pylist()
             check_writes(definitions, map(str, names), partial(self._endpoint.token, store))

@@ -8,14 +8,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_queue import tracing
-from spark_queue.client import changes
+from spark_queue.client import dry_runs
 from spark_queue.client.arguments import checked
 from spark_queue.client.coordinator_client import call_once
-from spark_queue.client.letters import letter_choice, redrive_rows, to_bookmarks
+from spark_queue.client.handle import Handle
+from spark_queue.client.letter_choices import letter_choice, to_bookmarks
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
+from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.state.dead_letter import DeadLetter, LetterKind, letter_kinds
+from spark_queue.core.state.dead_letter import DeadLetter
+from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal.open import open_journal
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from spark_queue.client.journal import Journal
     from spark_queue.source.spark_table import MergeFunction
 
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 class Queue:
     """A queue of a journal, by name."""
 
-    journal: Journal
+    journal: Handle
     name: str
 
     @checked
@@ -493,5 +495,5 @@ class Queue:
     def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, endpoint = self.journal.store, self.journal.endpoint
         if dry_run:
-            return changes.dry_run(store, command, endpoint)
+            return dry_runs.dry_run(store, command, endpoint)
         return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=endpoint))

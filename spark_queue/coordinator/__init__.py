@@ -67,7 +67,8 @@ What happens on each failure
 
 Where to read
 -------------
-`server` and `inbox` (how calls arrive), `loop` and `commands` (what is done with them), `pulling` (what peers say), `election` (who
-reigns), `process` (from start to end). What travels, and the files by which callers find a
-coordinator, are in `protocol`; the callers' side is in `client`; how messages join is in `journal.entering`.
+`flight_port`, `server`, `logins`, `proofs` and `inbox` (how calls arrive), `loop`, `rights` and `commands` (what is done with
+them), `alarm_bell`, `pulling` (what peers say), `election`, `reign_clock` and `standby` (who reigns), `process` and `recovery`
+(from start to end). What travels, and the files by which callers find a coordinator, are in `protocol`; the callers' side is in
+`client`; how messages join is in `journal.entering`.
 """

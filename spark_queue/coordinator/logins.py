@@ -1,10 +1,9 @@
-"""Tokens of callers: each names a principal, or is refused (R12). Also a coordinator's proof of itself, and its user's keys."""
+"""Tokens of callers: each names a principal, or is refused (R12)."""
 
 from __future__ import annotations
 
 import hmac
 import logging
-import secrets
 import threading
 import time
 from collections import OrderedDict
@@ -12,11 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-import msgspec
-
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.protocol import wire
-from spark_queue.protocol.tokens import Introduction, Meeting, is_principals, key_of, token_hash
+from spark_queue.protocol.proof import key_of
+from spark_queue.protocol.tokens import is_principals, token_hash
 
 _LOG = logging.getLogger(__name__)
 
@@ -139,49 +136,3 @@ def address_of(peer: str) -> str:
     """Return the address in what Flight says of a caller, such as ``ipv4:10.0.0.7:40312``: each connection has another port."""
     kind, _, rest = peer.partition(":")
     return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
-
-
-class Proofs:
-    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone.
-
-    Parameters
-    ----------
-    location : callable
-        Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
-    """
-
-    def __init__(self, journal_id: str, logins: CallerTokens, location: Callable[[], str]) -> None:
-        #: Random, so that what was sent to one process opens no other.
-        self._name = secrets.token_hex(16)
-        self._journal_id = journal_id
-        self._logins = logins
-        self.location = location
-        self._was_given_token = False
-
-    def meeting(self, introduction: Introduction) -> Meeting | None:
-        """Return what is shared with a caller who introduces itself; None with who has no key of this coordinator."""
-        keys = (self._logins.own_key, *self._logins.keys_of_principals())
-        return next((each for each in map(self._meeting, keys) if each.knows(introduction)), None)
-
-    def prove(self, meeting: Meeting, introduction: Introduction, pong: wire.Pong, address: str) -> wire.Pong:
-        """Return an answer with its proof."""
-        wants_token = meeting.key != self._logins.own_key
-        said = msgspec.structs.replace(pong, address=address, session=self._name, wants_token=wants_token)
-        return msgspec.structs.replace(said, proof=meeting.prove(introduction, said))
-
-    def stands_for_token(self, header: bytes) -> bool:
-        """Return whether a call has what stands for the token of the user who runs the coordinator."""
-        bearer = self._meeting(self._logins.own_key).bearer(self._logins.own, self._name)
-        return hmac.compare_digest(bearer.encode(), token_of(header))
-
-    def was_given_token(self) -> None:
-        """Say once in the log that a caller should not send the user's own token."""
-        if not self._was_given_token:
-            self._was_given_token = True
-            _LOG.warning(
-                "A caller sent the token itself, as older versions do. That token opens all journals of this user, and such a "
-                "caller sends it to every address that a journal names. Install this version of spark_queue where it runs."
-            )
-
-    def _meeting(self, key: bytes) -> Meeting:
-        return Meeting(key=key, journal_id=self._journal_id, location=self.location())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from spark_queue.protocol import wire
-from spark_queue.settings.types import to_text
+from spark_queue.settings.timestamps import to_text
 
 #: How a log may be written.
 FORMATS = ("text", "json")

@@ -3,8 +3,6 @@
 One thread does all of it, so nothing here is shared. While it commits, the next group gathers in the inbox. A fault of one
 queue sets it aside: what is not committed is dropped, the log is folded again, and the rest of the group is done again (R122). Any
 other exception that leaves `run` is a doubt: the process must end, and the next coordinator recovers from the log.
-
-Says in the coordinator's log which queues have an alarm (DESIGN 15.12).
 """
 
 from __future__ import annotations
@@ -12,16 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from spark_queue.coordinator.commands import Answer, Commands, refusal
-from spark_queue.coordinator.election import ReignClock
+from spark_queue.coordinator.alarm_bell import AlarmBell
+from spark_queue.coordinator.commands import Answer, Commands
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
+from spark_queue.coordinator.reign_clock import ReignClock
+from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import IDLE_LEAST_MS
 from spark_queue.core.engine import Engine
-from spark_queue.core.state.alarm import Alarm, FaultError, describe
-from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.status import alarms
+from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.log_looks import LogLooks
@@ -31,40 +29,6 @@ from spark_queue.protocol import wire
 from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery
 
 _LOG = logging.getLogger(__name__)
-
-
-class AlarmBell:
-    """Rings once for each alarm, and says when it is over."""
-
-    def __init__(self) -> None:
-        #: When the known alarms began, by queue and by what they are about.
-        self._rung: dict[str, dict[str, int]] = {}
-        #: When the next alarm of a queue begins, unless something happens before.
-        self._begins_at_ms: dict[str, int] = {}
-
-    def ring(self, state: JournalState, changed: Iterable[str], *, now_ms: int) -> None:
-        """Say what is new of the queues that changed since the last call, those that are no more among them, or by now."""
-        for queue in sorted({*changed, *(name for name, at_ms in self._begins_at_ms.items() if at_ms <= now_ms)}):
-            found = dict[str, Alarm]()
-            if queue in state.queues:
-                with state.guard(queue):
-                    found = alarms(state, state.queues[queue])
-            elif queue in state.troubles:
-                found["its being set aside"] = Alarm(error=str(state.troubles[queue]).removesuffix("."), since_ms=0)
-            self._begins_at_ms.pop(queue, None)
-            if begins_ms := [each.since_ms for each in found.values() if each.since_ms > now_ms]:
-                self._begins_at_ms[queue] = min(begins_ms)
-            self._tell(queue, {name: each for name, each in found.items() if each.since_ms <= now_ms})
-
-    def _tell(self, queue: str, found: dict[str, Alarm]) -> None:
-        known = self._rung.pop(queue, {})
-        for alarm in (each for name, each in found.items() if known.get(name) != each.since_ms):
-            paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."
-            _LOG.warning("ALARM: queue '%s': %s.%s", queue, alarm.error, paused)
-        for name in sorted(known.keys() - found.keys()):
-            _LOG.info("The alarm about %s of queue '%s' is over.", name, queue)
-        if found:
-            self._rung[queue] = {name: alarm.since_ms for name, alarm in found.items()}
 
 
 #: How often waiting polls are looked over, in milliseconds: what they wait for may have fallen due.

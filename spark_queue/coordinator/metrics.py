@@ -19,9 +19,9 @@ from typing import Protocol
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import CallerTokens
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Record
 from spark_queue.core.state.log_history import Histogram, LogHistory
-from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.store import Store
 from spark_queue.journal.store_files import requests_made
@@ -31,9 +31,11 @@ from spark_queue.metrics.prometheus import listen
 from spark_queue.metrics.samples import Family, Observation, ProcessFigures, collect, observation
 from spark_queue.metrics.table import COMMIT_BOUNDS_S
 from spark_queue.ports import ControlLog
-from spark_queue.protocol.connection import read_heard
+from spark_queue.protocol.certificates import tls_context
+from spark_queue.protocol.discovery import read_heard
+from spark_queue.protocol.guesses import GuessLimit
 from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
-from spark_queue.protocol.http_ports import GuessLimit, check_reach, chosen_token, tls_context
+from spark_queue.protocol.http_ports import check_reach, chosen_token
 from spark_queue.views.journal_view import find_damage
 
 _LOG = logging.getLogger(__name__)

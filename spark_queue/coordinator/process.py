@@ -2,8 +2,6 @@
 
 After a doubt nothing of this process may be answered or written any more, so it ends by `os._exit`; the next start cleans up
 what is to be cleaned, as it does anyway.
-
-Recovery, which is the normal start: everything that a reign knows is the fold of the log (DESIGN 3.5).
 """
 
 from __future__ import annotations
@@ -22,82 +20,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from spark_queue import allocator, tracing
+from spark_queue import tracing
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.commands import refusal_ahead, translate_ahead
-from spark_queue.coordinator.election import (
-    LOOK_S,
-    WATCH_S,
-    Candidate,
-    ElectionPorts,
-    Reign,
-    Waiting,
-    elect,
-    election_ports,
-    wait_to_reign,
-)
+from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect, election_ports
+from spark_queue.coordinator.flight_port import room_for_connections
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
-from spark_queue.coordinator.pulling import PeerPullers
-from spark_queue.coordinator.server import Admission, Server, room_for_connections
-from spark_queue.core.deciding.unit_of_work import heard_of
-from spark_queue.core.engine import Engine
-from spark_queue.core.state.journal_state import JournalState
+from spark_queue.coordinator.recovery import recover
+from spark_queue.coordinator.rights import refusal_ahead, translate_ahead
+from spark_queue.coordinator.server import Admission, Server
+from spark_queue.coordinator.standby import LOOK_S, Waiting, wait_to_reign
+from spark_queue.core.deciding.session import heard_of
 from spark_queue.errors import CoordinatorError, SparkQueueError
-from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
 from spark_queue.ports import Clock, JournalPort
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import Advertisement, Advertiser, read_advertisement
+from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 from spark_queue.protocol.host import Bind, StartOptions, host_id, location_of
 from spark_queue.replication.exchange import ApplyPulled, EndedError, PullProgressQuery, PullState
 from spark_queue.replication.pullers import Pullers
 
 if TYPE_CHECKING:
     from spark_queue.coordinator.metrics import ProcessMetrics
-
-
-def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPullers, ends_idle: bool) -> Loop:
-    """Fold the log, and make the first commit of the reign; the loop that is given can serve."""
-    traits = PreparedTraits(journal.traits)
-    engine = Engine(_fold(reign, traits))
-    entrance = Sequencer(journal, engine, traits)
-    entrance.recover()
-    loop = Loop(
-        journal=journal,
-        engine=engine,
-        entrance=entrance,
-        inbox=inbox,
-        clock=reign.clock,
-        epoch=reign.epoch,
-        ends_idle=ends_idle,
-        pullers=pullers,
-    )
-    # The take-over is durable, and what was published meanwhile has entered, before the first call is heard.
-    loop.step([])
-    allocator.return_free_memory()
-    return loop
-
-
-def take_over(reign: Reign, traits: PreparedTraits) -> Engine:
-    """Fold the log and begin the reign; what that decides is still to be committed."""
-    engine = Engine(_fold(reign, traits))
-    engine.take_over(now_ms=reign.clock.now_ms())
-    return engine
-
-
-def _fold(reign: Reign, traits: PreparedTraits) -> JournalState:
-    state = reign.state or JournalState(traits)
-    state.traits = traits
-    state.foresee(reign.records)
-    while reign.records:
-        # One by one, so that what is folded is freed.
-        state.fold(reign.records.popleft())
-    state.foresee(())
-    return state
 
 
 _LOG = logging.getLogger(__name__)

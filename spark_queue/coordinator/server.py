@@ -1,158 +1,26 @@
-"""The listening side: a token on every call, before anything of it is read, and the admission that calls pass before the loop.
-
-The port: the one method of Arrow Flight that calls come by, served by grpcio within bounds that hold for strangers, too.
-"""
+"""The listening side: a token on every call, before anything of it is read, and the admission that calls pass before the loop."""
 
 from __future__ import annotations
 
 import os
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 import pyarrow as pa
 
+from spark_queue.coordinator.flight_messages import encode_result, read_action
+from spark_queue.coordinator.flight_port import CONNECTIONS_MAX, listen
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
-from spark_queue.coordinator.logins import CallerTokens, Login, Proofs, address_of
+from spark_queue.coordinator.logins import CallerTokens, Login, address_of
+from spark_queue.coordinator.proofs import Proofs
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import LOCATION_HEADER, PLACE_REFUSAL, PROVES, TOKEN_REFUSAL
 from spark_queue.protocol.host import Bind
-from spark_queue.protocol.tokens import PROOF_HEADER, Introduction
-
-#: Most connections at one time; further ones are closed at once.
-CONNECTIONS_MAX = 2_048
-
-#: Descriptors that connections leave to the log, the journal's files and everything else.
-DESCRIPTORS_KEPT = 512
-
-#: Calls of one connection at one time; its caller waits with further ones.
-STREAMS_MAX = 256
-
-#: Threads that answer calls. A poll holds one for as long as it waits, at most a second; who finds none free waits in line.
-THREADS_MAX = 512
-
-#: Calls that are answered or in line; further ones are refused.
-CALLS_MAX = 4_096
-
-#: How long a connection may be without a call, and how long it may take to become one, in milliseconds.
-IDLE_MS = 60_000
-HANDSHAKE_MS = 10_000
-
-#: Room around an encoded request: a larger frame is refused by its first bytes, a smaller one by name.
-_AROUND_BYTES = 64 * 1024
-
-_SERVICE, _METHOD = "arrow.flight.protocol.FlightService", "DoAction"
-
-#: Fields of Flight's messages `Action` and `Result`, as protobuf has them: a number, and that a length follows.
-_TYPE, _BODY, _RESULT = 1 << 3 | 2, 2 << 3 | 2, 1 << 3 | 2
-
-#: Answers a call: given its parts of the answer one by one, as Flight results.
-Answer = Callable[[Iterator[bytes], Any], Iterator[bytes]]
-
-
-def room_for_connections() -> int:
-    """Take all descriptors that this process may have, and return how many connections leave enough of them for the rest."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS_MAX + DESCRIPTORS_KEPT
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, soft - min(DESCRIPTORS_KEPT, soft // 2))
-
-
-def listen(bind: Bind, answer: Answer, *, connections_max: int) -> tuple[Any, int]:
-    """Answer calls from now on; returns the server of the library, and the port."""
-    address = bind.location()
-    options = {
-        # Two processes with one port would both be the journal's coordinator for some callers.
-        "grpc.so_reuseport": 0,
-        "grpc.max_allowed_incoming_connections": connections_max,
-        "grpc.max_concurrent_streams": STREAMS_MAX,
-        "grpc.max_connection_idle_ms": IDLE_MS,
-        "grpc.server_handshake_timeout_ms": HANDSHAKE_MS,
-        "grpc.max_receive_message_length": wire.FRAME_LIMIT_BYTES + _AROUND_BYTES,
-        "grpc.max_send_message_length": -1,
-        # Nothing is inflated: of the algorithms only the one that changes nothing.
-        "grpc.compression_enabled_algorithms_bitset": 1,
-        # Bytes that nobody has asked for yet stay within the first window of their stream, however fast they come.
-        "grpc.http2.bdp_probe": 0,
-    }
-    server = grpc.server(_Threads(THREADS_MAX), options=tuple(options.items()), maximum_concurrent_rpcs=CALLS_MAX)
-    # A stream of requests, though there is one: it is read when it is asked for.
-    handlers = {_METHOD: grpc.stream_stream_rpc_method_handler(answer)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
-    try:
-        at = f"{bind.host}:{bind.port}"
-        if bind.tls_cert is None or bind.tls_key is None:
-            port = server.add_insecure_port(at)
-        else:
-            chain, key = Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes()
-            port = server.add_secure_port(at, grpc.ssl_server_credentials(((key, chain),)))
-    except (RuntimeError, OSError) as failure:
-        # The library does not say what: nearly always somebody else listens there.
-        raise CoordinatorError("ADDRESS_UNUSABLE", address=address, reason=f"{failure}.") from None
-    server.start()
-    return server, int(port)
-
-
-def read_action(message: bytes) -> tuple[str, memoryview]:
-    """Return type and body of an action of Flight."""
-    fields = {_TYPE: memoryview(b""), _BODY: memoryview(b"")}
-    at, end = 0, len(message)
-    while at < end:
-        field, at = _varint(message, at)
-        size, begin = _varint(message, at)
-        at = begin + size
-        if field not in fields or at > end:
-            raise ValueError(field)
-        fields[field] = memoryview(message)[begin:at]
-    return str(fields[_TYPE], "utf-8"), fields[_BODY]
-
-
-def encode_result(body: bytes | pa.Buffer) -> bytes:
-    """Return a result of Flight."""
-    size, head = len(body), bytearray((_RESULT,))
-    while size > 127:
-        head.append(size & 127 | 128)
-        size >>= 7
-    head.append(size)
-    return b"".join((head, memoryview(body)))
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return a number of protobuf, and where the next thing begins."""
-    value = shift = 0
-    while shift < 64 and at < len(message):
-        byte, at = message[at], at + 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise ValueError(value)
-
-
-class _Threads(ThreadPoolExecutor):
-    """The threads that answer; where the host gives no further one, calls wait for those that are there."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most, thread_name_prefix="call")
-        # One there is from the start, or there is no coordinator.
-        super().submit(int).result()
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Put a call in line."""
-        try:
-            return super().submit(fn, *args, **kwargs)
-        except RuntimeError:
-            # It stands in line already when the thread is asked for; the library's own would end by this error, and serve nobody.
-            return Future()
-
+from spark_queue.protocol.proof import PROOF_HEADER, Introduction
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
 

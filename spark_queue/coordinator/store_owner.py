@@ -17,13 +17,13 @@ from typing import Any
 
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import Candidate, Reign, elect, election_ports
-from spark_queue.coordinator.process import take_over
+from spark_queue.coordinator.recovery import take_over
 from spark_queue.core.commands import Apply, Caller
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.entering import PreparedTraits
+from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
-from spark_queue.journal.traits import check_command
 from spark_queue.ports import JournalPort
 from spark_queue.protocol.host import host_id
 

@@ -14,7 +14,8 @@ Reading order, each package with its own:
 - `definitions`: what is asked for: the table of keys, and how definition files are checked;
 - `bitmaps`: sets of bookmarks, and what is known of each message;
 - `message_files`: which row of which file is which message;
-- `state`: what the log says of the journal and of one queue, and what each kind of record changes;
+- `state`: what the log says of the journal and of one queue; `folds`: what each kind of record changes;
 - `deciding`: every command, and what falls due by itself;
-- `commands`, `replies`: what is asked and answered; `engine`: where both meet the state.
+- `commands`, `replies`: what is asked and answered; `engine`: where both meet the state; `creation`: how a journal begins;
+- `retention`: which messages may be let go; `log_tail`: a state of some time ago, and every record since.
 """

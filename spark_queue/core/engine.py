@@ -4,150 +4,42 @@ Whatever changes something folds the records it makes and collects them; `take` 
 may leave before that. State thus runs ahead of the log within one group of commands, and is never rolled back: where a commit
 fails, the process ends, and where something raises half-way, whoever runs the engine folds the log again and lets it
 `begin_again` (DESIGN 3.5).
-
-The first records of a journal.
-Which messages retention lets go: older than the journal keeps them, in whole files that no queue or peer needs (DESIGN 4).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import msgspec
 from msgspec import structs
-from pyroaring import BitMap64
 
-from spark_queue.core import commands
-from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.commands import Apply, Caller
-from spark_queue.core.deciding import granting, handlers, manual_settlement, timers
+from spark_queue.core import commands, folds
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.commands import Caller
+from spark_queue.core.deciding import alteration, free_rows, redriving, timers
+from spark_queue.core.deciding.agenda import Agenda, Follower
 from spark_queue.core.deciding.barrier import release, say_barriers
-from spark_queue.core.deciding.delivery import renew_entitlements
-from spark_queue.core.deciding.fairness import Shares
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
-from spark_queue.core.deciding.instances import replicating, transfers
+from spark_queue.core.deciding.instances import claims, replicating, transfers
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
+from spark_queue.core.deciding.instances.lives import of_one_life
 from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, hear_again, say_returning, take
-from spark_queue.core.deciding.instances.transfers import of_one_life
-from spark_queue.core.deciding.timers import Agenda, Follower
-from spark_queue.core.deciding.unit_of_work import Sessions, UnitOfWork
-from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.message_files.segment import Segment, TraitSource, retired_record, to_record
-from spark_queue.core.records import FORMAT, Emit, Kind, PeerChange, Ranges, Record
+from spark_queue.core.deciding.planners import renew_entitlements
+from spark_queue.core.deciding.session import Sessions
+from spark_queue.core.deciding.shares import Shares
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.message_files.segment import Segment, to_record
+from spark_queue.core.records import Emit, Kind, PeerChange, Record
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
-from spark_queue.core.state.alarm import FaultError, describe
+from spark_queue.core.retention import Retention
+from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, CoordinatorError, JournalError, SparkQueueError
-
-
-def first_records(journal_id: str, definitions: Definitions, traits: TraitSource, *, now_ms: int) -> list[Record]:
-    """Return the records that create a journal: what it is, and what it holds.
-
-    Parameters
-    ----------
-    journal_id : str
-        Its UUID.
-    definitions : Definitions
-        What it is created with.
-    traits : TraitSource
-        Of no messages yet.
-    now_ms : int
-        Time of the creation, in milliseconds since 1970 UTC.
-    """
-    created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=now_ms, detail={"journal": journal_id, "format": FORMAT})
-    state = JournalState(traits)
-    state.fold(created)
-    engine = Engine(state)
-    engine.decide(Apply(definitions=dict(definitions.stored)), now_ms=now_ms)
-    return [created, *engine.take()]
-
-
-#: How often it is asked, in milliseconds; a shorter retention is looked at as often as it is long.
-ROUND_MS = 60_000
-
-
-class Retention:
-    """Looks now and then for what is over its retention, since nobody waits for it."""
-
-    def __init__(self) -> None:
-        self._looked_at_ms = 0
-
-    def due(self, state: JournalState, *, pulled_here: Mapping[str, int | None], now_ms: int) -> list[Record]:
-        """Return the records that let messages go now.
-
-        Needed is whatever is in a queue, in any state, or is a dead letter; and what an at-most-once reader may still be reading.
-        A queue that is set aside might need everything. A peer needs what it has not pulled.
-
-        Parameters
-        ----------
-        pulled_here : Mapping of str to int or None
-            How far peers have pulled from here; see `Liveness`.
-        """
-        retention_ms = state.definitions.journal.retention_ms
-        if retention_ms is None or now_ms < self._looked_at_ms + min(ROUND_MS, retention_ms):
-            return []
-        self._looked_at_ms = now_ms
-        set_aside = {state.definitions.queue(name).message_type for name in state.troubles if name in state.definitions.queues}
-        unneeded = {}
-        for name, known in state.message_types.items():
-            if name not in set_aside:
-                end = bisect_right(known.segments, now_ms - retention_ms, key=lambda segment: segment.entered_at_ms)
-                waited_for = _waited_for(state, known.segments, pulled_here, now_ms=now_ms)
-                unneeded[name] = _unneeded(state, name, end=min(end, waited_for))
-        return [retired_record(name, ranges) for name, ranges in unneeded.items() if ranges]
-
-
-def _waited_for(state: JournalState, segments: Sequence[Segment], pulled_here: Mapping[str, int | None], *, now_ms: int) -> int:
-    """Return the index of the first segment that some peer may still pull, and that is not too old to wait for it (DESIGN 17.3)."""
-    # Of whom nothing is known since this reign began may need everything.
-    known = [pulled_here.get(peer, -1) for peer in state.definitions.peers if peer not in state.peer_changes.forgotten]
-    slowest = min((record for record in known if record is not None), default=None)
-    if slowest is None:
-        return len(segments)
-    kept_from_ms = now_ms - state.definitions.replication.keep_ms
-    too_old = bisect_right(segments, kept_from_ms, key=lambda segment: segment.entered_at_ms)
-    return max(too_old, bisect_right(segments, slowest, key=lambda segment: segment.record))
-
-
-def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
-    """Return the bookmarks of whole files that nobody needs, among those before segment number `end`."""
-    known = state.message_types[message_type]
-    aged = known.segments[known.retired_segments : end]
-    if not aged:
-        return ()
-    needed = _needed(state, message_type)
-    # A merged file is as young as its last message.
-    still_young = known.segments[end].path if end < len(known.segments) else None
-    unneeded: list[tuple[int, int]] = []
-    for path, segments in groupby(aged, key=lambda segment: segment.path):
-        of_file = list(segments)
-        if path != still_young and not needed.range_cardinality(of_file[0].first, of_file[-1].until):
-            # Some may have been let go while they were merged with the others.
-            unneeded += [(segment.first, segment.until) for segment in of_file if not segment.retired]
-    return tuple(to_ranges(to_bitmap(unneeded)))
-
-
-def _needed(state: JournalState, message_type: str) -> BitMap64:
-    needed = BitMap64()
-    for ledger in (*state.queues.values(), *state.left.values()):
-        if ledger.definition.message_type == message_type:
-            needed = BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
-            # A released barrier has left the queue, and is still to be read by whoever has not received it.
-            needed = BitMap64.union(needed, *(each.barriers for each in ledger.subscriptions.values()))
-            # What left the queue, and is to be read by whoever was given it, or was given it before it landed in a sink.
-            unproven = (each for each in ledger.leases.values() if not each.proven)
-            read = (each.rows for each in unproven if ledger.definition.at_most_once or each.has_landed)
-            # Whoever says so later finds what is in the queue; of one that was left nobody does.
-            undecided = state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()
-            needed = BitMap64.union(needed, undecided, *read)
-    return needed
 
 
 class Engine:
@@ -234,7 +126,7 @@ class Engine:
             return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=0)
         known, withheld = ledger.subscriptions.get(poll.subscription), False
         with self.state.guard(poll.queue):
-            withheld = known is not None and granting.is_withheld(self._work(poll.queue, now_ms), known)
+            withheld = known is not None and free_rows.is_withheld(self._work(poll.queue, now_ms), known)
         period_ms = ledger.definition.lease_period_ms
         return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=period_ms, withheld=withheld)
 
@@ -291,7 +183,7 @@ class Engine:
 
     def end_claims(self, *, now_ms: int) -> None:
         """Let what was claimed before be granted, or go back to its owner, by what was seen of that one since (R110)."""
-        self._of_each(self.liveness.claimed() & self.state.queues.keys(), now_ms, transfers.end_claims)
+        self._of_each(self.liveness.claimed() & self.state.queues.keys(), now_ms, claims.end_claims)
 
     def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:
         """Ask other instances for messages that a waiting poll could take (R104)."""
@@ -320,7 +212,7 @@ class Engine:
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self.liveness.forget_claims()
         self._of_each(self.state.queues, now_ms, timers.take_over)
-        self._of_each(self.state.queues, now_ms, manual_settlement.end_settled)
+        self._of_each(self.state.queues, now_ms, redriving.end_settled)
         self._agenda.note(self.state.queues)
         return hear_again(self.state, self._emit(now_ms))
 
@@ -412,13 +304,13 @@ class Engine:
             return reply
         work = self._work(command.queue, now_ms, caller=caller)
         if isinstance(reply, Redriven):
-            return manual_settlement.redriven_of_seen(work, command) if work.row_filters() else reply
+            return redriving.redriven_of_seen(work, command) if work.row_filters() else reply
         return structs.replace(reply, leased=len(work.visible_to_caller(work.ledger.rows[State.LEASED])))
 
     def _apply(self, command: commands.Apply, *, now_ms: int, caller: Caller | None) -> Done:
         """Replace the whole set of definitions."""
         signed = {"by": caller.signature()} if caller is not None else {}
-        detail = handlers.apply(self.state, command) | signed
+        detail = alteration.apply(self.state, command) | signed
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
         replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
         self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)
@@ -445,7 +337,7 @@ class Engine:
                 # Also of a queue that ends with it.
                 self._agenda.note(self.state.queues_changed_by(record))
                 self.begun += 1
-                self.state.fold(record)
+                folds.fold(self.state, record)
                 self._forget_ended(record)
                 self._agenda.note(self.state.queues_changed_by(record))
                 self._pending.append(record)

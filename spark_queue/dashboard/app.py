@@ -29,14 +29,16 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from spark_queue.dashboard.changes import Changes, ChangeSite
-from spark_queue.dashboard.formatting import Pages
-from spark_queue.dashboard.guard import BACKLOG, TOO_MANY, Access, BoundedListener, BoundedProtocol, Guard, own_path
+from spark_queue.dashboard.connections import BACKLOG, BoundedListener, BoundedProtocol
+from spark_queue.dashboard.guard import TOO_MANY, Access, Guard, own_path
 from spark_queue.dashboard.journal_page import PAGE_QUEUES, MetricsSite, choice_of, journal_rows
 from spark_queue.dashboard.journal_site import JournalSite
+from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.store import Store
-from spark_queue.protocol.http_ports import bracketed, check_reach, chosen_token, host_headers, tls_context
+from spark_queue.protocol.certificates import tls_context
+from spark_queue.protocol.http_ports import bracketed, check_reach, chosen_token, host_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,13 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Settled
-from spark_queue.core.state.dead_letter import LetterChoice, LetterKind
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.letter_kinds import LetterChoice, LetterKind
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.dashboard.formatting import Pages, field_time, instant
+from spark_queue.dashboard.formatting import field_time, instant
 from spark_queue.dashboard.journal_site import known_journal, known_queue, looking
-from spark_queue.dashboard.message_page import choice_of, group_of, homes_of
+from spark_queue.dashboard.letters import choice_of, group_of, homes_of
+from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.following.follower import JournalFollower
 

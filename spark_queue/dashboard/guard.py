@@ -1,173 +1,21 @@
-"""The guard of the page: every request passes it first, and every answer carries its headers.
-
-Who is logged in: each login begins a session, which ends by "Log out", after some hours, or with the process.
-Which connections the page keeps: a bounded number, and first of all those that are being answered.
-"""
+"""The guard of the page: every request passes it first, and every answer carries its headers."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import secrets
-import socket
-from collections import OrderedDict
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from spark_queue.clock import SystemClock
-from spark_queue.ports import Clock
-from spark_queue.protocol.http_ports import GuessLimit
-
-#: How long a session lasts, in milliseconds; pages load again by themselves, so that a rest of some time would never come.
-LENGTH_MS = 12 * 3_600_000
-
-#: Most sessions at one time; one more ends the oldest.
-KEPT = 1_000
-
-
-class LoginSessions:
-    """The sessions of one process.
-
-    Parameters
-    ----------
-    clock : Clock
-        Says when a session is over.
-    """
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        #: When each began, by a hash of its key: to look one up takes a time that tells nothing of any key.
-        self._begun_ms: OrderedDict[bytes, int] = OrderedDict()
-
-    def begin(self) -> str:
-        """Return the key of a new session, which its cookie holds."""
-        key = secrets.token_urlsafe(32)
-        self._begun_ms[_hash(key)] = self._clock.monotonic_ms()
-        while len(self._begun_ms) > KEPT:
-            self._begun_ms.popitem(last=False)
-        return key
-
-    def holds(self, key: str) -> bool:
-        """Return whether a key is that of a session that has not ended."""
-        begun_ms = self._begun_ms.get(_hash(key))
-        return begun_ms is not None and self._clock.monotonic_ms() - begun_ms < LENGTH_MS
-
-    def end(self, key: str) -> None:
-        """End a session; its key opens nothing any more."""
-        self._begun_ms.pop(_hash(key), None)
-
-
-def _hash(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
-
-
-#: Most connections at one time. Where one more comes, the one that has waited longest for its request makes room.
-CONNECTIONS_MAX = 256
-
-#: Connections that are taken in one go, before those that were told to end have done so.
-BACKLOG = 64
-
-
-class BoundedListener(socket.socket):
-    """A socket that listens, and knows which of its connections have not brought a request.
-
-    Parameters
-    ----------
-    listening : socket.socket
-        The socket that this one takes the place of.
-    """
-
-    def __init__(self, listening: socket.socket) -> None:
-        super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())
-        self._open: dict[int, _Connection] = {}
-        #: Those that have brought no request, or whose answer is complete; the one that did so longest ago first.
-        self._waiting: dict[int, _Connection] = {}
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """Take a connection, and end another one where there are too many."""
-        taken, address = super().accept()
-        if len(self._open) >= CONNECTIONS_MAX and not self._end_one():
-            taken.close()
-            raise ConnectionAbortedError
-        connection = _Connection(self, taken)
-        number = connection.fileno()
-        self._open[number] = self._waiting[number] = connection
-        return connection, address
-
-    def note(self, number: int, *, is_answered: bool) -> None:
-        """Note whether a connection is being answered now."""
-        if is_answered:
-            self._waiting.pop(number, None)
-        elif number in self._open:
-            self._waiting.setdefault(number, self._open[number])
-
-    def forget(self, connection: _Connection) -> None:
-        """Note that a connection ends; its number may belong to another one when it is said again."""
-        if self._open.get(connection.fileno()) is connection:
-            del self._open[connection.fileno()]
-            self._waiting.pop(connection.fileno(), None)
-
-    def _end_one(self) -> bool:
-        for connection in self._waiting.values():
-            self.forget(connection)
-            with suppress(OSError):
-                # Below TLS, whose handshake may be what it waits for. What serves it meets the end, and closes it.
-                connection.shutdown(socket.SHUT_RDWR)
-            return True
-        return False
-
-
-class _Connection(socket.socket):
-    """A connection whose listener is told when it ends."""
-
-    def __init__(self, listener: BoundedListener, taken: socket.socket) -> None:
-        super().__init__(taken.family, taken.type, taken.proto, fileno=taken.detach())
-        self._listener = listener
-
-    def close(self) -> None:
-        self._listener.forget(self)
-        super().close()
-
-
-class BoundedProtocol(H11Protocol):
-    """HTTP over a connection of a `BoundedListener`, which it tells of requests and answers."""
-
-    def __init__(self, listener: BoundedListener, **given: Any) -> None:
-        super().__init__(**given)
-        self._listener = listener
-        self._number = -1
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As in uvicorn.
-        """Begin to wait for a request."""
-        super().connection_made(transport)
-        self._number = transport.get_extra_info("socket").fileno()
-
-    def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
-        super().data_received(data)
-        self._note()
-
-    def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
-        super().on_response_complete()
-        self._note()
-
-    def _note(self) -> None:
-        # None until the first request, whatever its type says.
-        request: Any = self.cycle
-        is_whole = request is not None and not request.more_body
-        self._listener.note(self._number, is_answered=is_whole and not request.response_complete)
-
+from spark_queue.dashboard.sessions import LoginSessions
+from spark_queue.protocol.guesses import GuessLimit
 
 #: What a page may load: its own files, and no script or style that stands in it.
 POLICY = (

@@ -21,19 +21,17 @@ from starlette.responses import Response
 
 from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY
 from spark_queue.core.replies import QueueStatus
-from spark_queue.core.state.alarm import untold
+from spark_queue.core.state.faults import untold
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import urgency
-from spark_queue.dashboard import formatting
+from spark_queue.dashboard import charts
 from spark_queue.dashboard.queue_page import as_of
-from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, SparkQueueError, counted
+from spark_queue.errors import ConfigError, SparkQueueError, counted
 from spark_queue.following.follower import FollowedView, JournalFollower, families_of
 from spark_queue.following.history import JournalHistory, Spark
-from spark_queue.journal import snapshot
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.metrics.prometheus import content_type, render
-from spark_queue.protocol.connection import read_advertisement
 from spark_queue.views import JournalView, queue_status, state_at
 
 #: How many moments are kept; each is a whole state.
@@ -252,7 +250,7 @@ def _spark(look: FollowedView, history: JournalHistory, name: str) -> Spark:
     if known is None or known.drawn_of != drawn_of:
         times_ms = np.arange(end_ms - SPARK_MS, end_ms + 1, SPARK_STEP_MS)
         depth = history.depth(look.state, name, times_ms)
-        line = formatting.spark(depth.astype(np.float64))
+        line = charts.spark(depth.astype(np.float64))
         known = history.sparks[name] = Spark(drawn_of=drawn_of, line=line, highest=int(depth.max()))
     return known
 
@@ -278,14 +276,6 @@ class PartSize:
     name: str
     objects: int
     size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalFinding:
-    """Something to know, or to do."""
-
-    level: str
-    text: str
 
 
 def definitions_text(state: JournalState) -> str:
@@ -334,43 +324,3 @@ def sizes(store: Store) -> tuple[list[PartSize], str | None]:
             counts[part] += 1
             counted[part] += each.size_bytes
     return [PartSize(name=name, objects=counts[name], size_bytes=counted[name]) for name in sorted(counts)], None
-
-
-def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[JournalFinding]:
-    """Return what somebody should know of a journal, as its state tells; `sparkq doctor` also tries things."""
-    found = [JournalFinding(level="bad", text=text) for text in troubles]
-    for name, trouble in state.set_aside_queues().items():
-        # That of a file says nothing of the queue.
-        of_file = f"Queue '{name}' is set aside: " if trouble.code in MESSAGE_FILE_CODES else ""
-        found.append(JournalFinding(level="bad", text=f"{of_file}{trouble}"))
-    found += [JournalFinding(level="bad", text=each.error) for each in state.peer_troubles.values()]
-    for name, known in state.message_types.items():
-        if known.foreign_files:
-            text = (
-                f"Strangers appended {known.foreign_files:,} file(s) to message type '{name}'. They are no messages of the journal."
-            )
-            found.append(JournalFinding(level="warn", text=counted(text)))
-    if state.last_at_ms > now_ms + 60_000:
-        text = f"The log is {(state.last_at_ms - now_ms) / 1_000:,.0f} s ahead of this host's clock."
-        found.append(JournalFinding(level="warn", text=text))
-    return found
-
-
-def store_findings(store: Store, journal_id: str, records: int) -> list[JournalFinding]:
-    """Return what the store tells beside: how a start goes, and whether a coordinator was seen."""
-    try:
-        known_snapshots = snapshot.stored(store)
-        advertised = read_advertisement(store, journal_id)
-    except SparkQueueError as refusal:
-        return [JournalFinding(level="warn", text=str(refusal))]
-    found = []
-    newest = known_snapshots[0][0] if known_snapshots else None
-    if newest is None:
-        found.append(JournalFinding(level="ok", text=f"No snapshot yet: a start folds all {records:,} records."))
-    else:
-        found.append(JournalFinding(level="ok", text=f"The newest snapshot is of record {newest} of {records - 1}."))
-    if advertised is None:
-        found.append(JournalFinding(level="ok", text="No coordinator is advertised. The next caller that needs one starts it."))
-    else:
-        found.append(JournalFinding(level="ok", text=f"A coordinator was last seen at {advertised.address}."))
-    return found

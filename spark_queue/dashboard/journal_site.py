@@ -13,18 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from spark_queue.client.changes import applied_versions
+from spark_queue.client.applied import applied_versions
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard import formatting, journal_page, message_page, queue_page
-from spark_queue.dashboard.formatting import Pages
+from spark_queue.dashboard import findings, formatting, journal_page, letters, message_page, queue_page
 from spark_queue.dashboard.journal_page import Moments, journal_rows
-from spark_queue.dashboard.message_page import life_of
+from spark_queue.dashboard.life import life_of
+from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import FollowedView, JournalFollower
 from spark_queue.journal.schema import user_schema
-from spark_queue.views import message_search, queue_status, tables
+from spark_queue.views import control_rows, message_rows, message_search, queue_status
 from spark_queue.views.explain import explain
 
 #: Dead letters of a group that its page shows at a time.
@@ -139,7 +139,7 @@ class JournalSite:
             follower.store, chosen.message_type, chosen.columns, found
         )  # fmt: skip
         with self._looking_at(follower, at_ms) as (state, now_ms):
-            rows = message_search.message_rows(state.ledger(name), found, now_ms)
+            rows = message_rows.message_rows(state.ledger(name), found, now_ms)
         cells: Sequence[Sequence[str] | None] = message_page.cells(values, columns) or [None] * len(rows)
         page = message_page.MessagePage(
             rows=list(zip(rows, cells, strict=True)), columns=columns, total=chosen.total, next_after=next_after,
@@ -185,11 +185,11 @@ class JournalSite:
                 "trouble": follower.trouble}  # fmt: skip
 
     def _dead_letters(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
-        key, choice = request.query_params.get("group"), message_page.choice_of(request.query_params)
+        key, choice = request.query_params.get("group"), letters.choice_of(request.query_params)
         with looking(follower) as look:
             name = known_queue(look.state, request)
-            groups = message_page.letter_groups(look.state, name, choice)
-            homes = message_page.homes_of(look.state, name)
+            groups = letters.letter_groups(look.state, name, choice)
+            homes = letters.homes_of(look.state, name)
             source = look.state.ledger(homes.source).definition
             message_type = message_search.frozen(look.state.message_types[source.message_type])
             count, now_ms = queue_status(look, name).dead_letters, look.now_ms
@@ -203,7 +203,7 @@ class JournalSite:
             next_after = rows.max() + 1 if len(rows) < len(left) else None
             if not self._pages.hides_bodies:
                 values, trouble = message_search.read_values(follower.store, message_type, source.columns, rows)
-        return {"queue": name, "groups": groups[: message_page.GROUPS], "more": max(0, len(groups) - message_page.GROUPS),
+        return {"queue": name, "groups": groups[: letters.GROUPS], "more": max(0, len(groups) - letters.GROUPS),
                 "homes": homes,
                 "group": group, "bookmarks": list(rows), "columns": columns, "cells": message_page.cells(values, columns),
                 "letters": count,
@@ -216,7 +216,7 @@ class JournalSite:
         asked = request.query_params
         with looking(follower) as look:
             journal, queues = look.journal, list(look.state.definitions.queues)
-        page = tables.record_page(
+        page = control_rows.record_page(
             journal.record_rows(), queue=asked.get("queue"), kind=asked.get("kind"), by_people=asked.get("people") == "1",
             before=number(request, "before"),
         )  # fmt: skip
@@ -239,10 +239,10 @@ class JournalSite:
         with looking(follower) as look:
             journal, state, now_ms = look.journal, look.state, SystemClock().wall_ms()
             types, text = journal_page.type_rows(state), journal_page.definitions_text(state)
-            found = journal_page.findings(state, list(look.troubles.values()), now_ms)
+            found = findings.findings(state, list(look.troubles.values()), now_ms)
             facts = {"id": state.journal_id, "epoch": state.epoch, "claim": dict(state.claim)}
             journal_id, records = state.journal_id, state.next_record
-        found += journal_page.store_findings(follower.store, journal_id, records)
+        found += findings.store_findings(follower.store, journal_id, records)
         versions = applied_versions(journal.record_rows())
         older, newer = number(request, "older"), number(request, "newer")
         if (older is None or newer is None) and len(versions) > 1:

@@ -13,11 +13,11 @@ from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.dashboard import formatting
+from spark_queue.dashboard import charts, formatting
 from spark_queue.errors import ConfigError
 from spark_queue.following.follower import FollowedView
 from spark_queue.following.history import Series
-from spark_queue.protocol.connection import Heard, seen_at_ms
+from spark_queue.protocol.discovery import Heard, seen_at_ms
 
 #: The spans that a chart may have, in milliseconds; None for all that there is.
 SPANS_MS: dict[str, int | None] = {
@@ -170,7 +170,7 @@ def as_of(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
 
-def queue_charts(look: FollowedView, queue: str, span: Span, marker_ms: int | None) -> list[formatting.Chart]:
+def queue_charts(look: FollowedView, queue: str, span: Span, marker_ms: int | None) -> list[charts.Chart]:
     """Draw a queue over a span; nothing where its history is still being read."""
     if look.history is None:
         return []
@@ -185,24 +185,24 @@ def queue_charts(look: FollowedView, queue: str, span: Span, marker_ms: int | No
     rates = [("in", "in", found.rate_in * factor), ("out", "out", found.rate_out * factor)]
     return [
         _depth_chart(found, depth, began, marker_ms),
-        formatting.chart("Rates", pace, times_ms, rates, marker_ms=marker_ms),
-        formatting.chart("Age of the oldest", unit, times_ms, [("age", "age", found.oldest_age_s / length)], marker_ms=marker_ms),
-        formatting.chart("Dead letters", "standing", times_ms, [("dead", "dead letters", letters)], marker_ms=marker_ms),
+        charts.chart("Rates", pace, times_ms, rates, marker_ms=marker_ms),
+        charts.chart("Age of the oldest", unit, times_ms, [("age", "age", found.oldest_age_s / length)], marker_ms=marker_ms),
+        charts.chart("Dead letters", "standing", times_ms, [("dead", "dead letters", letters)], marker_ms=marker_ms),
         *_transfer_chart(found, marker_ms),
     ]
 
 
-def _depth_chart(found: Series, depth: formatting.Values, began: formatting.Values, marker_ms: int | None) -> formatting.Chart:
+def _depth_chart(found: Series, depth: charts.Values, began: charts.Values, marker_ms: int | None) -> charts.Chart:
     """Draw the depth; of a replicated queue that is what is owned here, beside what others own (R119)."""
     if found.remote is None:
-        return formatting.chart("Depth", "messages in the queue", found.times_ms, [("depth", "depth", depth)], marker_ms=marker_ms)
+        return charts.chart("Depth", "messages in the queue", found.times_ms, [("depth", "depth", depth)], marker_ms=marker_ms)
     lines = [("depth", "owned here", depth), ("remote", "owned elsewhere", found.remote + began)]
-    return formatting.chart("Depth", "messages in the queue", found.times_ms, lines, marker_ms=marker_ms)
+    return charts.chart("Depth", "messages in the queue", found.times_ms, lines, marker_ms=marker_ms)
 
 
-def _transfer_chart(found: Series, marker_ms: int | None) -> Iterator[formatting.Chart]:
+def _transfer_chart(found: Series, marker_ms: int | None) -> Iterator[charts.Chart]:
     """Draw what came and went by transfers since the left edge of the charts."""
     if found.transferred_in is not None and found.transferred_out is not None:
         both = (("in", "came here", found.transferred_in), ("out", "given away", found.transferred_out))
         lines = [(name, label, np.asarray(total - total[0], np.float64)) for name, label, total in both]
-        yield formatting.chart("Transferred", "messages since the left edge", found.times_ms, lines, marker_ms=marker_ms)
+        yield charts.chart("Transferred", "messages since the left edge", found.times_ms, lines, marker_ms=marker_ms)

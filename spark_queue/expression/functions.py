@@ -13,7 +13,8 @@ from typing import Any
 from sqlglot import exp
 
 from spark_queue.errors import nearest
-from spark_queue.expression.operators import modulo, together, widen
+from spark_queue.expression.casts import together, widen
+from spark_queue.expression.operators import modulo
 from spark_queue.expression.steps import (
     BIGINT,
     BOOLEAN,

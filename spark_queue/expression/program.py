@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted
-from spark_queue.expression.operators import cast
+from spark_queue.expression.casts import cast
 from spark_queue.expression.steps import BOOLEAN, DOUBLE, STRING, VOID, Steps, Value, invalid, read, refusals, unsupported
 from spark_queue.expression.translation import Translator
 

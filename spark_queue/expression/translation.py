@@ -10,8 +10,9 @@ from sqlglot import exp
 
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.expression import operators
+from spark_queue.expression.casts import cast, constant, target
 from spark_queue.expression.functions import call, choose, concat, text, when
-from spark_queue.expression.operators import cast, constant, like, regular, target
+from spark_queue.expression.patterns import like, regular
 from spark_queue.expression.steps import (
     BOOLEAN,
     STRING,

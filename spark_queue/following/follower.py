@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
-from spark_queue.core.state.status import LogTail
 from spark_queue.errors import SparkQueueError
 from spark_queue.following.history import JournalHistory, owners_of
 from spark_queue.journal import snapshot
@@ -29,12 +29,12 @@ from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.reader import open_control
-from spark_queue.journal.snapshot import decode, encode
+from spark_queue.journal.state_codec import decode, encode
 from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.metrics.samples import Family, Observation, collect, figures_at, observation, unreadable
-from spark_queue.protocol.connection import RENEWAL_S, Advertisement, read_advertisement
+from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, read_advertisement
 from spark_queue.views.journal_view import JournalView, count_on, find_damage, needed_files
-from spark_queue.views.why_waiting import PACE_MS, Pace
+from spark_queue.views.pace import PACE_MS, Pace
 
 
 class LogVanishedError(Exception):

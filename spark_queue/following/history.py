@@ -19,15 +19,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.folds.replication import value_of
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
-from spark_queue.core.state.folds.journal import value_of
+from spark_queue.core.state.age import oldest_ms
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
 from spark_queue.core.state.ownership import Stage
-from spark_queue.core.state.status import oldest_ms
 from spark_queue.journal.control_files import ControlRows
 from spark_queue.views.journal_view import together
 from spark_queue.views.message_search import Mask, one_of
@@ -110,7 +111,7 @@ class OwnerHistory:
         """Fold records into a state, and note after each of them what it changed."""
         state.foresee(records)
         for record in records:
-            state.fold(record)
+            folds.fold(state, record)
             for name in [str(record.queue)] if record.queue is not None else list(state.queues):
                 if name in state.queues:
                     self.traces.setdefault(name, OwnerTrace()).note(state, state.queues[name], record.at_ms)
@@ -339,7 +340,7 @@ class JournalHistory:
     def fold(self, records: Sequence[Record], state: JournalState) -> None:
         """Fold the next records into a state, and follow them."""
         if self.owners is None:
-            state.fold_all(records)
+            folds.fold_all(state, records)
         else:
             self.owners.fold(state, records)
         self.follow((each for each in records if each.kind in KINDS), state)

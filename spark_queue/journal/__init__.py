@@ -3,21 +3,22 @@
 `PROTOCOL.md` says what is stored. How the code is laid out, from the bottom:
 
 - `store`, `store_files`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
-- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint.
-- `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves.
+- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. `transaction`: a transaction id alone; `log_listing`:
+  which versions a log has.
+- `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves. `repair`: after a power loss.
 - `schema`: columns as Arrow and Delta have them; `message_table`: the table of a message type.
-- `control_files`: the control log's data files, records in them, and merging small ones.
-- `snapshot`: the state at one record as a file, so that a start reads only what came after it.
+- `control_files`: the control log's data files; `record_table`: records in them; `control_compaction`: merging small ones.
+- `snapshot`: the state at one record as a file, so that a start reads only what came after it; `state_codec`: as bytes.
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
 - `message_log`: versions forward, in the only order there is; what strangers did is named. `log_looks`: when to look for more.
-- `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
-  is told from its repeat; values go through `conversion` and `python_values`. Staging runs on executors too and loads pyarrow and
-  obstore only.
-- `entering`: how messages join; `traits`: what queues must know of them; `message_file`: their columns, and which rows of which
-  files a lease means.
-- `reader`: what a journal says of itself, which is all that publishers load; `open`: making one, and opening it with what a
-  coordinator has.
-- `upkeep`: keeping the logs short; `message_upkeep`: the same for the files of messages.
+- `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that is
+  told from its repeat; values go through `conversion`, `casting`, `python_values` and `json_bodies`. Staging runs on executors too
+  and loads pyarrow and obstore only.
+- `entering`: how messages join; `traits`: what queues must know of them; `expressions`: the check of those; `message_file`: their
+  columns; `pieces`: which rows of which files a lease means.
+- `reader`: what a journal says of itself, which is all that publishers load; `creation`: making one; `open`: opening it with what
+  a coordinator has.
+- `upkeep`: keeping the logs short; `message_upkeep`, `message_compaction`, `message_work`: the same for the files of messages.
 
 What can go wrong, and what happens then:
 

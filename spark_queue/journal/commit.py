@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.delta import is_made_anew, versions_after
 from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, read_entry, topic_transaction
+from spark_queue.journal.log_listing import is_made_anew, versions_after
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
 from spark_queue.journal.store import log_key, messages_key

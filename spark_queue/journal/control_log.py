@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from deltalake import DeltaTable
 
 from spark_queue.core.bitmaps.ranges import count_rows
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.status import LogTail
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
-from spark_queue.journal.control_files import Merge, listing, stage_records
+from spark_queue.journal.control_compaction import Merge
+from spark_queue.journal.control_files import listing, stage_records
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.store import CONTROL, Store, log_key
 

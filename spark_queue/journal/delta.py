@@ -2,8 +2,6 @@
 
 Every commit goes through `swap`: no retries inside delta-rs, no checkpoint, no clean-up, and commitInfo that says who wrote
 it (DESIGN 15.9). How delta-rs behaves under each of these is measured, not assumed; `tests/unit/journal` keeps the proofs.
-
-Also listing the versions of a log, and committing a Delta transaction id alone, which draws names and epochs (DESIGN 3.4, 15.4).
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,67 +20,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
+from spark_queue.journal.log_listing import is_checkpoint, is_entry, missing_version, version_of, versions_after
 from spark_queue.journal.store import Store, log_key
 from spark_queue.journal.table_features import columns_of, protocol
-
-_ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
-_CHECKPOINT = re.compile(r"(?:.*/)?[0-9]{20}\.checkpoint\.parquet", re.DOTALL)
-
-
-def is_entry(key: str) -> bool:
-    """Return whether a file is a log's entry: checkpoints, temporary files, and what others left there share its folder."""
-    return _ENTRY.fullmatch(key) is not None
-
-
-def is_checkpoint(key: str) -> bool:
-    """Return whether a file is a log's checkpoint."""
-    return _CHECKPOINT.fullmatch(key) is not None
-
-
-def version_of(key: str) -> int:
-    """Return the version that a file of a Delta log is named by."""
-    return int(key.rsplit("/", 1)[1][:20])
-
-
-def versions_after(store: Store, table: str, version: int) -> list[int]:
-    """Return the versions beyond one for which the log has an entry, ascending."""
-    keys = (entry.key for entry in store.list(f"{table}/_delta_log", after=log_key(table, version)))
-    return [version_of(key) for key in keys if is_entry(key)]
-
-
-def first_unbroken(store: Store, table: str, version: int) -> int:
-    """Return the oldest version from which the log has an entry for each up to `version`, itself not asked for.
-
-    What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
-    """
-    standing = set(versions_after(store, table, -1))
-    while version - 1 in standing:
-        version -= 1
-    return version
-
-
-def missing_version(store: Store, table: str) -> int | None:
-    """Return the newest version that a reader of the log needs and that it has no entry for; None when none is missing."""
-    standing = versions_after(store, table, -1)
-    checkpoints = [entry.key for entry in store.list(f"{table}/_delta_log") if is_checkpoint(entry.key)]
-    missing = first_unbroken(store, table, standing[-1]) - 1 if standing else -1
-    # Entries below a checkpoint may be gone; and listing and reading are two moments, so only a second look makes a gap.
-    is_needed = missing > max(map(version_of, checkpoints), default=-1)
-    return missing if is_needed and store.read(log_key(table, missing)) is None else None
-
-
-def is_made_anew(store: Store, table: str, version: int) -> bool:
-    """Return whether what was committed after a version stands alone in its log.
-
-    delta-rs makes a folder anew that is away just then; once it is back, nobody finds the commit.
-    """
-    return store.is_local and store.read(log_key(table, version)) is None and missing_version(store, table) is not None
-
 
 _Found = TypeVar("_Found")
 
@@ -420,71 +364,3 @@ def is_whole_checkpoint(data: bytes | None) -> bool:
 def damaged(store: Store, what: str, reason: str) -> JournalError:
     """Make JOURNAL_DAMAGED."""
     return JournalError("JOURNAL_DAMAGED", path=store.path, what=what, reason=reason)
-
-
-_TRANSACTION_ATTEMPTS = 100
-
-
-def commit_transaction(
-    store: Store,
-    key: str,
-    table: DeltaTable,
-    *,
-    name: str,
-    version: Callable[[int], int | None],
-    writer: str,
-    at_ms: int,
-    durable: bool,
-) -> int:
-    """Commit a Delta transaction id without files, and give the version that it then has.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    key : str
-        The table's folder.
-    table : DeltaTable
-        A handle; it is refreshed.
-    name : str
-        The transaction id.
-    version : Callable[[int], int or None]
-        Given the id's version (0 for none), the one to commit, or None to leave it; asked again after each lost race.
-    writer : str
-        For the mark.
-    at_ms : int
-        Milliseconds since 1970 UTC.
-    durable : bool
-        Whether the entry that it commits on must reach the disk first, and its own before success (PROTOCOL 6).
-    """
-    for attempt in range(_TRANSACTION_ATTEMPTS):
-        found = table.transaction_version(name) or 0
-        wanted = version(found)
-        if wanted is None:
-            return found
-        base = int(table.version())
-        if durable:
-            store.sync([log_key(key, base)])
-        won = _try_transaction(store, key, table, name=name, version=wanted, writer=writer, at_ms=at_ms)
-        if won and durable:
-            # Lost with the power, the number would be drawn again while its holder lives on, on another host.
-            store.sync([log_key(key, base + 1)])
-        # Last of all: whoever is given a number is the newest by then.
-        refresh(store, key, table)
-        if won and table.transaction_version(name) == wanted:
-            return wanted
-        back_off(attempt)
-    raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_TRANSACTION_ATTEMPTS)
-
-
-def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, version: int, writer: str, at_ms: int) -> bool:
-    with store.failures(f"committing to {key}"):
-        try:
-            swap(table, [], schema=pa.schema([]), mark=Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
-        except CommitFailedError:
-            return False
-        except REFUSALS as reason:
-            raise OSError(str(reason)) from None
-        if is_made_anew(store, key, int(table.version())):
-            raise OSError("The log was away while it was written")
-    return True

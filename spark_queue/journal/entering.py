@@ -12,17 +12,9 @@ from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import (
-    EntryTraits,
-    Letters,
-    Segment,
-    TraitRequest,
-    TraitSource,
-    foreign_record,
-    moved_record,
-    repeated_record,
-)
-from spark_queue.core.state.alarm import FaultError, describe, is_doubt
+from spark_queue.core.message_files.relocation import foreign_record, moved_record
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource, repeated_record
+from spark_queue.core.state.faults import FaultError, describe, is_doubt
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import AddedFile, MessageLog, MessageLogEntry, PulledFiles, entered
 

@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from msgspec import Meta, Struct
 
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
-from spark_queue.core.message_files.segment import MergedFile, MovedRows
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.delta import Mark, NewFile, versions_after
+from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.log_entry import (
     PUBLISHER_TXN,
     LogEntry,
@@ -26,10 +26,11 @@ from spark_queue.journal.log_entry import (
     TornEntryError,
     create_entry,
     read_entry,
-    repair_head,
     topic_transaction,
 )
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.message_file import PATH
+from spark_queue.journal.repair import repair_head
 from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key
 from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, Schema
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.log_entry import open_repaired
+from spark_queue.journal.repair import open_repaired
 from spark_queue.journal.schema import Field, appended_columns, check_columns, of_others, stored_schema
 from spark_queue.journal.store import Store, log_key, messages_key
 

@@ -18,13 +18,13 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal.commit import Commit, Identity, Published
-from spark_queue.journal.delta import commit_transaction
 from spark_queue.journal.log_entry import PUBLISHER_TXN
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.journal.stored_rows import RowShape, Sequences
+from spark_queue.journal.transaction import commit_transaction
 
 if TYPE_CHECKING:
     from spark_queue.ports import Clock

@@ -2,14 +2,10 @@
 
 Arrow would take one type for a whole column from the values that it sees, and turn all of them into that. Here the values of each
 Python type become a column of their own, are cast by the rule of all ways in, and are put together again.
-
-Casting where nothing is lost, at any depth: one rule for every way in (docs/reference/values.md).
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -17,213 +13,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
-from spark_queue.errors import CallerError
+from spark_queue.journal.casting import cast
 from spark_queue.journal.conversion import (
     Column,
     LossError,
     TypeKind,
-    check,
-    convert,
     fields_of,
-    first_row,
     kind_of,
     list_array,
     map_array,
     refusal,
     resolve_fields,
     sentence,
-    since_epoch,
     struct_array,
 )
-
-
-def cast(column: Column, wanted: Any, *, timezone: str | None = None, epoch: str | None = None) -> Column:
-    """Cast a column; values stay what they are, or it is refused.
-
-    Parameters
-    ----------
-    column
-        Of any type.
-    wanted
-        A type that Spark DDL can declare.
-    timezone
-        Zone of times that carry no offset; None refuses them where an instant is wanted.
-    epoch
-        What numbers count since 1970 UTC where an instant is wanted, one of `EPOCHS`; None refuses them.
-    """
-    column = _unwrapped(column)
-    if column.null_count == len(column):
-        nulls: Column = pa.nulls(len(column), wanted)
-        return nulls
-    if types.is_struct(wanted):
-        return _cast_struct(column, wanted, timezone, epoch)
-    if types.is_map(wanted):
-        return _cast_map(column, wanted, timezone, epoch)
-    if types.is_list(wanted):
-        return _cast_list(column, wanted, timezone, epoch)
-    if epoch is not None and kind_of(wanted) is TypeKind.INSTANT:
-        column = since_epoch(column, epoch, others=lambda rest: cast(rest, wanted, timezone=timezone))
-    reason = refusal(column.type, wanted, timezone=timezone)
-    if reason is not None:
-        raise _of_first(column, reason)
-    check(column)
-    return column if column.type == wanted else convert(column, wanted, timezone)
-
-
-def _of_first(column: Any, reason: str) -> LossError:
-    return LossError(first_row(column.is_valid()) or 0, str(column.type), reason)
-
-
-def _unwrapped(column: Any) -> Column:
-    """Return the values of a column that stores each of them once, by reference, or whose type is a text by another name."""
-    if types.is_dictionary(column.type):
-        check(column)
-        column = column.dictionary_decode()
-    if types.is_string_view(column.type):
-        # Arrow can do little with views.
-        column = column.cast(pa.large_string())
-    if isinstance(column.type, pa.BaseExtensionType) and kind_of(column.type.storage_type) is TypeKind.TEXT:
-        column = column.storage
-    unwrapped: Column = column
-    return unwrapped
-
-
-def _cast_struct(column: Any, wanted: Any, timezone: str | None, epoch: str | None) -> Column:
-    if not types.is_struct(column.type):
-        raise _of_first(column, "the message type declares fields here.")
-    given = [field.name for field in fields_of(column.type)]
-    names = resolve_fields(given, wanted, row=first_row(column.is_valid()) or 0, found=str(column.type))
-    parts = zip(given, column.flatten(), strict=True)
-    members = {names[name]: cast(part, wanted.field(names[name]).type, timezone=timezone, epoch=epoch) for name, part in parts}
-    return struct_array(members, wanted, nulls=column.is_null())
-
-
-def _cast_list(column: Any, wanted: Any, timezone: str | None, epoch: str | None) -> Column:
-    if not _is_list(column.type):
-        raise _of_first(column, "the message type declares an array here.")
-    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    return list_array(lengths, wanted, lambda: cast(column.flatten(), wanted.value_type, timezone=timezone, epoch=epoch))
-
-
-def _cast_map(column: Any, wanted: Any, timezone: str | None, epoch: str | None) -> Column:
-    if not types.is_map(column.type):
-        raise _of_first(column, "the message type declares a map here.")
-    pairs = column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
-    keys, items = pairs.flatten().flatten()
-    lengths = pc.list_value_length(pairs).to_numpy(zero_copy_only=False)
-    return map_array(
-        lengths,
-        lambda: cast(keys, wanted.key_type, timezone=timezone, epoch=epoch),
-        lambda: cast(items, wanted.item_type, timezone=timezone, epoch=epoch),
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any(is_list(kind) for is_list in (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view))
-
-
-#: Most digits of a whole number in JSON lines; Python reads no more than some thousands.
-_JSON_DIGITS = 1_000
-
-
-#: What to do about JSON that does not stand on one line for each row.
-_OF_SEVERAL_LINES = " If the file is one array, convert it: `jq -c '.[]'`. If an object has several lines, `jq -c .` joins them."
-
-
-def line_text(line: str | bytes, place: str) -> str:
-    """Return a line as text."""
-    try:
-        return line if isinstance(line, str) else line.decode("utf-8-sig")
-    except UnicodeDecodeError as reason:
-        next_step = " Name the file's encoding, as in --encoding cp1252."
-        raise CallerError("ROWS_UNREADABLE", what=place, expected=f"UTF-8 ({reason})", next_step=next_step) from None
-
-
-def decoded(line: str, place: str) -> Any:
-    """Return the object that a line of JSON is."""
-    reason: Exception | None = None
-    try:
-        value = _VALUES.decode(line)
-        if isinstance(value, dict):
-            return value
-    except (ValueError, RecursionError) as found:
-        reason = found
-    # One that only opens an array or an object is the first line of a file that is one.
-    if reason is None or line.strip() in ("[", "{"):
-        raise CallerError("ROWS_UNREADABLE", what=place, expected="a JSON object", next_step=_OF_SEVERAL_LINES) from None
-    raise CallerError("ROWS_UNREADABLE", what=place, expected=f"a JSON object ({reason})", next_step=" Correct it.") from None
-
-
-def check_bodies(bodies: Column, first: int) -> None:
-    """Refuse a body that is no JSON, on every way in: an expression would find nothing in it, and say nothing."""
-    # One by one, since bodies may be large.
-    for row, body in enumerate(bodies, start=first):
-        text = body.as_py()
-        reason = None if text is None else _fault(text)
-        if reason is not None:
-            next_step = _OF_SEVERAL_LINES if text.strip() in ("[", "{") else ""
-            facts = {"expected": f"JSON ({reason})", "next_step": next_step}
-            raise CallerError("ROWS_UNREADABLE", what=f"Row {row}", **facts, row=row)
-
-
-def _fault(text: str) -> Exception | None:
-    """Return why a text is not JSON; None for one that is."""
-    try:
-        _TEXTS.decode(text)
-    except (ValueError, RecursionError) as reason:
-        return reason
-    return None
-
-
-def is_json(body: str | None) -> bool:
-    """Return whether message type json takes a body.
-
-    Made to part rows in Spark before they are published, as ``udf(is_json, "boolean", useArrow=False)``: Spark's own functions,
-    such as ``try_parse_json``, take other texts.
-
-    Parameters
-    ----------
-    body
-        A text; None, which is stored as NULL, is taken.
-    """
-    return body is None or _fault(body) is None
-
-
-def _constant(word: str) -> None:
-    """Refuse the words that Python's reader of JSON would take for numbers."""
-    raise ValueError(f'JSON has no {word}; for a DOUBLE write it as the text "{word}"')
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of its members, of which none is dropped for its repeat."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError(f"a key stands twice in one object: {Counter(name for name, _ in pairs).most_common(1)[0][0]}")
-    return members
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > _JSON_DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits is more than any column holds")
-    return int(digits)
-
-
-def _with_point(number: str) -> Decimal:
-    try:
-        return Decimal(number)
-    except ArithmeticError:
-        raise ValueError(f"the exponent of {number[:_JSON_DIGITS]} is more than any column holds") from None
-
-
-#: Reads a line: numbers with a point keep all of their digits.
-_VALUES = json.JSONDecoder(parse_int=_whole, parse_float=_with_point, parse_constant=_constant, object_pairs_hook=_once)
-
-#: Reads a body, of which nobody wants the numbers: they stay texts, however long.
-_TEXTS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_constant, object_pairs_hook=_once)
-
 
 #: How pandas calls what is missing; it need not be there to be asked.
 _MISSING = frozenset({"NaTType", "NAType"})

@@ -11,16 +11,9 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import FORMAT, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.control_files import (
-    SEPARATE_KINDS,
-    ControlFile,
-    ControlRows,
-    listing,
-    read_known,
-    read_records,
-    to_records_of,
-)
-from spark_queue.journal.log_entry import open_repaired
+from spark_queue.journal.control_files import ControlFile, ControlRows, listing, read_known, read_records, to_records_of
+from spark_queue.journal.record_table import SEPARATE_KINDS
+from spark_queue.journal.repair import open_repaired
 from spark_queue.journal.store import CONTROL, Store
 
 

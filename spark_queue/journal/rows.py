@@ -20,8 +20,10 @@ import pyarrow as pa
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError, ConfigError
+from spark_queue.journal.casting import cast
 from spark_queue.journal.conversion import Column, LossError, TypeKind, kind_of, sentence
-from spark_queue.journal.python_values import cast, decoded, line_text, to_column
+from spark_queue.journal.json_bodies import decoded, line_text
+from spark_queue.journal.python_values import to_column
 from spark_queue.journal.schema import INSTANT, user_schema
 from spark_queue.journal.stored_rows import JSON_TYPE, mismatch, topic_missing
 

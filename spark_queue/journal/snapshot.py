@@ -2,8 +2,6 @@
 
 A snapshot is a shortcut and never a source: it holds what folding the log gives, was made by folding the log, and whoever finds
 none that is whole, of this journal, of this very log and of this very software folds from the beginning.
-
-A journal's state as bytes and back, for snapshots: every attribute of every object, whatever it is called.
 """
 
 from __future__ import annotations
@@ -14,163 +12,22 @@ import importlib
 import importlib.metadata
 import importlib.resources
 import logging
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from importlib.resources.abc import Traversable
-from itertools import chain, pairwise
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import Any
 
 import msgspec
-import numpy as np
-from pyroaring import BitMap64
 
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
-from spark_queue.core.state.status import LogTail
-from spark_queue.errors import SparkQueueError, error
 from spark_queue.journal.control_files import ControlFile, read_records
+from spark_queue.journal.state_codec import decode, decoded, encode
 from spark_queue.journal.store import SNAPSHOTS, Store
 from spark_queue.journal.traits import FileTraits
-
-_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
-_SEQUENCES: dict[str, type] = {each.__name__: each for each in (list, tuple, set, frozenset, deque)}
-_MAPPINGS: dict[str, type] = {each.__name__: each for each in (dict, Counter)}
-_BUILT_IN = (*_PLAIN - {type(None)}, *_SEQUENCES.values(), *_MAPPINGS.values())
-_CORE = "spark_queue.core."
-
-_T = TypeVar("_T")
-
-#: Attributes of `JournalState` that are no part of what the log says: where traits come from.
-_LEFT_OUT = frozenset({"traits"})
-
-
-def encode(state: JournalState | LogHistory) -> bytes:
-    """Return a state, or what no state keeps, as bytes."""
-    try:
-        return msgspec.msgpack.encode(_packed(state))
-    except OverflowError as reason:
-        raise TypeError(f"a number is too large to be stored: {reason}") from None
-
-
-def decode(data: bytes) -> JournalState:
-    """Make the state of `encode`; it has no source of traits yet."""
-    return _decoded(data, JournalState)
-
-
-def _decoded(data: bytes, kind: type[_T]) -> _T:
-    try:
-        value = _unpacked(msgspec.msgpack.decode(data))
-    except (msgspec.DecodeError, TypeError, AttributeError, KeyError, IndexError, ImportError) as reason:
-        raise ValueError(f"it holds no state: {reason}") from None
-    if not isinstance(value, kind):
-        raise ValueError("it holds no state")  # noqa: TRY004 - the bytes are wrong, whatever they mean
-    return value
-
-
-def _packed(value: Any) -> Any:
-    """Return a value as msgpack knows it: what is not plain becomes a list that begins with what it is."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is BitMap64:
-        return ["bitmap", value.serialize()]
-    if kind is np.ndarray:
-        return ["array", value.dtype.str, value.tobytes()]
-    if isinstance(value, Enum) and kind.__module__.startswith(_CORE):
-        return ["enum", _name(kind), value.value]
-    if kind in _SEQUENCES.values():
-        return [kind.__name__, _packed_list(list(value))]
-    if kind in _MAPPINGS.values():
-        return [kind.__name__, _packed_list(list(value)), _packed_list(list(value.values()))]
-    if isinstance(value, SparkQueueError):
-        return ["error", value.code, _packed(dict(value.facts))]
-    if kind.__module__.startswith(_CORE):
-        return ["objects", *_packed_objects(kind, [value])]
-    raise TypeError(f"a {kind.__module__}.{kind.__qualname__} cannot be stored")
-
-
-def _packed_list(values: list[Any]) -> Any:
-    """Return many values: plain ones as they are, objects of one class as columns, since there may be very many."""
-    kinds = set(map(type, values))
-    if kinds <= _PLAIN:
-        return ["plain", values]
-    (kind, *others) = kinds
-    if not others and kind.__module__.startswith(_CORE) and not issubclass(kind, Enum):
-        return ["objects", *_packed_objects(kind, values)]
-    return ["mixed", [_packed(value) for value in values]]
-
-
-def _packed_objects(kind: type, values: Sequence[Any]) -> Iterator[Any]:
-    if issubclass(kind, _BUILT_IN):
-        # Its attributes would not be all of it.
-        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} cannot be stored")
-    names = sorted(set(chain.from_iterable(map(_attributes, values))) - _LEFT_OUT)
-    yield _name(kind)
-    yield names
-    yield [_packed_list([getattr(value, name) for value in values]) for name in names]
-
-
-def _attributes(value: Any) -> Iterator[str]:
-    yield from getattr(value, "__dict__", ())
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots
-
-
-def _name(kind: type) -> str:
-    return f"{kind.__module__.removeprefix(_CORE)}:{kind.__qualname__}"
-
-
-def _unpacked(value: Any) -> Any:
-    if type(value) is not list:
-        return value
-    match value:
-        case ["bitmap", data]:
-            return BitMap64.deserialize(data)
-        case ["array", dtype, data]:
-            return np.frombuffer(data, dtype=np.dtype(dtype)).copy()
-        case ["enum", name, of]:
-            return _class(name)(of)
-        case ["error", code, facts]:
-            return error(code, _unpacked(facts))
-        case ["objects", *_]:
-            return _unpacked_list(value)[0]
-        case [name, members] if name in _SEQUENCES:
-            return _SEQUENCES[name](_unpacked_list(members))
-        case [name, keys, values] if name in _MAPPINGS:
-            return _MAPPINGS[name](dict(zip(_unpacked_list(keys), _unpacked_list(values), strict=True)))
-    raise ValueError(f"it holds a {value[:1]}")
-
-
-def _unpacked_list(packed: Any) -> list[Any]:
-    match packed:
-        case ["plain", values]:
-            return list(values)
-        case ["mixed", values]:
-            return [_unpacked(value) for value in values]
-        case ["objects", name, names, columns]:
-            kind, rows = _class(name), list(zip(*map(_unpacked_list, columns), strict=True))
-            return [_made(kind, names, row) for row in rows]
-    raise ValueError("it holds no list where there must be one")
-
-
-def _made(kind: type, names: Sequence[str], values: Sequence[Any]) -> Any:
-    made: Any = object.__new__(kind)
-    for name, value in zip(names, values, strict=True):
-        object.__setattr__(made, name, value)
-    return made
-
-
-def _class(name: str) -> Any:
-    module, _, qualified = name.partition(":")
-    found = getattr(importlib.import_module(_CORE + module), qualified)
-    if not (isinstance(found, type) and found.__module__ == _CORE + module):
-        raise ValueError(f"{name} is no class of the core")
-    return found
-
 
 _log = logging.getLogger(__name__)
 
@@ -324,7 +181,7 @@ def _read(data: bytes) -> tuple[Header, JournalState, LogHistory]:
     if hashlib.sha256(body).hexdigest() != header.checksum:
         raise ValueError("it is damaged")
     state, history = msgspec.msgpack.decode(body, type=tuple[bytes, bytes])
-    return header, decode(state), _decoded(history, LogHistory)
+    return header, decode(state), decoded(history, LogHistory)
 
 
 def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
+from spark_queue.journal.casting import cast
 from spark_queue.journal.conversion import Column, LossError, first_row
-from spark_queue.journal.python_values import cast, check_bodies
+from spark_queue.journal.json_bodies import check_bodies
 
 #: Largest value of one column of one message, in bytes: Spark and Arrow pass whole values around.
 MESSAGE_LIMIT_BYTES = 512 * 1024 * 1024

@@ -1,12 +1,8 @@
-"""Traits of entering messages: from statistics where they decide, otherwise by reading columns (DESIGN 15.17).
-
-Also the check of queues' expressions against their message type (DESIGN 8).
-"""
+"""Traits of entering messages: from statistics where they decide, otherwise by reading columns (DESIGN 15.17)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +11,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import from_array, to_array, to_bitmap
-from spark_queue.core.commands import AnyCommand
-from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions, QueueDefinition, is_pattern
+from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest
-from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import ConfigError, JournalError, SparkQueueError
-from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.expression import FILTER, Found, Wanted
+from spark_queue.journal.expressions import LETTER_COLUMNS, beside_letters, program, wanted_by_key, wanted_of
 from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
-from spark_queue.journal.schema import check_columns, check_kept, shown_names, stored_schema
-from spark_queue.journal.store import Store, normal_path
+from spark_queue.journal.store import Store
 
 if TYPE_CHECKING:
-    from spark_queue.expression.program import Program
+    pass
 
 
 class FileTraits:
@@ -249,114 +241,3 @@ def _numbers(found: Found | None, inside: NDArray[np.bool_], first: int) -> tupl
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
     there = inside & found.valid
     return np.flatnonzero(there) + first, found.values[there].astype(np.uint64)
-
-
-#: The keys of a queue that hold expressions, and what each is for.
-EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "order_key": ORDER_KEY}
-
-#: Columns of a dead letter for filters, beside its message.
-LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()))
-
-
-def beside_letters(columns: str) -> Mapping[str, str]:
-    """Return what the columns of a message type are called in filters of dead letters."""
-    return shown_names(columns, tuple(field.name for field in LETTER_COLUMNS))
-
-
-def check_expressions(definitions: Definitions) -> None:
-    """Check the expressions of all queues, and of all principals, against the columns of message types."""
-    for queue in definitions.queues.values():
-        for key, wanted in wanted_by_key(TraitRequest(queue=queue)).items():
-            _check(wanted, queue.columns, f"{key} of [queues.{queue.name}]")
-        for principal in definitions.principals.values():
-            for text in principal.filters(queue.name):
-                _check(Wanted(text, FILTER), queue.columns, f"filter of [principals.{principal.name}] for queue '{queue.name}'")
-
-
-def check_peer_paths(definitions: Definitions) -> None:
-    """Check that the journals of peers are named as places are."""
-    for peer in definitions.peers.values():
-        normal_path(peer.journal, key="journal", where=f"[peers.{peer.name}]")
-
-
-def check_command(state: JournalState, command: AnyCommand) -> None:
-    """Refuse a command with an expression that cannot be."""
-    if isinstance(command, commands.Apply):
-        check_definitions(state, parsing.parse(command.definitions))
-    else:
-        _check_command(command, lambda queue: state.ledger(queue).definition)
-
-
-def check_definitions(state: JournalState, definitions: Definitions) -> None:
-    """Refuse new definitions with an expression that cannot be, or without columns that messages or subscriptions have."""
-    check_expressions(definitions)
-    check_peer_paths(definitions)
-    for name, message_type in definitions.message_types.items():
-        check_columns(name, message_type.columns, rename=message_type.rename, of_instance=definitions.journal.instance is not None)
-        if name in state.definitions.message_types:
-            check_kept(name, state.definitions.message_types[name].columns, message_type.columns)
-    _check_subscriptions(state, definitions)
-
-
-def translate_ahead(definitions: Definitions, command: object) -> None:
-    """Translate the expressions of a command before somebody checks it who must not be kept waiting; refusals are left to them."""
-    with suppress(SparkQueueError):
-        _check_command(command, definitions.queue)
-
-
-def _check_command(command: object, definition_of: Callable[[str], QueueDefinition]) -> None:
-    if isinstance(command, commands.Apply):
-        check_expressions(parsing.parse(command.definitions))
-    elif isinstance(command, commands.ChangeCommand | commands.SubscriptionCommand) and command.filter_field is not None:
-        expression = getattr(command, command.filter_field)
-        if isinstance(expression, str):
-            queue = definition_of(command.queue)
-            of_letters = queue.underlying_topic is None if command.of_letters is None else command.of_letters
-            what = f"filter of {command.filter_of.format(command)}"
-            _check(Wanted(expression, FILTER), queue.columns, what, of_letters=of_letters)
-
-
-def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
-    """Check the filters of subscriptions that go on with a queue whose columns become others."""
-    for name, queue in definitions.queues.items():
-        ledger = state.queues.get(name)
-        if ledger is not None and ledger.definition.columns != queue.columns:
-            for each in ledger.subscriptions.values():
-                if each.filter is not None:
-                    _check(Wanted(each.filter, FILTER), queue.columns, f"filter of subscription '{each.name}' of queue '{name}'")
-
-
-def check_search(definition: QueueDefinition, where: str) -> None:
-    """Refuse a filter of messages that are looked for, which knows nothing of letters."""
-    _check(Wanted(where, FILTER), definition.columns, "filter of a search")
-
-
-def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False) -> None:
-    """Check an expression over a message type's columns; `what` says which it is, for the error."""
-    try:
-        program([wanted], columns, of_letters=of_letters)
-    except ConfigError as refusal:
-        raise ConfigError(refusal.code, **{**refusal.facts, "what": what}) from None
-
-
-def program(wanted: Iterable[Wanted], columns: str, *, of_letters: bool = False) -> Program:
-    """Translate expressions over a message type's columns, given in Spark DDL; each set of them once."""
-    # A quarter of what the start of a coordinator takes, where no queue has an expression.
-    from spark_queue.expression.program import translate  # noqa: PLC0415 - as said above.
-
-    schema = stored_schema(columns)
-    if of_letters:
-        shown = beside_letters(columns)
-        schema = pa.schema([*(field.with_name(shown.get(field.name, field.name)) for field in schema), *LETTER_COLUMNS])
-    return translate(tuple(sorted(set(wanted))), schema)
-
-
-def wanted_of(request: TraitRequest) -> set[Wanted]:
-    """Return all expressions that a queue needs of entering messages."""
-    return {*wanted_by_key(request).values(), *(Wanted(text, FILTER) for text in request.filters)}
-
-
-def wanted_by_key(request: TraitRequest) -> dict[str, Wanted]:
-    """Return the expressions of a queue's keys, as far as it has them."""
-    texts = {key: getattr(request.queue, key) for key in EXPRESSION_KEYS if key != "barrier" or request.barriers}
-    return {key: Wanted(text, EXPRESSION_KEYS[key]) for key, text in texts.items() if text is not None}

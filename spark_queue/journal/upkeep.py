@@ -17,11 +17,13 @@ from deltalake import DeltaTable
 from spark_queue import allocator
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal import control_files, delta, snapshot
-from spark_queue.journal.control_files import Merge, listing
+from spark_queue.journal import control_compaction, delta, snapshot
+from spark_queue.journal.control_compaction import Merge
+from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.delta import is_checkpoint, is_entry, version_of
-from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageTableWork, MessageUpkeep
+from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
+from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.store import CONTROL, Store, messages_key
 from spark_queue.journal.traits import FileTraits
 
@@ -75,7 +77,7 @@ class Upkeep:
             return
         self.finish()
         merge, self._merge = self._merge, None
-        if merge is not None and now_ms - merge.at_ms < control_files.PLAN_VALID_MS:
+        if merge is not None and now_ms - merge.at_ms < control_compaction.PLAN_VALID_MS:
             self._control.replace(merge)
         due = list(self._due(state, epoch=epoch, now_ms=now_ms))
         if due:
@@ -144,11 +146,11 @@ class Upkeep:
         files = listing(self._store, table)
         if self._swept_at_ms is None or now_ms - self._swept_at_ms >= SWEEP_MS:
             # First the store, then the log, which also tells whether the reign still holds: this may have taken long.
-            found = control_files.data_files(self._store)
+            found = control_compaction.data_files(self._store)
             named = listing(self._store, self._control.open_own(epoch=epoch))
-            self._store.delete(control_files.leftovers(found, named))
+            self._store.delete(control_compaction.leftovers(found, named))
             self._swept_at_ms = now_ms
-        self._merge = control_files.stage(self._store, files, epoch=epoch, at_ms=now_ms)
+        self._merge = control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
 
     def _work_on(self, message_type: str, jobs: Sequence[Job], *, epoch: int, now_ms: int) -> None:
         try:

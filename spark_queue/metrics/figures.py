@@ -13,7 +13,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import QueueHistory
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Heard, seen_at_ms
+from spark_queue.protocol.discovery import Heard, seen_at_ms
 from spark_queue.views.journal_view import NeededFiles
 
 _LOG = logging.getLogger(__name__)

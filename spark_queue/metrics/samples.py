@@ -20,7 +20,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
 from spark_queue.metrics.figures import JournalFigures, PeerFigures, SubscriptionFigures, figures_of, with_heard
 from spark_queue.metrics.table import METRICS, Metric, MetricKind, Scope
-from spark_queue.protocol.connection import read_advertisement
+from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.replication.restored import lag_of
 from spark_queue.views import JournalView, queue_status, state_at
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_array, to_bitmap
-from spark_queue.core.deciding.instances.transfers import OtherNames
+from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS, valid_name
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, is_named, joined, overlap

@@ -12,11 +12,13 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.folds.peers import watermark_of
+from spark_queue.core.folds.replication import value_of
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.records import DEAD_LETTER_REASONS, SINK_KINDS, Kind, Record, Removal
-from spark_queue.core.state.folds.journal import value_of, watermark_of
-from spark_queue.core.state.ownership import MessageValue, Restoration, Stage, Watermark, renew_origins, restoration_of
+from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
+from spark_queue.core.state.peer_changes import Restoration, renew_origins, restoration_of
 from spark_queue.replication.record_forms import checked, is_sound
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile, NewerDetailError, listing, read_known, to_records
-from spark_queue.journal.delta import versions_after
+from spark_queue.journal.control_files import ControlFile, listing, read_known
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
+from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, to_records
 from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.replication.peer_files import DAMAGE, check_log, check_place, refused
 from spark_queue.replication.record_forms import NUMBER_MAX

@@ -15,11 +15,13 @@ from itertools import chain
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.deciding.instances.replicating import News, Pulled
-from spark_queue.core.deciding.instances.transfers import OPEN_MS, OtherNames
+from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.message_files.segment import Foresight, Segment, from_record
+from spark_queue.core.message_files.foresight import Foresight
+from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.store import Store

@@ -29,8 +29,9 @@ from spark_queue.replication.exchange import (
     may_pass,
 )
 from spark_queue.replication.peer_log import LogReplacedError
+from spark_queue.replication.peer_process import Reader
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.sandbox import Reader, SandboxedPuller
+from spark_queue.replication.sandbox import SandboxedPuller
 
 _LOG = logging.getLogger(__name__)
 

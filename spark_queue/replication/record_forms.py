@@ -6,23 +6,22 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
 
 from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import NAME_PATTERN, valid_name
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.message_files.segment import from_record, merged_files
+from spark_queue.core.message_files.relocation import merged_files
+from spark_queue.core.message_files.segment import from_record
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, FORMAT, RETURNED_CLAIM, Kind, Record, Removal
 from spark_queue.core.state.ownership import COUNT_MAX, Stage
 from spark_queue.errors import JournalError, SparkQueueError
-
-if TYPE_CHECKING:
-    from spark_queue.replication.news import PeerFold
 
 #: Bookmarks, versions and numbers of records are below this: sums of two of them are 64-bit integers still.
 NUMBER_MAX = 2**53
@@ -67,10 +66,39 @@ _REASONS_OF_STAGE: Mapping[Stage, Collection[str | None]] = {
 }
 
 
+class Known(Protocol):
+    """The knowledge of a peer that its records are checked against."""
+
+    @property
+    def instance(self) -> str:
+        """Name of its instance."""
+        ...
+
+    @property
+    def journal_id(self) -> str:
+        """UUID of its journal; empty before its first record."""
+        ...
+
+    @property
+    def definitions(self) -> Definitions:
+        """Its definitions."""
+        ...
+
+    @property
+    def message_types(self) -> Mapping[str, MessageTypeState]:
+        """Its message types, by name."""
+        ...
+
+    @property
+    def instances(self) -> Mapping[str, str]:
+        """Names of instances, by the UUID of their journal."""
+        ...
+
+
 class _Form(msgspec.Struct):
     """The detail of a record, which says what is wrong with it."""
 
-    def fault(self, _record: Record, _known: PeerFold) -> str | None:
+    def fault(self, _record: Record, _known: Known) -> str | None:
         """Return what is wrong with the record beside its form; None where nothing is."""
         return None
 
@@ -81,7 +109,7 @@ class _CreatedForm(_Form):
     journal: _Id
     format: Annotated[int, msgspec.Meta(ge=1)]
 
-    def fault(self, record: Record, known: PeerFold) -> str | None:
+    def fault(self, record: Record, known: Known) -> str | None:
         if known.journal_id != "":
             return "a journal is created once."
         if self.format > FORMAT:
@@ -94,7 +122,7 @@ class _AppliedForm(_Form):
 
     definitions: dict[str, Any]
 
-    def fault(self, _record: Record, _known: PeerFold) -> str | None:
+    def fault(self, _record: Record, _known: Known) -> str | None:
         try:
             parsing.parse(self.definitions)
         except SparkQueueError as reason:
@@ -121,7 +149,7 @@ class _EnteredForm(_Form):
     publishers: dict[_Publisher, tuple[Number, Number]] = {}
     clashes: list[tuple[Number, Number, _Publisher, Number]] = []
 
-    def fault(self, record: Record, known: PeerFold) -> str | None:
+    def fault(self, record: Record, known: Known) -> str | None:
         message_type, fault = known.message_types[str(record.message_type)], _instances_fault(self.instances, known)
         if fault is not None:
             return fault
@@ -148,7 +176,7 @@ class _DecidedForm(_Form):
     owner: Name | msgspec.UnsetType = msgspec.UNSET
     barrier: bool = False
 
-    def fault(self, record: Record, _known: PeerFold) -> str | None:
+    def fault(self, record: Record, _known: Known) -> str | None:
         is_named = record.queue is not None and valid_name(record.queue)
         return _ranges_fault(record.ranges) if is_named else f"{record.queue!r:.100} is no name of a queue."
 
@@ -159,7 +187,7 @@ class _NamedForm(_Form):
     names: list[tuple[Number, Number, _Id, Number]]
     instances: dict[_Id, Name]
 
-    def fault(self, record: Record, known: PeerFold) -> str | None:
+    def fault(self, record: Record, known: Known) -> str | None:
         of_type = known.message_types[str(record.message_type)]
         fault = _instances_fault(self.instances, known)
         return fault or _origins_fault(self.names, of_type.entered_until, of_type, self.instances, known)
@@ -177,7 +205,7 @@ class _MovedForm(_Form):
     token: _Text
     files: list[_MergedFileForm]
 
-    def fault(self, record: Record, known: PeerFold) -> str | None:
+    def fault(self, record: Record, known: Known) -> str | None:
         is_whole = all(known.message_types[str(record.message_type)].fits(file) for file in merged_files(record))
         return _path_fault([file.path for file in self.files]) if is_whole else "it merges files that do not hold what it says."
 
@@ -185,7 +213,7 @@ class _MovedForm(_Form):
 class _RetiredForm(_Form):
     """Messages that were let go; its detail tells a peer nothing."""
 
-    def fault(self, record: Record, known: PeerFold) -> str | None:
+    def fault(self, record: Record, known: Known) -> str | None:
         until, fault = known.message_types[str(record.message_type)].entered_until, _ranges_fault(record.ranges)
         is_beyond = fault is None and len(record.ranges) and record.ranges[-1][1] > until
         return f"only messages to {until} have entered." if is_beyond else fault
@@ -200,7 +228,7 @@ class _PulledForm(_Form):
     digest: _Text
     origin_uuid: _Id | msgspec.UnsetType = msgspec.UNSET
 
-    def fault(self, _record: Record, known: PeerFold) -> str | None:
+    def fault(self, _record: Record, known: Known) -> str | None:
         return _instances_fault({self.journal: self.peer}, known)
 
 
@@ -210,7 +238,7 @@ class _RestoredForm(_Form):
     origin_uuid: _Id
     since: Annotated[dict[Name, Number], msgspec.Meta(max_length=1_000)]
 
-    def fault(self, _record: Record, known: PeerFold) -> str | None:
+    def fault(self, _record: Record, known: Known) -> str | None:
         return _instances_fault({self.origin_uuid: known.instance}, known)
 
 
@@ -228,7 +256,7 @@ class _ValueForm(_Form):
     error: Annotated[str, msgspec.Meta(max_length=16_000)] | msgspec.UnsetType = msgspec.UNSET
     settled_in: Name | msgspec.UnsetType = msgspec.UNSET
 
-    def fault(self, record: Record, _known: PeerFold) -> str | None:
+    def fault(self, record: Record, _known: Known) -> str | None:
         is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and self.stage != Stage.GONE)
         if (is_owned or self.owner) and not valid_name(self.owner):
             return f"its owner {self.owner!r:.100} is no name of an instance."
@@ -250,7 +278,7 @@ class _RequestForm(_Form):
     limit: Annotated[int, msgspec.Meta(ge=1, lt=NUMBER_MAX)] | msgspec.UnsetType = msgspec.UNSET
     life: _Count = 0
 
-    def fault(self, _record: Record, known: PeerFold) -> str | None:
+    def fault(self, _record: Record, known: Known) -> str | None:
         if self.requester == self.owner:
             return f"'{self.owner}' asks itself."
         if self.requester != known.instance and not self.passed:
@@ -268,7 +296,7 @@ class _AbsentForm(_Form):
     origins: dict[_Id, list[tuple[Number, Number]]]
     life: _Count = 0
 
-    def fault(self, _record: Record, _known: PeerFold) -> str | None:
+    def fault(self, _record: Record, _known: Known) -> str | None:
         fault = next(filter(None, map(_ranges_fault, self.origins.values())), None)
         count = sum(until - first for ranges in self.origins.values() for first, until in ranges)
         return f"it speaks of {count} messages, which nobody asked for." if fault is None and count > ABSENT_MOST else fault
@@ -288,7 +316,7 @@ def _ranges_fault(ranges: Sequence[tuple[int, int]]) -> str | None:
     return None
 
 
-def _instances_fault(instances: Mapping[str, str], known: PeerFold) -> str | None:
+def _instances_fault(instances: Mapping[str, str], known: Known) -> str | None:
     for origin, name in instances.items():
         before = known.instances.get(origin, name)
         if before != name:
@@ -297,7 +325,7 @@ def _instances_fault(instances: Mapping[str, str], known: PeerFold) -> str | Non
 
 
 def _origins_fault(
-    origins: Sequence[OriginRows], until: int, message_type: MessageTypeState, instances: Mapping[str, str], known: PeerFold
+    origins: Sequence[OriginRows], until: int, message_type: MessageTypeState, instances: Mapping[str, str], known: Known
 ) -> str | None:
     """Return what is wrong with where rows up to one, or messages, were first published."""
     for row, length, origin, bookmark in origins:
@@ -350,7 +378,7 @@ def _detail_of(record: Record) -> _Form | str:
         return f"its detail is wrong: {reason}."
 
 
-def checked(record: Record, known: PeerFold) -> Record:
+def checked(record: Record, known: Known) -> Record:
     """Return a peer's next record with what its form names of its detail; refuse what no honest software of ours writes.
 
     All else of its detail was checked by nobody.
@@ -366,7 +394,7 @@ def checked(record: Record, known: PeerFold) -> Record:
     return replace(record, detail={name: record.detail[name] for name in form.__struct_fields__ if name in record.detail})
 
 
-def _fault(record: Record, known: PeerFold) -> str | None:
+def _fault(record: Record, known: Known) -> str | None:
     """Return what is wrong with a record that has a form; None where nothing is."""
     detail = _detail_of(record)
     if isinstance(detail, str):
@@ -381,7 +409,7 @@ def _fault(record: Record, known: PeerFold) -> str | None:
     return detail.fault(record, known)
 
 
-def check_move(record: Record, known: PeerFold) -> None:
+def check_move(record: Record, known: Known) -> None:
     """Refuse a later record of where messages went, which is looked at before its turn."""
     detail = _detail_of(record)
     paths = [file.path for file in detail.files] if isinstance(detail, _MovedForm) else []

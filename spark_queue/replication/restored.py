@@ -10,8 +10,8 @@ from pyroaring import BitMap64
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.folds.peers import watermark_of
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.folds.journal import watermark_of
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import ControlFile
@@ -20,9 +20,9 @@ from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import SILENT_KINDS, PeerFold
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import PeerLog, digest_of, listed, scan
+from spark_queue.replication.peer_process import ask
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.record_forms import is_sound
-from spark_queue.replication.sandbox import ask
 
 
 def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:

@@ -15,7 +15,8 @@ from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Enti
 from spark_queue.core.definitions.keys import Key, keys_of, parse_duration_ms, valid_name
 from spark_queue.errors import nearest
 from spark_queue.settings.shown import shown
-from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose, parse_timestamp, to_ms
+from spark_queue.settings.timestamps import parse_timestamp, to_ms
+from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

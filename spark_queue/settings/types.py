@@ -1,71 +1,12 @@
-"""Purposes of options, and their typed form.
-
-Users write and read times as ISO-8601 with an offset, because a bare time has two readings.
-"""
+"""Purposes of options, and their typed form."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
-
-from spark_queue.errors import CallerError
-
-
-def parse_timestamp(value: str) -> datetime:
-    """Parse an ISO-8601 time that carries its offset.
-
-    Raises
-    ------
-    ValueError
-        When it is no ISO-8601 time.
-    CallerError
-        TIMESTAMP_AMBIGUOUS, showing both readings, when the offset is missing.
-    """
-    try:
-        return in_utc(datetime.fromisoformat(value), value=value, where="the options")
-    except (ValueError, OverflowError):
-        # At either end of the calendar there is a time whose reading in UTC is in none.
-        raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
-
-
-def parse_moment(value: str) -> datetime:
-    """Parse an ISO-8601 time that carries its offset, or a date, which stands for its beginning in UTC.
-
-    Raises
-    ------
-    ValueError
-        When it is neither.
-    CallerError
-        TIMESTAMP_AMBIGUOUS for a time without an offset.
-    """
-    try:
-        return datetime.combine(date.fromisoformat(value), datetime.min.time(), UTC)
-    except ValueError:
-        return parse_timestamp(value)
-
-
-def in_utc(time: datetime, *, value: str, where: str) -> datetime:
-    """Return a time in UTC; one without an offset is refused (TIMESTAMP_AMBIGUOUS) with two readings that differ."""
-    if time.tzinfo is not None:
-        return time.astimezone(UTC)
-    # Where this host's zone is UTC, somebody else's reading shows what is meant.
-    utc, local = time.replace(tzinfo=UTC), time.astimezone()
-    local = local if local.utcoffset() else time.replace(tzinfo=timezone(timedelta(hours=1)))
-    raise CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
-
-
-def to_ms(time: datetime) -> int:
-    """Return an aware time as whole milliseconds since 1970 UTC, rounded down."""
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
-
-
-def to_text(at_ms: int | None, timespec: str = "seconds") -> str:
-    """Return a time in UTC, to the second or as `datetime.isoformat` is told; None gives nothing."""
-    return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec=timespec)
 
 
 class Purpose(StrEnum):

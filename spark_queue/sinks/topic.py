@@ -14,13 +14,13 @@ from deltalake import DeltaTable
 from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.journal import delta
 from spark_queue.journal.commit import Transaction
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
 from spark_queue.journal.store import MESSAGES, Store, messages_key
+from spark_queue.journal.transaction import commit_transaction
 from spark_queue.sinks.sink import Landing, Sink, fate_of
 from spark_queue.sinks.table import SinkTable
 
@@ -132,7 +132,7 @@ class SinkTopic(Sink):
 
     def _decide(self, transaction: str, attempt: int, version: int, landed_in: int | None = None) -> Landing:
         with self._failures():
-            found = delta.commit_transaction(
+            found = commit_transaction(
                 self._store, self.name, self._open(), name=transaction,
                 version=lambda found: version if found < 2 * attempt else None, writer="sink",
                 at_ms=SystemClock().wall_ms(), durable=open_reader(self._store).definitions().journal.durable,

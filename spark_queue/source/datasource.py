@@ -7,7 +7,6 @@ found at load; whatever needs more than pyarrow stands in `loading` and `stream_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from pyspark.sql.datasource import (
@@ -19,16 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The queue or topic of a read, as the journal said when it was loaded; a running query keeps it."""
-
-    journal_id: str
-    #: Empty for a view.
-    message_type: str = ""
-    #: The topic whose messages are read; empty for a queue or a view.
-    topic: str = ""
+from spark_queue.source.target import Target
 
 
 class SparkQueueDataSource(DataSource):
@@ -70,15 +60,15 @@ class SparkQueueDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
         """Return what publishes each micro-batch."""
-        from spark_queue.source import committing, stream_writer
+        from spark_queue.source import stream_writer, writing
 
-        return stream_writer.StreamWriter(committing.plan_write(self._options, schema, overwrite=overwrite, streaming=True))
+        return stream_writer.StreamWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature.
         """Return what publishes a DataFrame."""
-        from spark_queue.source import committing, stream_writer
+        from spark_queue.source import stream_writer, writing
 
-        return stream_writer.BatchWriter(committing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
+        return stream_writer.BatchWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
 
     def _found(self, schema: StructType) -> Target:
         """Return what the read is of; a schema that the user named keeps Spark from asking for ours before."""

@@ -1,238 +1,28 @@
-"""The wrapper around a user's batch function: it says when fn starts and what came of it, before Spark gets control back.
-
-What a running batch function says to the coordinator: it starts, it ended with these outcomes, it failed, it is proven.
-Hearing from Spark that a micro-batch is committed, sooner than the planner's next call would tell.
-"""
+"""The wrapper around a user's batch function: it says when fn starts and what came of it, before Spark gets control back."""
 
 from __future__ import annotations
 
-import atexit
-import json
 import logging
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from spark_queue import forks, tracing
-from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.client.outcomes import evaluated, outcome_columns, read_outcomes
-from spark_queue.core import commands, replies
+from spark_queue import tracing
+from spark_queue.client.outcome_table import evaluated, outcome_columns, read_outcomes
+from spark_queue.core import replies
 from spark_queue.core.commands import OutcomeRows
-from spark_queue.errors import CallerError, ConfigError, LeaseError, SparkQueueError
-from spark_queue.journal.reader import open_reader
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
-from spark_queue.settings.types import EXPLICIT
-from spark_queue.source.partitions import QueueOffset
+from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_ends import QUERY_ID, RunEnd, end_of
+from spark_queue.source.run_reporter import RunReporter
 
 _log = logging.getLogger(__name__)
-
-#: A proof that takes longer is left to the planner.
-_PROOF_TIMEOUT_S = 5.0
-
-
-class RunReporter:
-    """Speaks for the batches of one subscription, one run at a time; holds a connection.
-
-    Parameters
-    ----------
-    store, endpoint
-        The journal, and how its coordinator is reached.
-    queue, subscription
-        What the batches come from.
-    """
-
-    def __init__(self, store: Store, *, endpoint: Endpoint, queue: str, subscription: str) -> None:
-        #: The journal that the batches come from.
-        self.journal_id = journal_id = open_reader(store).journal_id
-        self._client = CoordinatorClient(store, journal_id, endpoint=endpoint)
-        # A proof is worth no start of a coordinator: the planner's next one brings it too.
-        self._prover = CoordinatorClient(store, journal_id, endpoint=endpoint, start=False)
-        self._who: dict[str, Any] = {"queue": queue, "subscription": subscription}
-        self._offset = QueueOffset(journal=journal_id, queue=queue, subscription=subscription)
-        #: The run that ended last and is not known to be proven.
-        self._unproven: replies.Run | None = None
-
-    def start(self, *, sink: bool = False) -> replies.RunStarted:
-        """Say that fn is about to run; returns the run that it speaks for, and whether its batch is a barrier.
-
-        Parameters
-        ----------
-        sink
-            Whether what fn gives is appended to a sink.
-
-        Raises
-        ------
-        CallerError
-            ACK_MODE_MISMATCH for a query whose rows are settled by hand, UNKNOWN_SUBSCRIPTION for one that has no stream.
-        """
-        self._unproven = None
-        started = cast(replies.RunStarted, self.say(commands.StartRun, sink=sink))
-        if started.ack_mode == EXPLICIT:
-            raise CallerError(
-                "ACK_MODE_MISMATCH",
-                **self._who,
-                ack_mode=EXPLICIT,
-                what="foreach_batch",
-                needed="auto",
-                next_step="Leave option ackMode out, or pass fn to foreachBatch itself and settle rows with queue.settle.",
-            )
-        return started
-
-    def say(self, command: Callable[..., commands.AnyCommand], **fields: Any) -> Any:
-        """Say something else about a run of the subscription, or of another one of the queue; returns the answer."""
-        return self._client.call(command(**{**self._who, **fields}))
-
-    def nudge(self, message_type: str) -> None:
-        """Say that messages were published."""
-        self._prover.nudge(message_type)
-
-    def end(
-        self,
-        run: replies.Run,
-        outcomes: tuple[commands.OutcomeRows, ...] = (),
-        *,
-        settle: bool = False,
-        error: str | None = None,
-        stopped: bool = False,
-    ) -> None:
-        """Say what fn said of its rows; or with what error it failed, or that it was stopped, and its whole batch goes back.
-
-        Raises
-        ------
-        CallerError
-            UNKNOWN_BOOKMARK; nothing was staged.
-        LeaseError
-            STALE_RUN when a newer reader has taken the subscription over.
-        """
-        said: dict[str, Any] = {"outcomes": outcomes, "settle": settle, "error": error, "stopped": stopped}
-        command = commands.EndRun(**self._who, run=run, **said, cancel=error is not None or stopped)
-        self._client.call(command)
-        self._unproven = run
-
-    def fail(self, run: replies.Run, error: str) -> None:
-        """Say that fn raised. Where nobody hears it, what fn raised is still what the user must see."""
-        self._try_to_end(commands.EndRun(**self._who, run=run, error=error))
-
-    def stop(self, run: replies.Run) -> None:
-        """Say that fn was ended from outside, which is held against no message."""
-        self._try_to_end(commands.EndRun(**self._who, run=run, stopped=True))
-
-    def _try_to_end(self, command: commands.EndRun) -> None:
-        try:
-            self._client.call(command)
-        except SparkQueueError as reason:
-            _log.warning("the end of a batch was not reported, so its lease ends by itself: %s", reason)
-
-    def prove(self, offset: Mapping[str, Any]) -> None:
-        """Say that Spark has committed the batch of an offset, if it is the one that ended last.
-
-        A newer run has the older one proven: its lease was granted for the proof.
-        """
-        run = self._unproven
-        if run is None or not run.lease or not self._is_of(run, offset):
-            return
-        subscription = self._who["subscription"]
-        with tracing.span("settle", self._who["queue"], destination__subscription__name=subscription, spark_queue__lease=run.lease):
-            self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
-        # Asked from the listener's thread: meanwhile a newer run may have ended, whose proof is still to come.
-        if self._unproven is run:
-            self._unproven = None
-
-    def _is_of(self, run: replies.Run, offset: Mapping[str, Any]) -> bool:
-        try:
-            return self._offset.check(offset).lease == run.lease
-        except LeaseError:
-            # Another source of the same query.
-            return False
-
-
-class ProofListener:
-    """Hands on the end offsets of one query's batches, of which Spark tells after the commit, until the query ends.
-
-    Events are read as the JVM has them: pyspark copies all that is in one, which takes a fifth of a second for each batch.
-
-    Parameters
-    ----------
-    session
-        That of a batch.
-    query_id
-        The query that runs the batch.
-    committed
-        Takes an offset whose batch Spark has committed. What it raises is logged only: the planner proves the batch too.
-    """
-
-    def __init__(self, session: SparkSession, query_id: str, committed: Callable[[dict[str, Any]], None]) -> None:
-        #: Whose events are listened to; None when it has ended.
-        self.query_id: str | None = query_id
-        self._committed = committed
-        # Events reach only listeners of the session that started the query, which the query alone knows: its batches run in a copy
-        # of that one, and which one is active in a Python process changes with every DataFrame that somebody creates.
-        jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - as said above.
-        query = queries.get(jvm.java.util.UUID.fromString(query_id))
-        self._streams = query.sparkSession().streams()
-        self._java = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
-        self._streams.addListener(self._java)
-        self._has_ended = threading.Event()
-        atexit.register(self._hear_the_rest, query)
-
-    def onQueryStarted(self, event: Any) -> None:
-        """Do nothing: a start proves nothing."""
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Do nothing: what was committed was told before."""
-
-    def onQueryProgress(self, event: Any) -> None:
-        """Hand the end offsets of a batch on, if it is one of the query."""
-        progress = event.progress()
-        if progress.id().toString() == self.query_id:
-            self.hear(source.endOffset() for source in progress.sources())
-
-    def onQueryTerminated(self, event: Any) -> None:
-        """Listen no longer, if this is the query that has ended; the next batch of a restarted one begins again."""
-        if event.id().toString() == self.query_id:
-            self.query_id = None
-            self._streams.removeListener(self._java)
-            self._has_ended.set()
-            atexit.unregister(self._hear_the_rest)
-
-    def _hear_the_rest(self, query: Any) -> None:
-        """Wait, where the program ends, for what Spark has yet to tell of a query that has ended: its last commit, too."""
-        # A session that was stopped, or has gone, has nothing to tell; and a forked child has none of its own.
-        with suppress(Exception):
-            forks.check_process()
-            if not query.isActive():
-                self._has_ended.wait(_PROOF_TIMEOUT_S)
-
-    def hear(self, end_offsets: Iterable[Any]) -> None:
-        """Hand the end offsets of a batch on."""
-        for offset in map(_to_offset, end_offsets):
-            try:
-                self._committed(offset)
-            except Exception as reason:  # noqa: BLE001 - whatever it is, the query goes on, and the planner proves the batch.
-                _log.warning("the proof of a batch was not reported: %s", reason)
-
-    class Java:
-        """Py4J's notice of the interface that this is."""
-
-        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
-
-
-def _to_offset(stored: Any) -> dict[str, Any]:
-    try:
-        offset = json.loads(stored)
-    except (TypeError, ValueError):
-        # Another source's offset need not be JSON.
-        return {}
-    return offset if isinstance(offset, dict) else {}
 
 
 #: What a user writes: it sees a micro-batch, and may return a table that names the exceptions among its rows; pandas's frames, too.

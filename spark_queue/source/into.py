@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
 from pyspark.sql.utils import is_remote
 
-from spark_queue.client.changes import check_writes
+from spark_queue.client.rights import check_writes
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
@@ -20,7 +20,8 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic, sink_at
-from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper, RunReporter
+from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper
+from spark_queue.source.run_reporter import RunReporter
 from spark_queue.source.spark_table import MergeFunction, SparkTable
 
 #: What writes a table: tasks and delta-rs, or Spark's own Delta.

@@ -2,68 +2,29 @@
 
 Each start of a query loads this twice, in its planner and where its reader is pickled, before the first batch; so what only one
 kind of read needs, delta-rs above all, is imported where it is used.
-
-The columns that a read gives: the message type's own, then what the journal stores, then what the reader appends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import ConfigError
-from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, user_schema
 from spark_queue.journal.store import Store
 from spark_queue.settings.read import read_options, read_purpose
 from spark_queue.settings.registry import names_of
 from spark_queue.settings.types import Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions
-from spark_queue.source.datasource import Target
+from spark_queue.source.columns import chosen, read_columns, to_spark
 from spark_queue.source.object_store import ExecutorFiles
-from spark_queue.source.partitions import MessageReader, QueueOffset, TopicOffset
+from spark_queue.source.offsets import QueueOffset, TopicOffset
+from spark_queue.source.partitions import MessageReader
 from spark_queue.source.spark_versions import arrow_schema, for_this_spark
 from spark_queue.source.stream_reader import QueueStreamReader
-
-_BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
-
-#: Columns that only a lease gives.
-_OF_LEASE = (
-    pa.field("delivery_count", pa.int32(), nullable=False),
-    pa.field("cancel_count", pa.int32(), nullable=False),
-    pa.field("lease", pa.int64(), nullable=False),
-    pa.field("leased_until", INSTANT, nullable=False),
-    pa.field("is_barrier", pa.bool_(), nullable=False),
-)
-
-
-def read_columns(columns: str, *, leased: bool, of_instance: bool) -> pa.Schema:
-    """Return what a read of a message type gives, by a queue stream or without leases; `columns` is the type's DDL."""
-    origin, of_lease = ORIGIN if of_instance else (), _OF_LEASE if leased else ()
-    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *origin, *of_lease])
-
-
-def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:
-    """Return the named columns, in that order and in their own spelling, or all of them.
-
-    Raises
-    ------
-    CallerError
-        UNKNOWN_COLUMN, COLUMN_TWICE.
-    """
-    if names is None:
-        return available
-    return pa.schema([available.field(column) for column in ColumnNames(available.names).resolve(names, where=where)])
-
-
-def to_spark(schema: pa.Schema) -> StructType:
-    """Return a schema as Spark's; times without a zone are wall-clock readings, as in the journal."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
+from spark_queue.source.target import Target
 
 #: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
 _OF_QUEUE_STREAM = names_of(Purpose.QUEUE_STREAM) - names_of(Purpose.VIEW_BATCH)
@@ -136,7 +97,7 @@ def make_reader(
     given = _typed(options, streaming=streaming)
     schema_of_batches = arrow_schema(schema)
     if isinstance(given, ViewOptions):
-        from spark_queue.source.topic_reader import ViewReader
+        from spark_queue.source.view_reader import ViewReader
 
         return ViewReader(given, target.journal_id, schema=schema_of_batches)
     files = _files(Store(given.journal, given.storage), target)

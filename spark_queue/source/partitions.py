@@ -2,17 +2,13 @@
 
 Executors talk to nobody; a partition names files and rows and carries what the reader appends. This module imports pyarrow
 and numpy only, because every Python worker of a cluster loads it before its first row.
-
-Offsets of streams, as Spark writes them into a checkpoint.
-Cutting row ranges into partitions; runs where partitions are planned, never on executors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,66 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
-from spark_queue.errors import LeaseError
 from spark_queue.source.object_store import ExecutorFiles
-
-OFFSET_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Offset:
-    """Base: everything but the last field says what the offset is about; the last one is the position."""
-
-    _about: ClassVar[str]
-
-    journal: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that Spark stores, in its fixed key order."""
-        return {"v": OFFSET_VERSION, **asdict(self)}
-
-    def check(self, stored: Mapping[str, Any]) -> Self:
-        """Read a stored offset that must be about the same as this one.
-
-        Raises
-        ------
-        LeaseError
-            CHECKPOINT_FOREIGN, naming the first thing that differs.
-        """
-        *names, last = (entry.name for entry in fields(self))
-        expected = {"v": OFFSET_VERSION, **{name: getattr(self, name) for name in names}}
-        for name, value in expected.items():
-            if stored.get(name) != value:
-                said = "offset version" if name == "v" else name.replace("_", " ")
-                what = f"{said} {stored.get(name)!r}"
-                raise LeaseError("CHECKPOINT_FOREIGN", what=what, expected=f"{said} {value!r} of this {self._about}")
-        position = stored.get(last)
-        if set(stored) != {*expected, last} or isinstance(position, bool) or not isinstance(position, int):
-            raise LeaseError("CHECKPOINT_FOREIGN", what=f"offset {dict(stored)!r}", expected=f"an offset of this {self._about}")
-        return type(self)(**{name: stored[name] for name in (*names, last)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOffset(_Offset):
-    """How far a queue stream has come: the number of its latest lease, 0 before the first."""
-
-    _about: ClassVar[str] = "queue stream"
-
-    queue: str
-    subscription: str
-    lease: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicOffset(_Offset):
-    """How far a topic stream has come: the first bookmark not yet read, -1 before the first batch (DESIGN 15.15)."""
-
-    _about: ClassVar[str] = "topic stream"
-
-    message_type: str
-    topic: str
-    bookmark: int = -1
-
 
 #: Small record batches are joined up to this many rows: each costs the JVM a message of its own.
 BATCH_ROWS = 32_768
@@ -270,7 +207,7 @@ def _texts(values: Iterable[str]) -> _Column:
     return pa.StringArray.from_buffers(len(stored), pa.py_buffer(ends.data), pa.py_buffer(b"".join(stored)))
 
 
-def _to_numpy(column: _Column) -> _Array:
+def to_numpy(column: _Column) -> _Array:
     """Return the values of a column of numbers or truths as they lie there, also below a NULL: `to_numpy` loads pandas."""
     values: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not len(values):
@@ -351,115 +288,3 @@ def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]  # The stubs lack it.
-
-
-#: Most rows of a partition, give or take a quarter.
-PARTITION_ROWS = 100_000
-
-#: Handfuls of keys for each partition: so many keys, or so many parts of all keys, are spread one by one.
-_HANDFULS = 64
-
-_COLUMNS = ("first_row", "rows", "bookmark", "delivery_count", "cancel_count", "is_barrier")
-
-#: Those of which a piece has the value of its first row, and each later row one more.
-_COUNTED = ("first_row", "bookmark", "origin_bookmark")
-
-_Columns = dict[str, NDArray[Any]]
-
-
-def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_until_ms: int = 0) -> list[MessagePartition]:
-    """Cut pieces into even partitions that keep their order, and the rows of a key together.
-
-    Parameters
-    ----------
-    pieces
-        As in `RowRanges`.
-    min_partitions
-        Fewest partitions, where there are as many rows; None for as few as `PARTITION_ROWS` allows.
-    lease, leased_until_ms
-        What the reader appends to each row.
-    """
-    columns: _Columns = {name: _to_numpy(pieces.column(name)) for name in _COLUMNS}
-    if not len(columns["rows"]):
-        return []
-    names = pieces.column("path").combine_chunks().dictionary_encode()
-    columns["path"] = _to_numpy(names.indices)
-    paths = [str(path) for path in names.dictionary.to_pylist()]
-    origins: tuple[str, ...] = ()
-    if "origin" in pieces.column_names:
-        instances = pieces.column("origin").combine_chunks().dictionary_encode()
-        columns |= {"origin": _to_numpy(instances.indices), "origin_bookmark": _to_numpy(pieces.column("origin_bookmark"))}
-        origins = tuple(map(str, instances.dictionary.to_pylist()))
-    total = int(columns["rows"].sum())
-    count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
-    # A coordinator from before there were runs names no keys, and gives one row of each.
-    keyed = count > 1 and "keys" in pieces.column_names
-    shares = _shares_by_key(columns, pieces.column("keys"), count) if keyed else _shares(columns, count)
-    return [
-        MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms, origins=origins)
-        for share in shares
-    ]
-
-
-def _shares_by_key(columns: _Columns, keys_of_pieces: Any, count: int) -> Iterator[_Columns]:
-    """Yield each key to one partition; small keys go by the handful, so that the large ones can be spread evenly."""
-    keys, handfuls = keys_of_pieces.combine_chunks().flatten(), _HANDFULS * count
-    rows = np.arange(len(keys))
-    handful = np.where(_to_numpy(keys.is_null()), rows % handfuls, _to_numpy(keys) % np.uint64(handfuls)).astype(np.int64)
-    sizes, loads, partition = np.bincount(handful, minlength=handfuls), np.zeros(count), np.zeros(handfuls, dtype=np.int64)
-    for largest in np.argsort(-sizes, kind="stable"):
-        partition[largest] = np.argmin(loads)
-        loads[partition[largest]] += sizes[largest]
-    piece = np.repeat(np.arange(len(columns["rows"])), columns["rows"])
-    offset = rows - np.repeat(np.cumsum(columns["rows"]) - columns["rows"], columns["rows"])
-    for number in np.flatnonzero(loads):
-        yield _joined_slices(columns, rows[partition[handful] == number], piece, offset)
-
-
-def _joined_slices(columns: _Columns, rows: NDArray[Any], piece: NDArray[Any], offset: NDArray[Any]) -> _Columns:
-    """Return some rows as pieces: those that follow each other in one piece are one again."""
-    begins = np.r_[True, (np.diff(rows) != 1) | (np.diff(piece[rows]) != 0)]
-    first = rows[begins]
-    share = {name: values[piece[first]] for name, values in columns.items()}
-    for name in share.keys() & _COUNTED:
-        share[name] += offset[first]
-    share["rows"] = np.diff(np.r_[np.flatnonzero(begins), len(rows)])
-    return share
-
-
-def _shares(columns: _Columns, count: int) -> Iterator[_Columns]:
-    ends = np.cumsum(columns["rows"])
-    starts = ends - columns["rows"]
-    cuts = _cuts(ends, count)
-    for start, end in pairwise(cuts.tolist()):
-        low = int(np.searchsorted(ends, start, side="right"))
-        high = int(np.searchsorted(starts, end, side="left"))
-        share = {name: values[low:high].copy() for name, values in columns.items()}
-        skipped = start - starts[low]
-        for name in share.keys() & _COUNTED:
-            share[name][0] += skipped
-        share["rows"][0] -= skipped
-        share["rows"][-1] -= ends[high - 1] - end
-        yield share
-
-
-def _cuts(ends: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return the row counts at which partitions begin and end.
-
-    A cut moves to the nearest end of a piece when that is close: otherwise two tasks would decode one row group.
-    """
-    total = int(ends[-1])
-    even = np.arange(1, count, dtype=np.int64) * total // count
-    after = np.searchsorted(ends, even)
-    before = np.maximum(after - 1, 0)
-    nearest = np.where(ends[after] - even < even - ends[before], ends[after], ends[before])
-    near = np.abs(nearest - even) <= total // count // 4
-    return np.unique(np.concatenate([[0], np.where(near, nearest, even), [total]]))
-
-
-def _by_file(share: _Columns, paths: list[str]) -> Iterator[FilePieces]:
-    """Group pieces that lie in one file, one after the other; a step back within a file begins a new group."""
-    path, first_row = share["path"], share["first_row"]
-    breaks = np.flatnonzero((path[1:] != path[:-1]) | (first_row[1:] < first_row[:-1])) + 1
-    for low, high in zip([0, *breaks], [*breaks, len(path)], strict=True):
-        yield FilePieces(path=paths[path[low]], **{name: values[low:high] for name, values in share.items() if name != "path"})

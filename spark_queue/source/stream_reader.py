@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from spark_queue.source.partitions import MessageReader, PlanningReader, QueueOffset, cut
+from spark_queue.source.offsets import QueueOffset
+from spark_queue.source.partitions import MessageReader, PlanningReader
+from spark_queue.source.planning import cut
 from spark_queue.source.spark_versions import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:

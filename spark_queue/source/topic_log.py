@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import moved_record, retired_record, stretches
+from spark_queue.core.message_files.relocation import moved_record, retired_record
+from spark_queue.core.message_files.segment import stretches
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal.entering import EnteredNames
-from spark_queue.journal.message_file import PIECES
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.pieces import PIECES
 from spark_queue.journal.schema import ORIGIN
 from spark_queue.journal.store import Store
 from spark_queue.ports import MessageLogEntry, entered

@@ -21,14 +21,15 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below, from_array, to_bitmap
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.message_files.segment import Segment, from_record, merged_files
+from spark_queue.core.message_files.relocation import merged_files
+from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, IN_QUEUE, State
 from spark_queue.core.state.ownership import Stage
 from spark_queue.ports import AddedFile, MessageLogEntry
-from spark_queue.verification.instances import MessageLives
+from spark_queue.verification.lives import MessageLives
 
 
 def of_active_part(ledger: QueueLedger) -> Iterator[str]:

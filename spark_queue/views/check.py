@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_queue.core.replies import AttemptTold
-from spark_queue.core.state.attempt import in_doubt, told
-from spark_queue.core.state.dead_letter import LetterChoice, LetterKind, letter_kinds
+from spark_queue.core.state.in_doubt import in_doubt, told
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.letter_kinds import LetterChoice, LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.views.journal_view import JournalView, queue_status
 

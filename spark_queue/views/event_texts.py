@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_queue.core.bitmaps.ranges import count_rows
+from spark_queue.core.folds.replication import value_of
 from spark_queue.core.records import (
     CLAIMED,
     DEAD_LETTER_REASONS,
@@ -23,10 +24,9 @@ from spark_queue.core.records import (
     Removal,
     UnpauseReason,
 )
-from spark_queue.core.state.folds.journal import value_of
 from spark_queue.core.state.ownership import Stage
 from spark_queue.errors import counted
-from spark_queue.settings.types import to_text
+from spark_queue.settings.timestamps import to_text
 
 _REMOVALS: Mapping[str, str] = {
     Removal.ACKNOWLEDGED: "acknowledged: it left the queue",

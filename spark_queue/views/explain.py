@@ -30,11 +30,11 @@ from spark_queue.errors import CallerError, JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
-from spark_queue.protocol.connection import read_heard
+from spark_queue.protocol.discovery import read_heard
+from spark_queue.views.bodies import python_rows, read_bodies
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.journal_view import PublishedBy, StateNow, count_on, cut, fold_until, times_of, whole_state
-from spark_queue.views.message_search import python_rows, read_bodies
-from spark_queue.views.messages import MessageRows, MessageTraits, fold_alone, is_of_others
+from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, is_of_others
 from spark_queue.views.why_waiting import waits, why_it_waits, why_never_taken
 
 #: What a history does not say in a line of its own, before its events.

@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.clock import SystemClock
+from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import RangeArray, to_array
 from spark_queue.core.engine import Engine
+from spark_queue.core.log_tail import LogTail
+from spark_queue.core.message_files.foresight import TELLING
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import TELLING, Segment, TraitSource
+from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
@@ -32,7 +35,6 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE
 from spark_queue.core.state.log_history import LogHistory
-from spark_queue.core.state.status import LogTail
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_files import ControlRows, read_records
@@ -43,10 +45,11 @@ from spark_queue.journal.reader import list_files
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.store import Store, log_key, messages_key
 from spark_queue.ports import MessageLog, MessageLogEntry
-from spark_queue.protocol.connection import Heard, read_heard
-from spark_queue.settings.types import in_utc, to_ms, to_text
-from spark_queue.views.message_search import Bookmarks, frozen, one_of, read_bodies
-from spark_queue.views.why_waiting import TraitsWithoutKeys
+from spark_queue.protocol.discovery import Heard, read_heard
+from spark_queue.settings.timestamps import in_utc, to_ms, to_text
+from spark_queue.views.bodies import Bookmarks, read_bodies
+from spark_queue.views.message_search import frozen, one_of
+from spark_queue.views.without_keys import TraitsWithoutKeys
 
 #: Most files that are opened for one look; `sparkq verify` reads them all.
 FILES_LIMIT = 100
@@ -375,7 +378,7 @@ def fold_until(
     *,
     now_ms: int,
     looks_ahead: bool,
-    fold: Callable[[JournalState, Record], None] = JournalState.fold,
+    fold: Callable[[JournalState, Record], None] = folds.fold,
     of: BitMap64 | None = None,
 ) -> None:
     """Fold the first `count` records, knowing from the others where messages stand today, and what had been published by then."""

@@ -1,42 +1,22 @@
-"""Why nobody is given a message: it never came into the queue, or it waits there.
-
-How fast a queue drains.
-Counting a queue of which a message file is gone or damaged: it matters not for that whose turn it is, which the file tells.
-"""
+"""Why nobody is given a message: it never came into the queue, or it waits there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import from_array
-from spark_queue.core.deciding.fairness import left_within, room_within
+from spark_queue.core.deciding.shares import left_within, room_within
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
-from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
+from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
-from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
-from spark_queue.protocol.connection import Heard, seen_at_ms
-from spark_queue.settings.types import to_text
-
-#: Over how long people are told it, in milliseconds.
-PACE_MS = 300_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How fast messages come and leave, each second."""
-
-    rate_in: float
-    rate_out: float
-
-    def empty_in_s(self, depth: int) -> float | None:
-        """Return when a queue is empty if it goes on like that, in seconds; None if it does not become so."""
-        return depth / (self.rate_out - self.rate_in) if depth and self.rate_out > self.rate_in else None
+from spark_queue.core.state.subscription import Subscription
+from spark_queue.errors import JournalError
+from spark_queue.protocol.discovery import Heard, seen_at_ms
+from spark_queue.settings.timestamps import to_text
 
 
 def waits(ledger: QueueLedger, bookmark: int) -> bool:
@@ -205,40 +185,3 @@ def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_
     alone = "" if heard else " By the log alone: polls that find nothing leave no record there, and no coordinator tells of them."
     told = f"{older:,} of the messages that may be given out are older"
     return f"It waits for its turn: {told}. Who may take it was last heard: {', '.join(seen)}.{alone}"
-
-
-class TraitsWithoutKeys:
-    """A trait source for who only counts: where a file cannot be read, its messages have no order key and no priority.
-
-    They match no subscription's filter either. A coordinator must not go by that: it sets the queue aside.
-    """
-
-    def __init__(self, source: TraitSource) -> None:
-        self._source = source
-
-    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
-        """Return the traits of a segment; see `TraitSource`."""
-        wanted = tuple(requests)
-        try:
-            return self._source.traits(segment, wanted)
-        except JournalError as trouble:
-            if trouble.code not in MESSAGE_FILE_CODES:
-                raise
-        plain = [replace(each, queue=replace(each.queue, order_key=None, priority=None), filters=frozenset()) for each in wanted]
-        found = self._source.traits(segment, plain)
-        return {
-            each.queue.name: replace(found[each.queue.name], matches={text: BitMap64() for text in each.filters}) for each in wanted
-        }
-
-    def matches(
-        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
-    ) -> BitMap64:
-        """Return which of `rows` match a filter, as far as it can be told; see `TraitSource`."""
-        matching = BitMap64()
-        for segment in segments:
-            try:
-                matching |= self._source.matches([segment], expression, rows, columns=columns, letters=letters)
-            except JournalError as trouble:
-                if trouble.code not in MESSAGE_FILE_CODES:
-                    raise
-        return matching

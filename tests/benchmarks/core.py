@@ -8,7 +8,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
@@ -97,7 +97,7 @@ def engine_of(
         With whom they are shared.
     """
     state = JournalState(traits)
-    state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
+    folds.fold(state, Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
     engine = Engine(state)
     claim(engine, epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)
     names = [QUEUE, *(f"{QUEUE}_{number}" for number in range(1, queues))]

@@ -27,7 +27,8 @@ from spark_queue.following.follower import LOOK_S
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.creation import create_journal
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.store import Store

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spark_queue.clock import SystemClock
+from spark_queue.core import folds
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -60,7 +61,7 @@ def _enter_s(store: Store, *, available: int) -> float:
     opened = open_journal(store)
     traits = PreparedTraits(opened.traits)
     state = JournalState(traits)
-    state.fold_all(opened.control.load())
+    folds.fold_all(state, opened.control.load())
     engine = Engine(state)
     now_ms = SystemClock().wall_ms()
     # The first commit of a process is slow, and a reign's claim pays for it.

@@ -22,7 +22,7 @@ from spark_queue import Journal
 from spark_queue.client.coordinator_client import CoordinatorClient, environment
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
-from spark_queue.journal.open import create_journal
+from spark_queue.journal.creation import create_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire

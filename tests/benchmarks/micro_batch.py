@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_queue.protocol.connection import LOCAL
-from spark_queue.source.foreach_batch import RunReporter
+from spark_queue.source.run_reporter import RunReporter
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal, kill
 

@@ -11,8 +11,10 @@ import pyarrow as pa
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.journal.message_upkeep import MergeLimits, MessageTableWork, merge
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.creation import create_journal
+from spark_queue.journal.message_compaction import MergeLimits, merge
+from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.journal.store import Store

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.core import folds
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, moved_record
+from spark_queue.core.message_files.relocation import moved_record
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import ControlLog, JournalPort, MessageLogEntry
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests import deciding
 from tests.contract.journal_worlds import DeltaWorld, MemoryWorld, World
 from tests.scenario.traits import PublishedMessage
@@ -218,7 +220,7 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     """DESIGN 5: live and recovered state cannot differ."""
     journal = world.open()
     state = JournalState(journal.traits)
-    state.fold_all(journal.control.load())
+    folds.fold_all(state, journal.control.load())
     engine = Engine(state)
     deciding.claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=1_000)
     journal.control.append(engine.take(), epoch=1)
@@ -226,7 +228,7 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     engine.enter(segments(list(journal.messages("json").tail(-1))), now_ms=2_000)
     journal.control.append(engine.take(), epoch=1)
     recovered = JournalState(world.open().traits)
-    recovered.fold_all(world.open().control.load())
+    folds.fold_all(recovered, world.open().control.load())
     assert digest(recovered) == digest(state)
     entered = {name: list(ledger.entered) for name, ledger in recovered.queues.items()}
     assert entered == {"ORDERS": [0], "DIRECT": [1], "ALL": [0, 1]}

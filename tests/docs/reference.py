@@ -20,7 +20,7 @@ from spark_queue.metrics.table import LABELS, METRICS, Scope
 from spark_queue.session import LACKS
 from spark_queue.settings.read import load_definitions
 from spark_queue.settings.types import VIEWS
-from spark_queue.source.loading import read_columns
+from spark_queue.source.columns import read_columns
 from spark_queue.views.tables import view_schema
 from tests.docs.meanings import COLUMNS, FIGURES, VIEW_MEANINGS
 

@@ -22,7 +22,8 @@ from spark_queue.client.coordinator_client import CoordinatorClient, RowRanges
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.creation import create_journal
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire

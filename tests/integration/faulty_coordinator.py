@@ -22,10 +22,12 @@ from spark_queue.coordinator import election, process
 from spark_queue.core.records import Record
 from spark_queue.journal import log_entry, upkeep
 from spark_queue.journal.entering import Sequencer
-from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits, MessageTableWork
+from spark_queue.journal.message_compaction import MergeLimits
+from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.store import Store
-from spark_queue.protocol import connection
+from spark_queue.protocol import discovery
 from spark_queue.protocol.host import host_id
 
 
@@ -58,7 +60,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     silence_s: float = election.SILENCE_S
     watch_s: float = election.WATCH_S
     #: How often it renews its hint, in seconds.
-    renewal_s: float = connection.RENEWAL_S
+    renewal_s: float = discovery.RENEWAL_S
 
 
 class OffsetClock(SystemClock):
@@ -187,7 +189,7 @@ def main(faults: Faults) -> int:
         mock.patch.object(election, "SILENCE_S", faults.silence_s),
         mock.patch.object(election, "WATCH_S", faults.watch_s),
         mock.patch.object(upkeep, "CONTROL_CHECKPOINT_COMMITS", faults.upkeep_commits),
-        mock.patch.object(connection, "RENEWAL_S", faults.renewal_s),
+        mock.patch.object(discovery, "RENEWAL_S", faults.renewal_s),
         mock.patch.object(entry, "serve", lambda orders, announce, _environment: serve(orders, announce, environment)),
     ):
         return entry.main()

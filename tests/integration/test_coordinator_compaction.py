@@ -7,7 +7,7 @@ import signal
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.journal import control_files
+from spark_queue.journal import control_compaction
 from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import CONTROL
@@ -63,8 +63,8 @@ def _leftovers_harm_nobody(world: World) -> None:
     records = world.records()
     files = _files(world)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control_files, "LEFTOVERS_KEPT_MS", -1)
-        gone = control_files.leftovers(control_files.data_files(world.store), files)
+        patch.setattr(control_compaction, "LEFTOVERS_KEPT_MS", -1)
+        gone = control_compaction.leftovers(control_compaction.data_files(world.store), files)
     assert gone
     assert not {f"{CONTROL}/{file.path}" for file in files} & set(gone)
     world.store.delete(gone)

@@ -15,7 +15,8 @@ from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.creation import create_journal
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Identity, publish
 from spark_queue.journal.store import Store
 from spark_queue.journal.traits import FileTraits

@@ -27,7 +27,8 @@ from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.host import location_of
 from spark_queue.source.object_store import ExecutorFiles
-from spark_queue.source.partitions import MessageReader, cut
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planning import cut
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, Planner, World, request_id, stopped, wait_for_end
 from tests.integration.faulty_coordinator import Faults
 from tests.integration.s3_gateway import KINDS, s3_server_of

@@ -13,7 +13,7 @@ import pytest
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import Candidate, elect, election_ports
-from spark_queue.coordinator.process import take_over
+from spark_queue.coordinator.recovery import take_over
 from spark_queue.errors import JournalError
 from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.entering import PreparedTraits

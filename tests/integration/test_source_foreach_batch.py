@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from spark_queue.client.proving import ProvenLease
-from spark_queue.source.foreach_batch import ProofListener
+from spark_queue.source.proof_listener import ProofListener
 from tests.integration.source_journal import MakeHome, Seen, running, wait_until
 
 if TYPE_CHECKING:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.core import folds
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.message_upkeep import MergeLimits, MessageTableWork, merge
+from spark_queue.journal.message_compaction import MergeLimits, merge
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import open_journal
 from tests.integration.source_journal import MakeHome, Seen, SourceJournal, definitions, running, wait_until
 
@@ -16,7 +18,7 @@ from tests.integration.source_journal import MakeHome, Seen, SourceJournal, defi
 def segments_of(home: SourceJournal) -> MessageTypeState:
     journal = open_journal(home.journal.store)
     state = JournalState(journal.traits)
-    state.fold_all(journal.records())
+    folds.fold_all(state, journal.records())
     return state.message_types["order"]
 
 

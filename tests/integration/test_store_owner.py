@@ -99,7 +99,7 @@ def test_while_a_coordinator_serves_that_does_not_stop_nothing_is_changed(
 ) -> None:
     """A service starts it again at once: the owner of the store stops the service first."""
     locked_out.ping()
-    monkeypatch.setattr("spark_queue.cli.serve.stop_coordinator", lambda *_: True)
+    monkeypatch.setattr("spark_queue.cli.stop.stop_coordinator", lambda *_: True)
     monkeypatch.setattr(store_owner, "_ENDS_WITHIN_S", 0.5)
     before = locked_out.ping().epoch
     with pytest.raises(CoordinatorError, match="COORDINATOR_SERVES"):

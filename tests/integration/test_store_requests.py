@@ -16,7 +16,7 @@ from spark_queue.core.commands import Apply
 from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.journal.store_files import requests_made
-from spark_queue.protocol.connection import RENEWAL_S
+from spark_queue.protocol.discovery import RENEWAL_S
 from spark_queue.source.spark_versions import ReadAllAvailable
 from spark_queue.source.topic_following import WAIT_MS
 from tests.integration.coordinator_world import DEADLINE_S, TOPIC, Planner, World

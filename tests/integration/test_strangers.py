@@ -7,7 +7,7 @@ import socket
 
 import psutil
 
-from spark_queue.protocol.connection import read_advertisement
+from spark_queue.protocol.discovery import read_advertisement
 from tests.http2 import Stranger
 from tests.integration.coordinator_world import MakeWorld, Planner
 

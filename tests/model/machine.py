@@ -8,15 +8,16 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, moved_record
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.snapshot import decode, encode
-from spark_queue.verification.instances import digest
+from spark_queue.journal.state_codec import decode, encode
+from spark_queue.verification.state_digest import digest
 from tests.deciding import claim
 from tests.model.bodies import Body, Files
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES, rules_of, tables_of
@@ -228,7 +229,7 @@ class Machine(RuleBasedStateMachine):
         if from_snapshot and self.snapshot is not None:
             known, state = self.snapshot[0], decode(self.snapshot[1])
             state.traits = self.files
-        state.fold_all(self.log[known:])
+        folds.fold_all(state, self.log[known:])
         return state
 
     def _recover(self, state: JournalState) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_queue.errors import SparkQueueError
 from spark_queue.verification import invariants
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.deciding import due_by_all
 from tests.scenario import acts, looks
 from tests.scenario.script import Step, Words, compare, read

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from spark_queue.core import folds
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.origins import ClashingRows, OriginRows, joined
-from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, moved_record, stretches
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Incarnation, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.snapshot import decode, encode
+from spark_queue.journal.state_codec import decode, encode
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
 from tests.scenario.traits import MemoryTraits, PublishedMessage
@@ -79,7 +81,7 @@ class World:
     def folded(self) -> JournalState:
         """Fold the committed records from the beginning."""
         state = JournalState(self.traits)
-        state.fold_all(self.committed)
+        folds.fold_all(state, self.committed)
         return state
 
     def restored(self) -> JournalState:
@@ -89,7 +91,7 @@ class World:
             data, number = self.snapshot
             state, records = decode(data), records[number:]
             state.traits = self.traits
-        state.fold_all(records)
+        folds.fold_all(state, records)
         # Another distance from line to line, and the same for the same scenario; a state with a gap is never kept.
         if len(self.committed) % 4 == 0 and not state.troubles:
             self.snapshot = encode(state), len(self.committed)

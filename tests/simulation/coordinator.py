@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal import snapshot
+from spark_queue.journal import state_codec
 from tests.deciding import claim
 from tests.simulation.traits import WholeSegments
 
@@ -44,10 +44,10 @@ class Coordinator:
         """End the reign: what was not committed is gone; the next one recovers from the log."""
         # A snapshot of half the log, or of none of it, and the rest.
         state, cut = JournalState(WholeSegments()), len(self.log) // 2 * (self.epoch % 2)
-        state.fold_all(self.log[:cut])
-        state = snapshot.decode(snapshot.encode(state))
+        folds.fold_all(state, self.log[:cut])
+        state = state_codec.decode(state_codec.encode(state))
         state.traits = WholeSegments()
-        state.fold_all(self.log[cut:])
+        folds.fold_all(state, self.log[cut:])
         self.engine = Engine(state)
         self.epoch += 1
         claim(self.engine, epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)

@@ -21,11 +21,11 @@ from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Record
-from spark_queue.journal import control_files, delta, reader, upkeep
-from spark_queue.journal import open as opening
-from spark_queue.journal.delta import first_unbroken
+from spark_queue.journal import control_files, creation, delta, reader, upkeep
+from spark_queue.journal.log_listing import first_unbroken
+from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_log import DeltaMessageLog
-from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
+from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.store import CONTROL, messages_key
 from spark_queue.ports import MessageLogEntry
@@ -80,7 +80,7 @@ class DiskWorld(LoopWorld):
         self._ordered_entries = 0
         #: What executors would not have found where they were told to read it.
         self.misread: list[str] = []
-        self.journal_id = opening.create_journal(self.way(None), self.parsed, clock=FakeClock(START_MS))
+        self.journal_id = creation.create_journal(self.way(None), self.parsed, clock=FakeClock(START_MS))
         self.publishers = self._make_publishers()
 
     @property

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator.election import Candidate, ElectionPorts, Holder, Reign, elect, succeed
+from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.loop import Loop
-from spark_queue.coordinator.process import recover
+from spark_queue.coordinator.recovery import recover
+from spark_queue.coordinator.standby import Holder, succeed
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.status import LogTail
-from spark_queue.journal.snapshot import decode, encode
+from spark_queue.journal.state_codec import decode, encode
 from tests.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
 
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from spark_queue.core import deciding, engine, state
+from spark_queue.core import deciding, engine, folds, state
 from spark_queue.core.deciding import handlers
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.state import alarm, folds
+from spark_queue.core.state import faults
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.journal import entering
 from spark_queue.journal.entering import PreparedTraits, Sequencer
@@ -26,14 +26,14 @@ class SabotageError(Exception):
 
 
 def _modules() -> Iterator[str]:
-    for package in (deciding, state):
+    for package in (deciding, folds, state):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
             yield found.name
 
 
 #: Where the functions stand that may raise: all but those that say what was raised.
-_MODULES = frozenset({*_modules(), entering.__name__} - {alarm.__name__})
+_MODULES = frozenset({*_modules(), entering.__name__} - {faults.__name__})
 
 
 def about(value: Any) -> str | None:

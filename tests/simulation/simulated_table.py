@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.control_files import CONTROL_SCHEMA
+from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import CONTROL, log_key
 from tests.simulation.bucket import SimulatedStore, TableState
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from spark_queue.coordinator.election import SILENCE_MS, STUCK_MS, Candidate, ElectionPorts, Watch
+from spark_queue.coordinator.election import Candidate, ElectionPorts
+from spark_queue.coordinator.standby import SILENCE_MS, STUCK_MS, Watch
 from spark_queue.errors import JournalError
-from spark_queue.protocol.connection import RENEWAL_S, Advertisement, Advertiser, Verdict
+from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, Advertiser
 from tests.fake_clock import FakeClock
 from tests.simulation.loop_node import START_MS, Node
 from tests.simulation.loop_world import NESTED_MAX, LoopWorld

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification import invariants
-from spark_queue.verification.instances import digest, of_origins, of_what_was_pulled
+from spark_queue.verification.instances import of_origins, of_what_was_pulled
+from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
 from tests.scenario.traits import PublishedMessage
@@ -224,7 +225,7 @@ class World:
                 if other is instance or watermark is None:
                     continue
                 spoken = JournalState(other.world.traits)
-                spoken.fold_all(other.world.committed[: watermark.record + 1])
+                folds.fold_all(spoken, other.world.committed[: watermark.record + 1])
                 queues = instance.world.state.definitions.peers[other.name].queues
                 found = of_what_was_pulled(
                     instance.world.state, spoken, tuple(queues), passes=lambda *_: True, who=instance.name, whom=other.name

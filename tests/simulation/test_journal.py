@@ -11,13 +11,14 @@ from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
+from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.commit import OFFSETS_TXN, ROWS_TXN
 from spark_queue.journal.traits import FileTraits
-from spark_queue.verification.instances import of_ledger
 from spark_queue.verification.invariants import problems
+from spark_queue.verification.state_digest import of_ledger
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.disk_world import DiskWorld, simulated_delta
@@ -74,7 +75,7 @@ def check_journal(world: DiskWorld) -> JournalState:
 def folded(world: DiskWorld) -> JournalState:
     """Return what the next coordinator would know without snapshots."""
     state = JournalState(FileTraits(world.way(None)))
-    state.fold_all(list(world.log))
+    folds.fold_all(state, list(world.log))
     return state
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import commands, replies
+from spark_queue.core import commands, folds, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Incarnation, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.verification.instances import of_ledger
 from spark_queue.verification.invariants import problems
+from spark_queue.verification.state_digest import of_ledger
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.key_promises import delivered_out_of_order
@@ -104,7 +104,7 @@ def keeps_every_promise(world: LoopWorld) -> None:
 def folded(world: LoopWorld) -> JournalState:
     """Return what the next coordinator would know."""
     state = JournalState(world.storage.traits)
-    state.fold_all(list(world.log))
+    folds.fold_all(state, list(world.log))
     return state
 
 

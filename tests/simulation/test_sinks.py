@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind, Removal
-from spark_queue.core.state.attempt import in_doubt
+from spark_queue.core.state.in_doubt import in_doubt
 from spark_queue.verification.invariants import problems
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core.commands",),
     ("spark_queue.core.message_files",),
     ("spark_queue.core.state",),
+    ("spark_queue.core.folds",),
     ("spark_queue.core.deciding",),
     ("spark_queue.core",),
     ("spark_queue.clock", "spark_queue.allocator", "spark_queue.forks", "spark_queue.expression", "spark_queue.ports"),

@@ -14,15 +14,8 @@ from spark_queue.core.definitions.keys import keys_of
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.settings.read import load_definitions, read_options, read_purpose
 from spark_queue.settings.registry import key_rows, option_rows
-from spark_queue.settings.types import (
-    Position,
-    Purpose,
-    QueueStreamOptions,
-    TopicBatchOptions,
-    TopicStreamOptions,
-    parse_timestamp,
-    to_ms,
-)
+from spark_queue.settings.timestamps import parse_timestamp, to_ms
+from spark_queue.settings.types import Position, Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions
 
 QUEUE = {"path": "/j", "queue": "WORK", "subscription": "s"}
 TOPIC = {"path": "/j", "topic": "ORDERS"}

@@ -17,9 +17,10 @@ from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
-from spark_queue.core.state.lease import Lease, Subscription
+from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, State
+from spark_queue.core.state.subscription import Subscription
 
 
 def release(work: UnitOfWork) -> None:

@@ -4,8 +4,6 @@ Both models that share give out *slots*. Proportional: a subscription with u una
 u/m, (u+1)/m, …; round-robin: 0, 1, 2, …. A message goes to the lowest free slot of those whom it matches; equal slots go to
 whose turn comes first. Where everybody matches the same, the messages thus take the lowest slots of all, which are found by
 bisection and never message by message.
-
-`Shares` is the memory of one reign: recent polls, and messages kept for subscriptions that have yet to poll (DESIGN 8).
 """
 
 from __future__ import annotations
@@ -21,89 +19,6 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import edges
 from spark_queue.core.definitions.keys import PROPORTIONAL
-from spark_queue.core.records import Incarnation
-from spark_queue.core.state.lease import Subscription
-from spark_queue.core.state.ledger import QueueLedger
-
-#: More than any backlog can be.
-UNLIMITED = 2**63
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Poll:
-    """The last poll of a subscription."""
-
-    incarnation: Incarnation
-    at_ms: int
-    #: Most messages that it asked for.
-    limit: int
-
-
-class Shares:
-    """Recent polls, and the messages that are kept for each subscription.
-
-    Attributes
-    ----------
-    kept : dict of str to BitMap64
-        Available messages that wait for the next poll of a subscription.
-    last : str
-        The subscription that was given the last message, or has it kept (round-robin); empty before the first of a reign.
-    """
-
-    def __init__(self) -> None:
-        self.kept: dict[str, BitMap64] = {}
-        self.last = ""
-        self._polls: dict[str, Poll] = {}
-
-    def note_poll(self, subscription: Subscription, *, limit: int, now_ms: int) -> None:
-        """Note that the owner of a subscription asks for work, or still waits for it."""
-        self._polls[subscription.name] = Poll(incarnation=subscription.incarnation, at_ms=now_ms, limit=limit)
-
-    def forget(self, subscription: str) -> None:
-        """Forget the poll of a subscription that ended, and keep nothing for it."""
-        self._polls.pop(subscription, None)
-        self.kept.pop(subscription, None)
-
-    def polling(self, ledger: QueueLedger, now_ms: int) -> Iterator[tuple[Subscription, int]]:
-        """Yield the subscriptions that have polled within the window, and how many messages each asked for."""
-        for name, poll in self._polls.items():
-            subscription = ledger.subscriptions.get(name)
-            if subscription is None or subscription.left or subscription.incarnation != poll.incarnation:
-                continue
-            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:
-                yield subscription, poll.limit
-
-    def drop_lapsed(self, ledger: QueueLedger, now_ms: int) -> None:
-        """Keep nothing any longer for those who have not come for it in time."""
-        polling = {subscription.name for subscription, _ in self.polling(ledger, now_ms)}
-        self.kept = {name: rows for name, rows in self.kept.items() if name in polling}
-
-    def next_lapse_ms(self, ledger: QueueLedger) -> int | None:
-        """Return when something that is kept for somebody is everybody's again; None when nothing is kept."""
-        window_ms = ledger.definition.fairness_window_ms
-        return min((self._polls[name].at_ms + window_ms for name, rows in self.kept.items() if rows), default=None)
-
-
-def room_of(ledger: QueueLedger, subscription: Subscription) -> int:
-    """Return how many more messages a subscription may be given, and its queue give out (R24, R31)."""
-    backlogs = ledger.backlogs()
-    return min(left_within(ledger, backlogs), room_within(ledger, subscription, backlogs))
-
-
-def left_within(ledger: QueueLedger, backlogs: Counter[str]) -> int:
-    """Return how many more messages the queue may give out (R31)."""
-    return ledger.definition.max_backlog - backlogs.total() if ledger.definition.max_backlog else UNLIMITED
-
-
-def room_within(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
-    """Return how many more messages its own backlog and its failing batches allow (R24)."""
-    room = backlog_limit(ledger, subscription) - backlogs[subscription.name]
-    return room if subscription.isolation_limit is None else min(room, subscription.isolation_limit)
-
-
-def backlog_limit(ledger: QueueLedger, subscription: Subscription) -> int:
-    """Return how many messages it may have unacknowledged (R24)."""
-    return min(subscription.max_backlog, ledger.definition.max_per_subscription_backlog or UNLIMITED)
 
 
 class Order(Protocol):

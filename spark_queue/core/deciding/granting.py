@@ -1,7 +1,4 @@
-"""Granting: which messages a subscription is leased next, and how many (R22 to R35, R47 to R49).
-
-Messages that are tried apart from ordinary batches: one that failed alone, or a piece of a failed batch (DESIGN 8, 15.12).
-"""
+"""Granting: which messages a subscription is leased next, and how many (R22 to R35, R47 to R49)."""
 
 from __future__ import annotations
 
@@ -10,63 +7,21 @@ from collections.abc import Mapping
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import below, oldest
-from spark_queue.core.deciding.barrier import before_held, pending
-from spark_queue.core.deciding.fairness import UNLIMITED, Contender, assign, backlog_limit, left_within, room_within
-from spark_queue.core.deciding.instances.transfers import claim, claimable
+from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.deciding.barrier import pending
+from spark_queue.core.deciding.fairness import Contender, assign
+from spark_queue.core.deciding.free_rows import free_of, grantable, is_paused, without_lone
+from spark_queue.core.deciding.instances.claims import claim
+from spark_queue.core.deciding.isolation import tried_apart
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.unit_of_work import Session, UnitOfWork
+from spark_queue.core.deciding.session import Session
+from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, left_within, room_within
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import FAST
 from spark_queue.core.records import Kind, Removal
-from spark_queue.core.state.lease import Lease, Subscription
+from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import State
-
-
-def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
-    """Return what a subscription tries by itself next; empty where it takes the next batch.
-
-    Parameters
-    ----------
-    rows : BitMap64
-        What may be granted to it now, of each key the oldest.
-    piece : BitMap64
-        What of its failed batch may be granted to it now, all together.
-    """
-    lone = ledger.lone_failures.at_least(1, rows)
-    if not (lone or piece or subscription.suspects or subscription.is_stopped):
-        return BitMap64()
-    # Suspects wait as long as there is anything else.
-    rows = (rows - BitMap64(subscription.suspects)) or rows
-    lone = lone & rows
-    others = rows - lone
-    if subscription.is_stopped:
-        return (others or lone)[-1:]
-    if others and _seeks_success(subscription):
-        # Messages that fail stand side by side when one publisher made them; the youngest is the likeliest to tell.
-        return others[-1:]
-    if lone and not (others and subscription.tried_lone):
-        return _waits_longest(ledger, lone)
-    return oldest(piece, max(1, len(piece) // 2))
-
-
-def _seeks_success(subscription: Subscription) -> bool:
-    """Return whether it is found out now whether messages or the sink are to blame."""
-    suspects = subscription.fresh_suspects
-    return suspects > 1 or (suspects == 1 and bool(subscription.failed))
-
-
-def _waits_longest(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
-    """Return the one of some messages without a lease that has been due for the longest time; the oldest of several.
-
-    One that has no such time is another instance's, and is to be claimed.
-    """
-    due = rows & ledger.rows[State.AVAILABLE]
-    if not due:
-        since_ms = min((due_at_ms for due_at_ms, part in ledger.delayed.items() if part.intersect(rows)), default=None)
-        due = rows if since_ms is None else rows & ledger.delayed[since_ms]
-    return due[:1]
-
+from spark_queue.core.state.subscription import Subscription
 
 #: Key of all subscriptions that may be given the same.
 _Alike = tuple[str | None, str | None, str]
@@ -83,7 +38,7 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
         Most messages that the caller takes.
     """
     ledger, queue = work.ledger, work.ledger.definition
-    if _is_paused(work, subscription) or not work.may_grant():
+    if is_paused(work, subscription) or not work.may_grant():
         return None
     barrier = pending(subscription)
     rows = claim(work, barrier or _take_part(work, subscription, limit), awaits_look=True)
@@ -103,59 +58,6 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
     if queue.at_most_once and not barrier:
         remove(work, rows, Removal.DELIVERED, lease=lease)
     return lease
-
-
-def _is_paused(work: UnitOfWork, subscription: Subscription) -> bool:
-    """Return whether a subscription is given nothing now, whatever is there: by somebody's word, or until its next probe."""
-    alarm = subscription.alarm
-    return work.ledger.paused or (alarm is not None and alarm.probe_at_ms is not None and work.now_ms < alarm.probe_at_ms)
-
-
-def grantable(work: UnitOfWork, subscription: Subscription) -> BitMap64:
-    """Return the messages that may be leased to a subscription now, whatever room it has; of those of a key the oldest."""
-    return work.ledger.selection.heads(_free(work, subscription))
-
-
-def _free(work: UnitOfWork, subscription: Subscription) -> BitMap64:
-    """Return the messages that a subscription may be given now, as far as the order of their keys allows."""
-    rows = work.ledger.rows[State.AVAILABLE]
-    due = work.ledger.due(work.now_ms)
-    if due:
-        rows = rows | due
-    ownership = work.ledger.ownership
-    # What is claimed waits for a look, and nothing more is claimed meanwhile than somebody has room for.
-    if ownership is not None and not ownership.claims and (lost := claimable(work)):
-        rows = rows | (lost - work.ledger.not_due(work.now_ms))
-    if subscription.run_until is not None:
-        rows = below(rows, subscription.run_until) - subscription.run_granted
-    if subscription.barriers:
-        # One that waits for the next run still comes before everything behind it.
-        rows = below(rows, subscription.barriers.min())
-    return work.visible_to_subscription(subscription, before_held(work.ledger, rows))
-
-
-def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
-    """Return those of `rows` that never failed alone: what batches are made of (DESIGN 15.12)."""
-    lone = ledger.lone_failures.at_least(1, rows)
-    # A copy of ten million waiting messages costs more than the rest of a grant.
-    return rows - lone if lone else rows
-
-
-def is_withheld(work: UnitOfWork, subscription: Subscription) -> bool:
-    """Return whether messages that a subscription has room for wait for others, until they come or their window ends.
-
-    They may be what others have kept, or have no room in the queue beside that (R31), or peers are to be heard first (R130). What
-    leases of others fill is waited for by nobody.
-    """
-    backlogs = work.ledger.backlogs()
-    left = left_within(work.ledger, backlogs)
-    if _is_paused(work, subscription) or min(left, room_within(work.ledger, subscription, backlogs)) <= 0:
-        return False
-    if not work.may_grant():
-        return bool(grantable(work, subscription))
-    kept = BitMap64.union(BitMap64(), *(rows for name, rows in work.shares.kept.items() if name != subscription.name))
-    rows = grantable(work, subscription) if kept else kept
-    return bool(rows) and (len(kept) >= left or kept.intersect(rows))
 
 
 def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
@@ -208,7 +110,7 @@ def _with_runs(
     ledger, queue = work.ledger, work.ledger.definition
     if queue.order_key is None:
         return ledger.selection.first(heads, count)
-    free = without_lone(ledger, _free(work, subscription))
+    free = without_lone(ledger, free_of(work, subscription))
     free = free if among is None else free & among
     return ledger.selection.order_keys.runs(heads, free, count=count, longest=queue.order_key_run)
 

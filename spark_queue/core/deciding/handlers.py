@@ -1,203 +1,20 @@
-"""The engine's tables: the handler of each command, the answer to a repeat of it, and the consequences of each record.
-
-What a new set of definitions may change while messages and leases stand, and where its new queues start.
-"""
+"""The engine's tables: the handler of each command, the answer to a repeat of it, and the consequences of each record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
-from spark_queue.core.commands import Apply
-from spark_queue.core.deciding import delivery, manual_settlement, sinks
+from spark_queue.core.deciding import batch_runs, delivery, manual_settlement, pausing, redriving, sinks
 from spark_queue.core.deciding.instances import replicating, transfers
 from spark_queue.core.deciding.instances.replicating import end_letters_elsewhere
 from spark_queue.core.deciding.isolation import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
-from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions, QueueDefinition
-from spark_queue.core.definitions.keys import LOCAL, parse_timestamp_ms
-from spark_queue.core.message_files.segment import TraitRequest
-from spark_queue.core.records import Emit, Ranges, Record
+from spark_queue.core.records import Emit, Record
 from spark_queue.core.replies import CoreReply, Done, LeasedRows
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import State
-from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
-
-
-def apply(state: JournalState, command: Apply) -> dict[str, Any]:
-    """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
-    wanted, resets = parsing.parse_wanted(command.definitions), set(command.reset)
-    _refuse_unnamed(state, wanted, command.may_go)
-    goes_on = back(state, wanted)
-    recovery_points = starts(state, wanted, resets, goes_on)
-    check(state, wanted, resets, goes_on)
-    barriers = past_barriers(state, wanted, recovery_points)
-    detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
-    further = {"told": replicating.tells(wanted), "goes_on": list(goes_on), "request": command.request}
-    return detail | {name: value for name, value in further.items() if value}
-
-
-def _refuse_unnamed(state: JournalState, wanted: Definitions, may_go: Collection[str] | None) -> None:
-    """Refuse to let a queue go that came after the caller looked, by an `apply` at the same time."""
-    unnamed = () if may_go is None else sorted(state.definitions.queues.keys() - wanted.queues.keys() - {*may_go})
-    for name in unnamed:
-        reason = "the definitions leave it out, and it was added while they were applied."
-        next_step = "Nothing was changed. Look with `sparkq log`, correct the definitions, and apply them again."
-        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
-
-
-def back(state: JournalState, wanted: Definitions) -> dict[str, QueueLedger]:
-    """Return the replicated queues that are put back: they go on from what was known of their messages when they were left.
-
-    Also before any peer is named for one, so that definitions may change step by step; not one that is `local` by now.
-    """
-    put_back = {name: queue for name, queue in wanted.queues.items() if name in state.left and name not in state.troubles}
-    known = {
-        name: state.left[name]
-        for name, queue in put_back.items()
-        if queue.ownership != LOCAL and _source(queue) == _source(state.left[name].definition)
-    }
-    # Letters are those of the messages that died.
-    sources = {ledger.definition.dead_letter_queue: name for name, ledger in known.items()}
-    return {
-        name: ledger
-        for name, ledger in known.items()
-        if ledger.definition.underlying_topic is not None or wanted.source_of(name) == sources.get(name, "")
-    }
-
-
-def check(state: JournalState, wanted: Definitions, resets: Collection[str], goes_on: Mapping[str, QueueLedger]) -> None:
-    """Refuse definitions that would pull the ground from under messages or leases."""
-    for name, message_type in state.message_types.items():
-        if name not in wanted.message_types and message_type.entered_until:
-            reason = f"it holds {message_type.entered_until} messages."
-            raise ConfigError(
-                "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
-            )
-    for name, trouble in state.troubles.items():
-        # What is not known of a queue cannot be checked; one that goes on as it is waits for its return.
-        # Also whether it is replicated: of the messages of a queue that begins to be, it is said once whose they are.
-        then, now = (
-            (each.queues.get(name), each.source_of(name), each.is_replicated(name)) for each in (state.definitions, wanted)
-        )
-        if then[0] is None and (now[0] is None or trouble.code not in MESSAGE_FILE_CODES):
-            # It was dropped since; put back, it begins anew, and waits to be revived.
-            continue
-        if trouble.code in MESSAGE_FILE_CODES or name in resets or then != now:
-            raise trouble
-    known, instance = state.definitions.journal.instance, wanted.journal.instance
-    if known is not None and instance != known:
-        reason = f"messages are owned by this name, and the new definitions say {instance!r}."
-        raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
-    for name, ledger in {**state.queues, **goes_on}.items():
-        if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
-            # What is gone would be there again on this instance alone.
-            reason = "it is replicated, and what other instances know of its messages stands."
-            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Redrive or purge it instead.")
-        if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
-            reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."
-            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Settle them first.")
-        _check_queue(ledger, None if name in resets else wanted.queues.get(name))
-        _check_source(state, ledger, wanted)
-
-
-def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
-    """Check what becomes of a queue; None when it goes, or begins anew."""
-    known = ledger.definition
-    leased = sum(len(lease.leased) for lease in ledger.leases.values())
-    if leased and wanted is None:
-        raise _in_use(known, f"{leased} of its messages are leased.")
-    unsettled = _unsettled(ledger)
-    if unsettled and wanted is not None and wanted.semantics != known.semantics:
-        # A late proof by the old semantics would find messages that were given to somebody else by the new one.
-        raise _in_use(known, f"{unsettled} of its messages are leased, or in a batch that is not proven.")
-    # What an at-most-once queue has sent holds its key until the proof, or the end of its lease.
-    keyed = ledger.backlogs().total()
-    if keyed and wanted is not None and wanted.order_key != known.order_key:
-        raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key by the new one.")
-    if wanted is not None and _source(wanted) != _source(known):
-        # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
-        reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."
-        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Reset it with the change.")
-
-
-def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions) -> None:
-    """Check that a dead-letter queue keeps its source while it holds letters: they would be taken for the other's."""
-    name, held = letters.definition.name, sum(len(rows) for each, rows in letters.rows.items() if each is not State.REMOVED)
-    left = (each for each, ledger in state.left.items() if ledger.definition.dead_letter_queue == name)
-    known, source = state.definitions.source_of(name) or next(left, None), wanted.source_of(name)
-    if held and source is not None and source != known:
-        reason = f"it holds {held} dead letters of queue '{known}', and would take those of queue '{source}'."
-        raise ConfigError(
-            "DEFINITION_IN_USE", what="Dead-letter queue", name=name, reason=reason, next_step="Settle or redrive them first."
-        )
-
-
-def _unsettled(ledger: QueueLedger) -> int:
-    """Count what leases hold, and all that a batch without proof was ever given: by other semantics it would mean another thing."""
-    return sum(len(lease.leased if lease.proven else lease.rows) for lease in ledger.leases.values())
-
-
-def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:
-    next_step = "Stop its streams first, and unsubscribe those that do not come back to finish their batch."
-    return ConfigError("DEFINITION_IN_USE", what="Queue", name=queue.name, reason=reason, next_step=next_step)
-
-
-def _source(queue: QueueDefinition) -> str:
-    what = "dead letters" if queue.underlying_topic is None else "messages"
-    return f"{what} of message type '{queue.message_type}'"
-
-
-def starts(state: JournalState, wanted: Definitions, resets: Collection[str], goes_on: Collection[str]) -> dict[str, int]:
-    """Return the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
-    fresh, known = {name: wanted.queue(name) for name in resets}, {*state.queues, *state.set_aside_queues(), *goes_on}
-    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in known}
-    return {name: recovery_point(state, queue) for name, queue in fresh.items()}
-
-
-def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str, int]) -> dict[str, Ranges]:
-    """Return the messages that are there already and are barriers of queues that begin, for the record that decides it once (R75).
-
-    A queue for which a missing file would have to be read is left out: it is set aside.
-    """
-    found: dict[str, Ranges] = {}
-    for name, start in starts.items():
-        queue = wanted.queues[name]
-        known = state.message_types.get(queue.message_type)
-        # What is a barrier of a replicated queue is told with what is in it (R129).
-        if queue.barrier is None or queue.underlying_topic is None or known is None or wanted.is_replicated(name):
-            continue
-        segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
-        try:
-            told = [state.find_barriers(segment, [TraitRequest(queue=queue)]).get(name, ()) for segment in segments]
-        except JournalError as trouble:
-            if trouble.code not in MESSAGE_FILE_CODES:
-                raise
-            continue
-        rows = to_bitmap(chain.from_iterable(told))
-        found[name] = tuple(to_ranges(rows - below(rows, start)))
-    return found
-
-
-def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
-    """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
-    message_type = state.message_types.get(queue.message_type)
-    entered_until = 0 if message_type is None else message_type.entered_until
-    if message_type is None:
-        return 0
-    if queue.recovery_point == "epoch":
-        return message_type.kept_from
-    if queue.recovery_point in ("now", "creation"):
-        return entered_until
-    if queue.recovery_point.isdecimal():
-        return min(int(queue.recovery_point), entered_until)
-    return message_type.published_by(parse_timestamp_ms(queue.recovery_point) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +43,9 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.Renew: Handling(delivery.renew),
     commands.Leave: Handling(delivery.leave),
     commands.Unsubscribe: Handling(delivery.unsubscribe, done),
-    commands.StartRun: Handling(delivery.start_run),
-    commands.EndRun: Handling(delivery.end_run),
-    commands.Prove: Handling(delivery.prove_run),
+    commands.StartRun: Handling(batch_runs.start_run),
+    commands.EndRun: Handling(batch_runs.end_run),
+    commands.Prove: Handling(batch_runs.prove_run),
     commands.Prepare: Handling(sinks.prepare),
     commands.Landed: Handling(sinks.landed),
     commands.Fenced: Handling(sinks.fenced),
@@ -237,10 +54,10 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.Settle: Handling(manual_settlement.settle, manual_settlement.settled_before),
     commands.SettleWhere: Handling(manual_settlement.settle_where, manual_settlement.settled_where_before),
     commands.Purge: Handling(manual_settlement.purge, manual_settlement.purged_before),
-    commands.FindDeadLetters: Handling(manual_settlement.find_dead_letters),
-    commands.Redrive: Handling(manual_settlement.redrive, manual_settlement.redriven_before),
-    commands.Pause: Handling(manual_settlement.pause, done),
-    commands.Unpause: Handling(manual_settlement.unpause, done),
+    commands.FindDeadLetters: Handling(redriving.find_dead_letters),
+    commands.Redrive: Handling(redriving.redrive, redriving.redriven_before),
+    commands.Pause: Handling(pausing.pause, done),
+    commands.Unpause: Handling(pausing.unpause, done),
     commands.ProxiedTransfer: Handling(transfers.switch, done),
     commands.Apply: Handling(None, done),
     commands.Revive: Handling(None, done),

@@ -15,14 +15,17 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.deciding.granting import grantable, without_lone
+from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.deciding.free_rows import grantable, without_lone
 from spark_queue.core.deciding.removal import remove, remove_aged
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, PauseReason, Record, Removal, Return, UnpauseReason
 from spark_queue.core.state.alarm import LONE_BACKOFF, SUSPECTS_LIMIT
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.lease import Lease, Subscription
+from spark_queue.core.state.lease import Lease
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.subscription import Subscription
 
 
 def isolate(work: UnitOfWork, lease: Lease, rows: BitMap64) -> None:
@@ -99,3 +102,48 @@ def count_failed_expressions(state: JournalState, record: Record, emit: Emit) ->
         if ledger is not None and ledger.failing:
             detail = {"messages": len(ledger.failing), "examples": list(islice(ledger.failing, _EXAMPLES))}
             emit(Kind.EXPRESSION_FAILED, queue=name, detail=detail)
+
+
+def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
+    """Return what a subscription tries by itself next; empty where it takes the next batch.
+
+    Parameters
+    ----------
+    rows : BitMap64
+        What may be granted to it now, of each key the oldest.
+    piece : BitMap64
+        What of its failed batch may be granted to it now, all together.
+    """
+    lone = ledger.lone_failures.at_least(1, rows)
+    if not (lone or piece or subscription.suspects or subscription.is_stopped):
+        return BitMap64()
+    # Suspects wait as long as there is anything else.
+    rows = (rows - BitMap64(subscription.suspects)) or rows
+    lone = lone & rows
+    others = rows - lone
+    if subscription.is_stopped:
+        return (others or lone)[-1:]
+    if others and _seeks_success(subscription):
+        # Messages that fail stand side by side when one publisher made them; the youngest is the likeliest to tell.
+        return others[-1:]
+    if lone and not (others and subscription.tried_lone):
+        return _waits_longest(ledger, lone)
+    return oldest(piece, max(1, len(piece) // 2))
+
+
+def _seeks_success(subscription: Subscription) -> bool:
+    """Return whether it is found out now whether messages or the sink are to blame."""
+    suspects = subscription.fresh_suspects
+    return suspects > 1 or (suspects == 1 and bool(subscription.failed))
+
+
+def _waits_longest(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
+    """Return the one of some messages without a lease that has been due for the longest time; the oldest of several.
+
+    One that has no such time is another instance's, and is to be claimed.
+    """
+    due = rows & ledger.rows[State.AVAILABLE]
+    if not due:
+        since_ms = min((due_at_ms for due_at_ms, part in ledger.delayed.items() if part.intersect(rows)), default=None)
+        due = rows if since_ms is None else rows & ledger.delayed[since_ms]
+    return due[:1]

@@ -9,12 +9,15 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core.commands import AttemptCommand, Fenced, FindAttempts, Landed, Prepare, SinkUnreadable
-from spark_queue.core.deciding.delivery import lease_of_run, no_sink, refuse_fenced, refuse_unsuited, resumable, resume, stale_run
-from spark_queue.core.deciding.settlement import ERROR_TEXT_LIMIT, Said, check_outcomes, read_outcome, settle_landed
+from spark_queue.core.deciding.batch_runs import lease_of_run, no_sink, refuse_fenced, refuse_unsuited, stale_run
+from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, Said, check_outcomes, read_outcome
+from spark_queue.core.deciding.resuming import resumable, resume
+from spark_queue.core.deciding.settlement import settle_landed
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Outcome
 from spark_queue.core.replies import Attempts, Done, Prepared
-from spark_queue.core.state.attempt import AttemptNumbers, attempt_of, exceptions_told, fenced_refusal, in_doubt, refusal, told
+from spark_queue.core.state.attempt import AttemptNumbers
+from spark_queue.core.state.in_doubt import attempt_of, exceptions_told, fenced_refusal, in_doubt, refusal, told
 from spark_queue.core.state.lease import Lease
 from spark_queue.errors import CallerError, LeaseError
 

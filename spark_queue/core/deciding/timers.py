@@ -1,105 +1,26 @@
-"""The passing of time: leases and messages expire, forgotten subscriptions end (R15, R50 to R52).
-
-Only queues that changed, or on which something is due, are visited, so that a step costs nothing for the others.
-"""
+"""The passing of time: leases and messages expire, forgotten subscriptions end (R15, R50 to R52)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from enum import Enum, auto
-from heapq import heappop, heappush
+from collections.abc import Iterator
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below
-from spark_queue.core.deciding.delivery import end_subscription
-from spark_queue.core.deciding.fairness import Shares
-from spark_queue.core.deciding.instances.transfers import end_claims
-from spark_queue.core.deciding.manual_settlement import purge_old
+from spark_queue.core.deciding.instances.claims import end_claims
+from spark_queue.core.deciding.planners import end_subscription
+from spark_queue.core.deciding.redriving import purge_old
 from spark_queue.core.deciding.removal import remove_aged
 from spark_queue.core.deciding.settlement import end_lease
+from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Return
-from spark_queue.core.state.attempt import in_doubt
+from spark_queue.core.state.age import first_aging_ms
+from spark_queue.core.state.in_doubt import in_doubt
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import first_aging_ms
-
-#: Queues that a tick looks over beside those that changed or are due: what depends on another queue, or on silence, is found so.
-LOOKED_OVER = 100
-
-
-class Follower(Enum):
-    """A reader of changes: it is given each change once."""
-
-    DUE_TIMES = auto()
-    AGES = auto()
-    BARRIERS = auto()
-    ALARMS = auto()
-
-
-class Agenda:
-    """The queues to look at.
-
-    Parameters
-    ----------
-    queues : Iterable of str
-        All that there are at the beginning; nobody has looked at them.
-    due_ms : callable
-        Returns when something is due on a queue; None for never, and for one that is no more.
-    """
-
-    def __init__(self, queues: Iterable[str], due_ms: Callable[[str], int | None]) -> None:
-        self._changed = {each: dict.fromkeys(queues) for each in Follower}
-        self._due_ms = due_ms
-        self._due_at_ms: dict[str, int] = {}
-        #: Due times with their queues, the first on top; those that do not hold any more are passed over.
-        self._times: list[tuple[int, str]] = []
-        self._round: list[str] = []
-
-    def note(self, queues: Iterable[str]) -> None:
-        """Note queues that may have changed."""
-        queues = dict.fromkeys(queues)
-        for changed in self._changed.values():
-            changed |= queues
-
-    def take(self, follower: Follower) -> Collection[str]:
-        """Return the queues that changed since its last call."""
-        changed, self._changed[follower] = self._changed[follower], {}
-        return changed
-
-    def next_due_ms(self) -> int | None:
-        """Return when something is due on any queue; None for never."""
-        for queue in self.take(Follower.DUE_TIMES):
-            due_at_ms = self._due_ms(queue)
-            if due_at_ms is None:
-                self._due_at_ms.pop(queue, None)
-            elif self._due_at_ms.get(queue) != due_at_ms:
-                self._due_at_ms[queue] = due_at_ms
-                heappush(self._times, (due_at_ms, queue))
-        while self._times and self._due_at_ms.get(self._times[0][1]) != self._times[0][0]:
-            heappop(self._times)
-        return self._times[0][0] if self._times else None
-
-    def take_due(self, now_ms: int) -> list[str]:
-        """Return the queues on which something is due; they count as changed."""
-        found: list[str] = []
-        due_at_ms = self.next_due_ms()
-        while due_at_ms is not None and due_at_ms <= now_ms:
-            found.append(heappop(self._times)[1])
-            del self._due_at_ms[found[-1]]
-            due_at_ms = self.next_due_ms()
-        self.note(found)
-        return found
-
-    def take_round(self, queues: Iterable[str]) -> list[str]:
-        """Return the next few of all queues, in turns."""
-        self._round = self._round or list(queues)
-        few, self._round = self._round[:LOOKED_OVER], self._round[LOOKED_OVER:]
-        return few
-
 
 #: Where messages are that may expire: in the queue, and not leased (R51).
 _UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)

@@ -12,7 +12,8 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.origins import Membership, OriginNames, Origins, SequenceRange, overlap
-from spark_queue.core.message_files.segment import MergedFile, MovedRows, Segment, from_record, merged_files
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
+from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.errors import JournalError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +11,18 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, Disagreement, QueueDefinition
+from spark_queue.core.message_files.foresight import Foresight
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import EntryTraits, Foresight, Letters, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import KINDS, Kind, Ranges, Record, refuse_unknown
-from spark_queue.core.state import folds
-from spark_queue.core.state.alarm import Alarm, QueueGuard, describe, is_doubt, set_aside
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
+from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.attempt import AttemptNumbers
-from spark_queue.core.state.folds import journal
-from spark_queue.core.state.lease import DoneRequests
-from spark_queue.core.state.ledger import QueueLedger, fill
+from spark_queue.core.state.done_requests import DoneRequests
+from spark_queue.core.state.faults import QueueGuard, describe, is_doubt, set_aside
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import PeerChanges, Returning, Watermark
+from spark_queue.core.state.ownership import Watermark
+from spark_queue.core.state.peer_changes import PeerChanges, Returning
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError
 
 
@@ -65,7 +66,7 @@ class JournalState:
         #: Where the numbers of leases and attempts of other dropped queues go on.
         self.lease_numbers: dict[str, int] = {}
         self.attempts: dict[str, dict[str, AttemptNumbers]] = {}
-        self._requests = DoneRequests()
+        self.requests = DoneRequests()
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}
         self.peer_changes = PeerChanges()
@@ -89,11 +90,11 @@ class JournalState:
 
     def has_done(self, request: str) -> bool:
         """Return whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
-        return bool(request) and request in self._requests
+        return bool(request) and request in self.requests
 
     def messages_of(self, request: str) -> int:
         """Return how many messages a request that was done lately settled or purged."""
-        return self._requests.messages_of(request)
+        return self.requests.messages_of(request)
 
     def ledger(self, queue: str) -> QueueLedger:
         """Return a queue's ledger."""
@@ -136,62 +137,6 @@ class JournalState:
         for ledger in (*self.queues.values(), *self.left.values()):
             ledger.retired = self.foresight.retired(ledger.definition.message_type)
 
-    def fold_all(self, records: Sequence[Record]) -> None:
-        """Apply a whole log, or the rest of one, in order."""
-        self.foresee(records)
-        for record in records:
-            self.fold(record)
-        self.foresee(())
-
-    def fold(self, record: Record) -> None:
-        """Apply one record."""
-        match record.kind:
-            case Kind.JOURNAL_CREATED:
-                self.journal_id, self.created_at_ms = record.detail["journal"], record.at_ms
-            case Kind.EPOCH_CLAIMED:
-                self.epoch, self.claim = record.epoch, record.detail
-            case Kind.DEFINITIONS_APPLIED:
-                journal.applied(self, record)
-            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.REPEATED | Kind.MOVED | Kind.RETIRED:
-                self._of_files(record)
-            case Kind.DECIDED:
-                journal.decided(self, record)
-            case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED | Kind.RETURNING:
-                journal.fold(self, record)
-            case Kind.SET_ASIDE:
-                self._set_aside_by_record(record)
-            case _ if record.kind not in KINDS:
-                refuse_unknown(record, path=self.journal_id)
-            case _:
-                # Records of a queue that was dropped since, or is set aside, stay in the log and change nothing.
-                if record.queue in self.queues:
-                    self._of_queue(record)
-        for ledger in self.filled_by(record):
-            with self.guard(ledger.definition.name):
-                fill(ledger, record.at_ms)
-        self._requests.note(record)
-        self.next_record, self.last_at_ms = record.record + 1, max(self.last_at_ms, record.at_ms)
-
-    def _of_queue(self, record: Record) -> None:
-        """Apply a record of a queue that stands."""
-        queue = str(record.queue)
-        with self.guard(queue):
-            if record.kind != Kind.SUBSCRIBED or self._match_new_filters(record):
-                folds.fold(self.queues[queue], record)
-
-    def _set_aside_by_record(self, record: Record) -> None:
-        """Go on without a queue until somebody has it revived; the log goes on from what was there before the fault.
-
-        One that was revived since is over, and says nothing of what raised in this fold. One of a queue that was dropped counts
-        once the queue is put back: what raised before, this fold has not seen.
-        """
-        queue = str(record.queue)
-        if not self.foresight.is_revived(queue, after=record.record):
-            self.faults.pop(queue, None)
-            self.queues.pop(queue, None)
-            self.unanswered.pop(queue, None)
-            self.troubles[queue] = set_aside(queue, f"{record.detail['error']}.")
-
     def filled_by(self, record: Record) -> Iterator[QueueLedger]:
         """Yield the queues in which messages may become active with a record."""
         names = self.queues if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
@@ -210,16 +155,6 @@ class JournalState:
         if queue.expiration_ms is None:
             return 0
         return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
-
-    def _of_files(self, record: Record) -> None:
-        message_type = self.message_types[str(record.message_type)]
-        message_type.fold(record)
-        self.instances.update(record.detail.get("instances", {}))
-        if record.kind == Kind.ENTERED:
-            segment = message_type.segments[-1]
-            ledgers = self.queues_of(segment.message_type, is_told=segment.is_told)
-            self.enter(segment, ledgers, barriers=segment.barriers)
-            journal.clashed(self, ledgers, segment)
 
     def find_barriers(
         self, segment: Segment, requests: Iterable[TraitRequest] | None = None, *, is_told: bool = False
@@ -276,7 +211,7 @@ class JournalState:
                 wanted[name].enter(told)
                 if name not in barriers and wanted[name].definition.barrier is not None:
                     wanted[name].unsaid |= told.rows
-                journal.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
+                self.give_to_first_owners(wanted[name], told.rows - told.barriers)
                 if segment.due_at_ms is not None:
                     wanted[name].delay(told.rows, segment.due_at_ms)
 
@@ -300,7 +235,35 @@ class JournalState:
                     ledger.give(traits.rows, term=0, owner=owner)
                 if segment.due_at_ms is not None:
                     ledger.delay(traits.rows, segment.due_at_ms)
-                journal.clashed(self, [ledger], segment)
+                self.note_clashes([ledger], segment)
+
+    def give_to_first_owners(self, ledger: QueueLedger, rows: BitMap64) -> None:
+        """Let messages of a replicated queue belong to whom they belong to at first (R102)."""
+        if ledger.ownership is None:
+            return
+        known = self.message_types[ledger.definition.message_type]
+        for owner, told in known.membership(ledger.definition.name).members.items():
+            part = rows & told
+            ledger.give(part, term=0, owner=owner)
+            rows = rows - part
+        if ledger.definition.initial_owner is not None:
+            ledger.give(rows, term=0, owner=ledger.definition.initial_owner)
+            return
+        for origin, from_there in known.origins.pulled.items():
+            part = rows & from_there
+            if part:
+                ledger.give(part, term=0, owner=self.instances[origin])
+        for origin, named in known.origins.named(rows):
+            # It was published to several, and the greater value is true.
+            owner = self.instances[origin]
+            lesser = (part for _, known, part in ledger.ownership.by_owner(named) if known < owner)
+            ledger.give(BitMap64.union(BitMap64(), *lesser), term=0, owner=owner)
+
+    def note_clashes(self, ledgers: Iterable[QueueLedger], segment: Segment) -> None:
+        """Note the messages of a file that have a number which another message of their publisher has, an alarm of their queues."""
+        for ledger in ledgers if segment.clashes else ():
+            with self.guard(ledger.definition.name):
+                _note_clash(ledger, segment)
 
     def find_members(self, ledger: QueueLedger, rows: BitMap64) -> tuple[BitMap64, BitMap64]:
         """Return which of `rows`, published here, are in a replicated queue by its definition, and which are barriers there.
@@ -401,7 +364,7 @@ class JournalState:
             if text not in ledger.selection.matches:
                 self._prepared[ledger.definition.name, text] = self.matching(ledger, text, ledger.standing)
 
-    def _match_new_filters(self, record: Record) -> bool:
+    def match_new_filters(self, record: Record) -> bool:
         """Let a queue know what new filters match; returns whether it could be found out."""
         ledger, asked = self.queues[str(record.queue)], (record.detail["filter"], *record.detail.get("entitlement", ()))
         texts = [text for text in asked if text is not None and text not in ledger.selection.matches]
@@ -420,3 +383,12 @@ class JournalState:
         placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]
         return self.traits.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns, letters=letters)
+
+
+def _note_clash(ledger: QueueLedger, segment: Segment) -> None:
+    for row, rows, publisher, sequence in segment.clashes:
+        part = ledger.entered & to_bitmap([(segment.first + row, segment.first + row + rows)])
+        if part:
+            ledger.clashing |= part
+            clash = JournalError("PUBLISHER_CLASH", publisher=publisher, sequence=sequence, bookmark=part.min())
+            ledger.clash = Alarm(error=str(clash).removesuffix("."), since_ms=segment.entered_at_ms)

@@ -17,9 +17,11 @@ from spark_queue.core.message_files.segment import EntryTraits, TraitRequest
 from spark_queue.core.state.alarm import Alarm, Suspect
 from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.dead_letter import DeadLetterIndex
-from spark_queue.core.state.lease import Lease, Selection, Subscription
+from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import ACTIVE, LEFT, OWNED_HERE, TRANSITIONS, Event, State
 from spark_queue.core.state.ownership import Ownership
+from spark_queue.core.state.selection import Selection
+from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import CoordinatorError
 
 #: Where a message is for which others of its key do not wait here. Two owners would wait for each other for ever: which of their

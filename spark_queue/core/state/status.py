@@ -1,128 +1,22 @@
-"""Figures of a queue (R119), as far as one instance has them; everything that shows them asks here.
-
-Also the age of messages, which `expiration` is compared with; and `LogTail`, a state of some time ago with every record since.
-"""
+"""Figures of a queue (R119), as far as one instance has them; everything that shows them asks here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyroaring import BitMap64
-
-from spark_queue.core.bitmaps.ranges import below
-from spark_queue.core.definitions.parsing import parse_recorded
-from spark_queue.core.message_files.segment import Segment, TraitSource
-from spark_queue.core.records import Kind, Record, Removal, Return, refuse_unknown
+from spark_queue.core.records import Removal, Return
 from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state.age import oldest_ms
 from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, Alarm
-from spark_queue.core.state.attempt import attempt_of, in_doubt
+from spark_queue.core.state.in_doubt import attempt_of, in_doubt
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
-from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import JournalError, counted
-
-
-def oldest_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64]) -> int | None:
-    """Return when the oldest message in any of the parts was published, or came anew; None when they are empty.
-
-    Its cost follows bitmaps, not messages: every poll of a stream asks for it.
-    """
-    return _oldest_ms(state, ledger, parts, lambda segment: segment.published_at_ms)
-
-
-def first_aging_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64]) -> int | None:
-    """Return from when on the first message in any of the parts has been aging for its `expiration`; None when they are empty."""
-    return _oldest_ms(state, ledger, parts, lambda segment: segment.entered_at_ms)
-
-
-def _oldest_ms(
-    state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64], began_ms: Callable[[Segment], int]
-) -> int | None:
-    parts = tuple(parts)
-    anew_ms = ledger.begun.first_of(parts) if ledger.begun else None
-    entered = [part - ledger.begun.rows for part in parts] if ledger.begun else parts
-    first = min((part.min() for part in entered if part), default=None)
-    if first is None:
-        return anew_ms
-    first_ms = began_ms(state.message_types[ledger.definition.message_type].segment_of(first))
-    return first_ms if anew_ms is None else min(first_ms, anew_ms)
-
-
-def came_ms(state: JournalState, ledger: QueueLedger, row: int) -> int:
-    """Return when one message came into the queue, in milliseconds."""
-    anew_ms = ledger.begun.of(row)
-    return state.message_types[ledger.definition.message_type].segment_of(row).entered_at_ms if anew_ms is None else anew_ms
-
-
-def came_by(state: JournalState, ledger: QueueLedger, rows: BitMap64, at_ms: int) -> BitMap64:
-    """Return those of `rows` that came into the queue at `at_ms` or earlier."""
-    return below(rows, state.message_types[ledger.definition.message_type].entered_by(at_ms)) - ledger.begun.since(at_ms)
-
-
-class LogTail(list[Record]):
-    """The records after `state`, in order; all of them when there is no state.
-
-    Attributes
-    ----------
-    state : JournalState or None
-        From a snapshot: the fold of everything before. Whoever folds on gives it a source of traits first.
-    history : LogHistory or None
-        From the same snapshot: what no state keeps of everything before.
-    """
-
-    state: JournalState | None = None
-    history: LogHistory | None = None
-
-    @property
-    def journal_id(self) -> str | None:
-        """Id of the journal; None when the log does not begin as one does."""
-        if self.state is not None:
-            return self.state.journal_id
-        return next((record.detail["journal"] for record in self if record.kind == Kind.JOURNAL_CREATED), None)
-
-    @property
-    def claim(self) -> Record | None:
-        """The newest claim of a reign; None before the first."""
-        found = next((record for record in reversed(self) if record.kind == Kind.EPOCH_CLAIMED), None)
-        if found is None and self.state is not None and self.state.epoch:
-            return Record(kind=Kind.EPOCH_CLAIMED, epoch=self.state.epoch, detail=self.state.claim)
-        return found
-
-    @property
-    def next_record(self) -> int:
-        """Number of the record that comes next."""
-        return len(self) + (0 if self.state is None else self.state.next_record)
-
-    @property
-    def last_at_ms(self) -> int:
-        """Time of the newest record, in milliseconds since 1970 UTC; 0 when there is none."""
-        earlier = 0 if self.state is None else self.state.last_at_ms
-        return max([earlier, *(record.at_ms for record in self)])
-
-    def refuse_newer(self, path: str) -> None:
-        """Refuse what only newer software can fold, before anything is written."""
-        for record in self:
-            refuse_unknown(record, path=path)
-            if record.kind == Kind.DEFINITIONS_APPLIED:
-                parse_recorded(record.detail["definitions"], path=path)
-
-    def fold(self, traits: TraitSource) -> JournalState:
-        """Return the state that the log leads to, with these traits of messages; `state` itself is folded on."""
-        state = self.state or JournalState(traits)
-        state.traits = traits
-        state.fold_all(self)
-        return state
-
-    def fold_history(self) -> LogHistory:
-        """Return what the whole log tells and no state keeps; `history` itself is folded on."""
-        history = self.history or LogHistory()
-        history.fold(self)
-        return history
 
 
 def queue_status(

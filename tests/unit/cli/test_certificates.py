@@ -12,7 +12,7 @@ import pytest
 from pyarrow import flight
 
 from spark_queue import Journal
-from spark_queue.cli.doctor import try_certificates
+from spark_queue.cli.certificates import try_certificates
 from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 from tests.certificates import make_certificate
 

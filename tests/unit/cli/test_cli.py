@@ -402,7 +402,7 @@ def test_to_stop_where_nobody_listens_is_as_without_an_address(
     for addresses in ([], ["--coordinator", at], ["--coordinator", f"{at},127.0.0.1:1"]):
         answer = sparkq("stop", journal.path, *addresses)
         assert (answer.code, answer.out) == (0, "No coordinator runs.\n"), answer.err
-    monkeypatch.setattr("spark_queue.cli.serve.STOP_S", 0.5)
+    monkeypatch.setattr("spark_queue.cli.stop.STOP_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("SPARKQ_COORDINATOR", f"127.0.0.1:{silent.getsockname()[1]}")
         answer = sparkq("stop", journal.path)

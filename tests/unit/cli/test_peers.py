@@ -210,7 +210,7 @@ def test_a_drain_asks_until_the_peer_has_heard_of_the_last(
         return answers[len(requests) - 1]
 
     monkeypatch.setattr("spark_queue.client.peers.call_once", call_once)
-    monkeypatch.setattr("spark_queue.client.peers._PAUSE_S", 0.0)
+    monkeypatch.setattr("spark_queue.client.peer._PAUSE_S", 0.0)
     said = sparkq("peers", "drain", journal.path, "virginia")
     assert requests == [commands.DrainTo(peer="virginia", record=record) for record in (-1, -1, -1, 9)]
     assert "4 messages were handed to 'virginia'" in said.out

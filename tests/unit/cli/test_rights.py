@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
-from spark_queue.cli.doctor import try_rights
+from spark_queue.cli.store_rights import try_rights
 from spark_queue.errors import AccessError, JournalError
 from spark_queue.journal.store import Store
 from spark_queue.protocol.tokens import token_hash
@@ -96,7 +96,7 @@ def test_doctor_tells_what_the_store_lets_a_principal_do_beyond_its_rights(tmp_p
     assert sorted(tmp_path.rglob("*")) == before, "a trial leaves nothing behind"
     act_as("admin", monkeypatch)
     # `admin` publishes here by no right: an attacker may, since the store lets it.
-    monkeypatch.setattr("spark_queue.client.changes.check_writes", lambda *_: None)
+    monkeypatch.setattr("spark_queue.client.rights.check_writes", lambda *_: None)
     journal.publish(["1"], topic="WORK")
     act_as("ann", monkeypatch)
     assert "read all of messages/json/" in try_rights(journal).found

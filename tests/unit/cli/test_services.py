@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from spark_queue.cli.app import app
-from spark_queue.coordinator import server
+from spark_queue.coordinator import flight_port
 from spark_queue.protocol import host, user_files
 from tests.source_tree import ROOT
 
@@ -69,8 +69,8 @@ def test_the_unit_starts_it_again_for_ever_and_names_its_journal() -> None:
 def test_the_unit_gives_the_process_what_its_bounds_need_and_takes_the_rest_away() -> None:
     """`systemd-analyze security --offline=true` says 1.5 of it, of 10, which is the worst."""
     given = service()["Service"]
-    assert int(given["LimitNOFILE"]) >= server.CONNECTIONS_MAX + server.DESCRIPTORS_KEPT
-    assert int(given["TasksMax"]) >= server.THREADS_MAX + 256
+    assert int(given["LimitNOFILE"]) >= flight_port.CONNECTIONS_MAX + flight_port.DESCRIPTORS_KEPT
+    assert int(given["TasksMax"]) >= flight_port.THREADS_MAX + 256
     assert given["MemoryMax"]
     assert (given["ProtectSystem"], given["UMask"], given["CapabilityBoundingSet"]) == ("strict", "0077", "")
     on = ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "RestrictNamespaces", "ProtectKernelModules", "RestrictSUIDSGID")

@@ -10,6 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal
 from spark_queue.cli import doctor
+from spark_queue.core import folds
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import JournalError
@@ -48,7 +49,7 @@ def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lie
     assert "Nothing is lost" in sparkq("verify", journal.path).out
     state = JournalState(opened.traits)
     records = opened.records()
-    state.fold_all(records)
+    folds.fold_all(state, records)
     state.queues["WORK"].next_lease = 9
     snapshot.write(journal.store, state, LogHistory(), records[-1])
     answer = sparkq("verify", journal.path, "--json")

@@ -70,7 +70,7 @@ def test_who_reads_may_try_what_names_leases(work: Queue, monkeypatch: pytest.Mo
 
 
 def test_who_may_not_administer_may_not_try_new_definitions_out(work: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = work.journal
+    journal = Journal(work.journal.path)
     wanted = {**journal.definitions().stored, "journal": {"retention": "1d"}}
     assert len(journal.apply(wanted, dry_run=True)) == 1
     monkeypatch.setenv(TOKEN_VARIABLE, "few")

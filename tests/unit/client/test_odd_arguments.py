@@ -16,7 +16,7 @@ import pytest
 
 from spark_queue import Journal, Queue, SparkQueueError
 from spark_queue.client.arguments import JUDGED_ELSEWHERE
-from spark_queue.client.peers import Peer
+from spark_queue.client.peer import Peer
 from spark_queue.client.publisher import Publisher
 
 DEFINITIONS = {

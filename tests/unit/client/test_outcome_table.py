@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_queue.client.outcomes import outcome_columns, read_outcomes
+from spark_queue.client.outcome_table import outcome_columns, read_outcomes
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from spark_queue.client.outcomes import outcome_columns, to_outcomes
+from spark_queue.client.outcome_table import outcome_columns
+from spark_queue.client.outcomes import to_outcomes
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
-from spark_queue.client import letters, queue
+from spark_queue.client import queue, redriving
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError
 
@@ -22,7 +22,7 @@ Redrive = Callable[..., replies.Redriven]
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the pauses, which take no time."""
     pauses: list[float] = []
-    monkeypatch.setattr(letters, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(redriving, "time", SimpleNamespace(sleep=pauses.append))
     return pauses
 
 

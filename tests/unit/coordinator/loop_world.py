@@ -10,7 +10,7 @@ from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.loop import Loop
-from spark_queue.coordinator.process import recover
+from spark_queue.coordinator.recovery import recover
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record

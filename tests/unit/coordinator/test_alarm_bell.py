@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.coordinator.loop import AlarmBell
+from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.lifecycle import State
 from tests.deciding import started

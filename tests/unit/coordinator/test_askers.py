@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator.commands import caller_of
 from spark_queue.coordinator.logins import Login
+from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import Asker
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.protocol.tokens import new_token, token_hash
-from spark_queue.views.tables import record_page
+from spark_queue.views.control_rows import record_page
 from tests.unit.client.test_coordinator_client import HERE, client, hinted, host  # noqa: F401 - `host` is a fixture.
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 

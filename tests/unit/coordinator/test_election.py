@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from spark_queue.coordinator.election import SILENCE_S, Candidate, ElectionPorts, Holder, Watch, elect
+from spark_queue.coordinator.election import SILENCE_S, Candidate, ElectionPorts, elect
+from spark_queue.coordinator.standby import Holder, Watch
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.status import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.protocol.connection import RENEWAL_S, Advertisement, Verdict, ping
+from spark_queue.protocol.connection import Verdict, ping
+from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from tests.fake_clock import FakeClock
 
 CREATED = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})

@@ -11,15 +11,15 @@ from pyroaring import BitMap64
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
-from spark_queue.core import commands, engine, replies
+from spark_queue.core import commands, engine, folds, replies
 from spark_queue.core.deciding import handlers, timers
-from spark_queue.core.deciding.instances import replicating, transfers
+from spark_queue.core.deciding.instances import naming, replicating, transfers
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.engine import Retention
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state import folds, status
-from spark_queue.core.state.alarm import FaultError
+from spark_queue.core.retention import Retention
+from spark_queue.core.state import status
+from spark_queue.core.state.faults import FaultError
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
@@ -154,7 +154,7 @@ def test_a_fold_that_raises_at_a_start_sets_its_queue_aside(two: World, monkeypa
 def told_by_log(world: World) -> dict[str, str]:
     """Return what everybody else says of queues that are set aside: who folds the log, and at whose fold nothing raises."""
     state = JournalState(world.journal.traits)
-    state.fold_all(world.records())
+    folds.fold_all(state, world.records())
     return {name: str(trouble) for name, trouble in state.set_aside_queues().items()}
 
 
@@ -299,7 +299,7 @@ def test_a_queue_that_is_back_and_raises_at_what_it_missed_is_set_aside_again(mo
     pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="of 7")
     world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions), lambda: False)])
     assert world.loop._engine.state.pulled["virginia"].missed == {"WORK"}
-    monkeypatch.setattr(replicating, "take_known_names", raising_of("WORK", transfers.take_known_names))
+    monkeypatch.setattr(replicating, "take_known_names", raising_of("WORK", naming.take_known_names))
     other = Planner(world, queue="OTHER")
     assert code_of(world.ask(commands.Revive, queue="WORK")) == "QUEUE_SET_ASIDE"
     world.publish(1)
@@ -333,7 +333,7 @@ def test_definitions_that_raise_are_refused_and_change_nothing(two: World, monke
         if state.raises_faults:
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("spark_queue.core.state.folds.journal.replicate", broken)
+    monkeypatch.setattr("spark_queue.core.folds.peers.replicate", broken)
     other = Planner(two, queue="OTHER")
     before, calls = len(two.records()), [two.call(commands.Apply, definitions=TWO), other.next_call()]
     two.loop.step(calls)
@@ -348,7 +348,7 @@ def test_two_faults_of_one_group_leave_nobody_without_an_answer(two: World, monk
             raise ZeroDivisionError("a bug")
 
     work, other = Planner(two), Planner(two, queue="OTHER")
-    monkeypatch.setattr("spark_queue.core.state.folds.journal.replicate", broken)
+    monkeypatch.setattr("spark_queue.core.folds.peers.replicate", broken)
     handler(monkeypatch, commands.Next, after=True)
     calls = [two.call(commands.Apply, definitions=TWO), work.next_call(), other.next_call()]
     two.loop.step(calls)

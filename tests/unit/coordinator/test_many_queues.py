@@ -12,7 +12,7 @@ from spark_queue.coordinator import loop
 from spark_queue.coordinator.loop import ROUND_MS
 from spark_queue.core import commands, engine
 from spark_queue.core.deciding import timers
-from spark_queue.core.deciding.timers import LOOKED_OVER
+from spark_queue.core.deciding.agenda import LOOKED_OVER
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 QUEUES = 3 * LOOKED_OVER

@@ -14,8 +14,9 @@ from spark_queue.coordinator.metrics import ProcessMetrics
 from spark_queue.coordinator.process import start_metrics
 from spark_queue.coordinator.server import Admission
 from spark_queue.core import commands
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.state.log_history import LogHistory
-from spark_queue.core.state.status import LogTail, queue_status
+from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.store import Store
 from spark_queue.journal.store_files import count

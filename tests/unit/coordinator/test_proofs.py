@@ -15,25 +15,19 @@ import pytest
 from pyarrow import flight
 
 from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.coordinator.logins import CallerTokens, Proofs
+from spark_queue.coordinator.logins import CallerTokens
+from spark_queue.coordinator.proofs import Proofs
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import (
-    LOCATION_HEADER,
-    TOKEN_REFUSAL,
-    Advertisement,
-    Connection,
-    ConnectionLostError,
-    Endpoint,
-    Verdict,
-    ping,
-)
+from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL, Connection, ConnectionLostError, Endpoint, Verdict, ping
+from spark_queue.protocol.discovery import Advertisement
 from spark_queue.protocol.host import Bind, host_id, location_of
-from spark_queue.protocol.tokens import PROOF_HEADER, Meeting, key_of, new_token, token_hash
+from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
+from spark_queue.protocol.tokens import new_token, token_hash
 
 OWN, PRINCIPALS = "the own token of a user", new_token()
 #: Whatever has a hash may be a principal's.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator.commands import HOST, refusal_ahead
+from spark_queue.coordinator.rights import HOST, refusal_ahead
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding import handlers
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, WRITE

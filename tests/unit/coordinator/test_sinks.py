@@ -11,7 +11,7 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ
 from spark_queue.core.records import Kind
-from spark_queue.journal.control_files import to_records, to_table
+from spark_queue.journal.record_table import to_records, to_table
 from spark_queue.protocol import wire
 from spark_queue.protocol.tokens import token_hash
 from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World

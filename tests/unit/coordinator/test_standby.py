@@ -10,21 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from spark_queue.coordinator.election import (
-    SILENCE_MS,
-    STUCK_MS,
-    Candidate,
-    ElectionPorts,
-    Holder,
-    Reign,
-    Waiting,
-    Watch,
-    wait_to_reign,
-)
+from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign
+from spark_queue.coordinator.standby import SILENCE_MS, STUCK_MS, Holder, Waiting, Watch, wait_to_reign
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.status import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.protocol.connection import RENEWAL_S, Advertisement, Verdict
+from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from tests.fake_clock import FakeClock
 
 ME = Candidate(journal_id="j", path="/j", host="here", address="grpc+tls://b:2", pid=7)

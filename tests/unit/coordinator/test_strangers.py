@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import flight
 
-from spark_queue.coordinator import server
+from spark_queue.coordinator import flight_messages, flight_port, server
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.logins import CallerTokens
 from spark_queue.coordinator.server import Admission, Server
@@ -174,7 +174,7 @@ def test_few_who_may_be_known_later_are_read_at_one_time(serve: Serve, monkeypat
 
 def test_who_has_a_token_may_not_be_slow_where_many_are(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls whose message never comes hold a thread each, until none is left for others."""
-    monkeypatch.setattr(server, "THREADS_MAX", 4)
+    monkeypatch.setattr(flight_port, "THREADS_MAX", 4)
     monkeypatch.setattr(server, "CROWD", 3)
     monkeypatch.setattr(server, "READ_S", 600.0)
     served = serve()
@@ -191,7 +191,7 @@ def test_who_has_a_token_has_as_long_as_callers_wait(serve: Serve, monkeypatch: 
 
 
 def test_one_that_has_all_calls_that_it_may_have_is_not_gone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CALLS_MAX", 2)
+    monkeypatch.setattr(flight_port, "CALLS_MAX", 2)
     served = serve()
     with closing(Stranger(served.port)) as slow:
         streams = [slow.begin("DoAction", authorization="Bearer own") for _ in range(3)]
@@ -234,7 +234,7 @@ def test_connections_leave_descriptors_to_the_log(
     set_to: list[Any] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, given: set_to.append(given))
-    assert (server.room_for_connections(), set_to) == (room, [] if taken is None else [taken])
+    assert (flight_port.room_for_connections(), set_to) == (room, [] if taken is None else [taken])
 
 
 def test_a_message_that_is_no_action_of_ours_is_refused(serve: Serve) -> None:
@@ -250,7 +250,7 @@ def test_a_message_that_is_no_action_of_ours_is_refused(serve: Serve) -> None:
 @given(st.binary())
 def test_any_bytes_are_an_action_or_refused(message: bytes) -> None:
     try:
-        kind, body = server.read_action(message)
+        kind, body = flight_messages.read_action(message)
     except ValueError:
         return
     assert len(kind.encode()) + len(body) <= len(message)
@@ -260,10 +260,10 @@ def test_any_bytes_are_an_action_or_refused(message: bytes) -> None:
 def test_an_action_is_read_as_it_was_written(kind: str, body: bytes) -> None:
     def field(number: int, data: bytes) -> bytes:
         # A result is one such field, of number 1.
-        return bytes((number << 3 | 2,)) + server.encode_result(data)[1:]
+        return bytes((number << 3 | 2,)) + flight_messages.encode_result(data)[1:]
 
     for message in (field(1, kind.encode()) + field(2, body), field(2, body) + field(1, kind.encode())):
-        read = server.read_action(message)
+        read = flight_messages.read_action(message)
         assert (read[0], bytes(read[1])) == (kind, body)
 
 

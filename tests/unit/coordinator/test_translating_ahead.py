@@ -10,16 +10,16 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from spark_queue.coordinator.commands import refusal_ahead, translate_ahead
 from spark_queue.coordinator.inbox import ClosedError, Inbox
 from spark_queue.coordinator.logins import Login
+from spark_queue.coordinator.rights import refusal_ahead, translate_ahead
 from spark_queue.coordinator.server import LARGE_BYTES, Admission
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.expression import Wanted, program
 from spark_queue.expression.program import Program
-from spark_queue.journal import traits
+from spark_queue.journal import expressions
 from spark_queue.protocol import wire
 
 STORED = {
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_filter_is_found_ahead_too_and_told_by_the_loop(mon
     # Once more would keep everybody else waiting: it is refused by what was found.
     monkeypatch.setattr(Program, "__init__", None)
     with pytest.raises(ConfigError, match="1e is no number"):
-        traits._check_command(purge("n > 1e"), DEFINITIONS.queue)
+        expressions._check_command(purge("n > 1e"), DEFINITIONS.queue)
 
 
 def test_who_may_not_ask_has_nothing_translated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from pyroaring import BitMap64
 
+from spark_queue.core import folds
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.deciding import started
 from tests.scenario import run_scenario
 from tests.scenario.world import World
@@ -128,10 +129,10 @@ def test_an_alarm_of_older_software_stops_every_subscription_of_its_time_until_e
     world.commit()
     old = Record(kind=Kind.PAUSED, record=world.state.next_record, at_ms=world.now_ms, queue="Q", reason="alarm",
                  detail={"error": "3 messages failed one after the other, each alone. The last error: boom"})  # fmt: skip
-    world.state.fold(old)
+    folds.fold(world.state, old)
     ledger = world.state.queues["Q"]
     assert [each.is_stopped for each in ledger.subscriptions.values()] == [True, True]
     status = queue_status(world.state, "Q", now_ms=world.now_ms)
     assert (status.paused, status.alarm) == (True, old.detail["error"])
-    world.state.fold(replace(old, kind=Kind.UNPAUSED, record=old.record + 1, reason="probe", detail={}))
+    folds.fold(world.state, replace(old, kind=Kind.UNPAUSED, record=old.record + 1, reason="probe", detail={}))
     assert [each.is_stopped for each in ledger.subscriptions.values()] == [False, False]

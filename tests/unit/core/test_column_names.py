@@ -8,7 +8,7 @@ import pytest
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.schema import appended_columns, check_columns, schema_of, user_schema
-from spark_queue.source.loading import chosen
+from spark_queue.source.columns import chosen
 
 NAMES = ColumnNames(["Item", "quantity"])
 

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal import snapshot
+from spark_queue.journal import state_codec
 from tests.scenario.traits import MemoryTraits
 
 ROWS = st.sets(st.integers(0, 20), max_size=21)
@@ -70,5 +70,5 @@ def test_what_is_known_of_a_message_does_not_grow_with_its_deliveries() -> None:
         while counts.of(7) < deliveries:
             counts.increment(BitMap64([7]))
         state.claim = {"counts": counts}
-        sizes.append(len(snapshot.encode(state)))
+        sizes.append(len(state_codec.encode(state)))
     assert sizes[1] < 2 * sizes[0]

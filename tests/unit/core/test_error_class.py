@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core.state.dead_letter import DeadLetter, error_class, letter_kinds
+from spark_queue.core.state.dead_letter import DeadLetter
+from spark_queue.core.state.letter_kinds import error_class, letter_kinds
 
 #: Words as errors have them; none is a number in hexadecimal.
 WORD = st.text("ghijklmnopqrstuvwxyz", min_size=1, max_size=8)

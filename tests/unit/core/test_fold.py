@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.segment import Segment, foreign_record, from_record, to_record
+from spark_queue.core.message_files.relocation import foreign_record
+from spark_queue.core.message_files.segment import Segment, from_record, to_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state import journal_state, lease
+from spark_queue.core.state import done_requests, journal_state
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
@@ -46,17 +48,17 @@ def applied(queues: dict[str, Any], resets: dict[str, int], record: int = 0) -> 
 
 def test_fold_skips_an_unknown_kind_unless_it_is_marked_critical() -> None:
     state = JournalState(MemoryTraits())
-    state.fold(Record(kind="teleported", record=0, queue="Q", detail={}))
+    folds.fold(state, Record(kind="teleported", record=0, queue="Q", detail={}))
     assert state.next_record == 1
     with pytest.raises(JournalError, match=r"\[PROTOCOL_NEWER\].*records of kind 'teleported'.*Upgrade spark_queue"):
-        state.fold(Record(kind="teleported", record=1, detail={"critical": True}))
+        folds.fold(state, Record(kind="teleported", record=1, detail={"critical": True}))
     assert state.next_record == 1
 
 
 def test_fold_skips_a_kind_of_a_later_version_in_a_queue() -> None:
     state = JournalState(MemoryTraits())
-    state.fold(applied({"T": {}}, {"T": 0}))
-    state.fold(Record(kind="paused", record=1, queue="T", reason="user", detail={}))
+    folds.fold(state, applied({"T": {}}, {"T": 0}))
+    folds.fold(state, Record(kind="paused", record=1, queue="T", reason="user", detail={}))
     assert state.next_record == 2
 
 
@@ -81,7 +83,7 @@ def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkey
 
 def test_fold_skips_records_of_a_queue_that_is_gone() -> None:
     state = JournalState(MemoryTraits())
-    state.fold(Record(kind=Kind.REMOVED, record=0, queue="GONE", ranges=((0, 5),), reason="acknowledged"))
+    folds.fold(state, Record(kind=Kind.REMOVED, record=0, queue="GONE", ranges=((0, 5),), reason="acknowledged"))
     assert (state.queues, state.next_record) == ({}, 1)
 
 
@@ -108,8 +110,8 @@ def test_traits_before_the_recovery_point_do_not_enter() -> None:
     traits = MemoryTraits()
     traits.add("a.parquet", [PublishedMessage(topic="T", expires_at_ms=9_000)] * 3)
     state = JournalState(traits)
-    state.fold(applied({"T": {}}, {"T": 8}))
-    state.fold(replace(to_record(SEGMENT), record=1))
+    folds.fold(state, applied({"T": {}}, {"T": 8}))
+    folds.fold(state, replace(to_record(SEGMENT), record=1))
     ledger = state.queues["T"]
     assert ledger.entered == to_bitmap([(8, 10)])
     assert ledger.expires == {9_000: to_bitmap([(8, 10)])}
@@ -121,25 +123,25 @@ def test_what_is_a_barrier_is_what_the_record_says(*, found: bool) -> None:
     traits = MemoryTraits()
     traits.add("a.parquet", [PublishedMessage(topic="T", attributes={"kind": "close" if found else "line"})] * 3)
     state = JournalState(traits)
-    state.fold(applied({"T": {"barrier": "kind = close"}}, {"T": 0}))
-    state.fold(replace(to_record(replace(SEGMENT, barriers={"T": ((8, 9),)})), record=1))
+    folds.fold(state, applied({"T": {"barrier": "kind = close"}}, {"T": 0}))
+    folds.fold(state, replace(to_record(replace(SEGMENT, barriers={"T": ((8, 9),)})), record=1))
     assert state.queues["T"].rows[State.HELD] == state.queues["T"].barriers == to_bitmap([(8, 9)])
     assert state.queues["T"].rows[State.AVAILABLE] == to_bitmap([(7, 8), (9, 10)])
 
 
 def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
     state = JournalState(MemoryTraits())
-    state.fold(applied({"T": {}}, {"T": 0}))
+    folds.fold(state, applied({"T": {}}, {"T": 0}))
     with pytest.raises(ConfigError, match="no queue 'TT'. Did you mean 'T'"):
         state.ledger("TT")
 
 
 def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_KEPT", 2)
+    monkeypatch.setattr(done_requests, "_KEPT", 2)
     state = JournalState(MemoryTraits())
     told = []
     for number, (request, at_s) in enumerate([("a", 0), ("b", 10), ("b", 10), ("c", 119), ("d", 121), ("e", 240), ("f", 242)]):
         detail, at_ms = {"request": request}, at_s * 1_000
-        state.fold(Record(kind=Kind.LEFT, record=number, at_ms=at_ms, queue="gone", subscription="s", detail=detail))
+        folds.fold(state, Record(kind=Kind.LEFT, record=number, at_ms=at_ms, queue="gone", subscription="s", detail=detail))
         told.append("".join(each for each in "abcdef" if state.has_done(each)))
     assert told == ["a", "ab", "ab", "abc", "abcd", "abcde", "def"]

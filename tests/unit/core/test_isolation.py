@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms, queue_status
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.scenario import run_scenario
 from tests.unit.core.failing_query import FailingQuery, begin
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Record
@@ -39,7 +40,7 @@ def as_before(world: World) -> list[Record]:
 def test_what_older_software_settled_is_no_dead_letter_and_ends_with_the_next_reign() -> None:
     world = run_scenario(SETTLED).world
     state = JournalState(world.traits)
-    state.fold_all(as_before(world))
+    folds.fold_all(state, as_before(world))
     assert state.queues["Q"].rows[State.DEAD] == to_bitmap([(0, 2)])
     assert [letter.rows for letter in standing_letters(state, "Q")] == [to_bitmap([(1, 2)])]
     engine = Engine(state)

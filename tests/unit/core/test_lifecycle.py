@@ -9,13 +9,13 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.parsing import parse
+from spark_queue.core.folds import fold_into
 from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.folds import fold
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CoordinatorError
-from spark_queue.verification.instances import of_ledger
+from spark_queue.verification.state_digest import of_ledger
 
 ROWS = ((0, 3),)
 DUE_MS = 5_000
@@ -43,7 +43,7 @@ EVENTS = {
 def happen(ledger: QueueLedger, event: Event) -> None:
     """Let an event happen to messages 0 to 2; what no record says of single messages follows from the target depth."""
     if event in EVENTS:
-        fold(ledger, EVENTS[event])
+        fold_into(ledger, EVENTS[event])
     else:
         ledger.move(to_bitmap(ROWS), event)
 
@@ -54,9 +54,9 @@ def ledger_with(state: State) -> QueueLedger:
     ledger = QueueLedger(queue, start=0)
     held = to_bitmap(ROWS) if state is State.HELD else BitMap64()
     ledger.enter(EntryTraits(rows=to_bitmap([(0, 10)]), barriers=held))
-    fold(ledger, record(Kind.SUBSCRIBED, detail={"ack_mode": "auto", "max_backlog": 100, "filter": None}))
-    fold(ledger, record(Kind.ATTACHED))
-    fold(ledger, record(Kind.GRANTED, lease=1, due_at_ms=9_000, ranges=((3, 6),) if held else ROWS))
+    fold_into(ledger, record(Kind.SUBSCRIBED, detail={"ack_mode": "auto", "max_backlog": 100, "filter": None}))
+    fold_into(ledger, record(Kind.ATTACHED))
+    fold_into(ledger, record(Kind.GRANTED, lease=1, due_at_ms=9_000, ranges=((3, 6),) if held else ROWS))
     path = {
         State.LEASED: (),
         State.HELD: (),
@@ -97,7 +97,7 @@ def test_an_event_raises_and_changes_nothing_when_a_message_never_entered(event:
     ledger = ledger_with(State.AVAILABLE)
     before = of_ledger(ledger)
     with pytest.raises(CoordinatorError, match="finds"):
-        fold(ledger, replace(EVENTS[event], ranges=((8, 12),)))
+        fold_into(ledger, replace(EVENTS[event], ranges=((8, 12),)))
     assert of_ledger(ledger) == before
 
 
@@ -105,7 +105,7 @@ def test_an_event_raises_and_changes_nothing_when_a_message_never_entered(event:
 def test_a_dead_letter_that_its_queue_still_has_stays_as_it_is(state: State) -> None:
     ledger = ledger_with(state)
     before = of_ledger(ledger)
-    fold(ledger, EVENTS[Event.REENTERED])
+    fold_into(ledger, EVENTS[Event.REENTERED])
     assert of_ledger(ledger) == before
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from spark_queue.core import folds
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.status import LogTail
 from tests.scenario.traits import MemoryTraits
 
 
@@ -16,7 +17,7 @@ def after_snapshot(epoch: int, *records: Record) -> LogTail:
     past = LogTail(records)
     past.state = JournalState(MemoryTraits())
     if epoch:
-        past.state.fold(claimed(epoch))
+        folds.fold(past.state, claimed(epoch))
     return past
 
 

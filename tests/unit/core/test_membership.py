@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.records import Kind
@@ -15,7 +15,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import ConfigError
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
@@ -263,7 +263,7 @@ def test_a_queue_that_a_later_fold_sets_aside_before_it_is_left_stays_so(pair: t
     frankfurt.define(QUEUES)
     state = JournalState(frankfurt.world.traits)
     for record in frankfurt.world.committed:
-        state.fold(record)
+        folds.fold(state, record)
         if record.kind == Kind.ENTERED:
             state.note_fault("WORK", ValueError("what its file held"))
     assert state.troubles.keys() == {"WORK"}

@@ -11,12 +11,11 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.records import Kind
-from spark_queue.core.state.folds.journal import give_to_first_owners
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 from spark_queue.core.state.status import alarms
-from spark_queue.journal import snapshot
-from spark_queue.verification.instances import digest
+from spark_queue.journal import state_codec
+from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
 
@@ -44,7 +43,7 @@ def test_a_message_of_two_instances_is_one_row_with_two_names_and_belongs_to_the
     assert one.rows("remote") == [1, 2, 3]
     assert two.rows("remote") == [3], "what only frankfurt has"
     assert digest(one.world.folded()) == digest(one.world.state)
-    assert digest(snapshot.decode(snapshot.encode(one.world.state))) == digest(one.world.state)
+    assert digest(state_codec.decode(state_codec.encode(one.world.state))) == digest(one.world.state)
 
 
 def test_a_queue_that_begins_over_an_old_log_gives_a_message_of_two_instances_to_the_greater_owner() -> None:
@@ -58,7 +57,7 @@ def test_a_queue_that_begins_over_an_old_log_gives_a_message_of_two_instances_to
     ledger = QueueLedger(state.queues["WORK"].definition, start=0)
     ledger.ownership = Ownership(F)
     ledger.enter(EntryTraits(rows=BitMap64([0, 1])))
-    give_to_first_owners(state, ledger, BitMap64([0, 1]))
+    state.give_to_first_owners(ledger, BitMap64([0, 1]))
     assert {owner: list(rows) for _, owner, rows in ledger.ownership.by_owner(BitMap64([0, 1]))} == {F: [0], V: [1]}
 
 

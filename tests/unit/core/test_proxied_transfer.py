@@ -16,7 +16,7 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError
 from spark_queue.verification import invariants
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage

@@ -6,12 +6,13 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.state.age import came_by, came_ms, first_aging_ms, oldest_ms
 from spark_queue.core.state.letters import dead_letters, free_letters, standing_letters
 from spark_queue.core.state.lifecycle import IN_QUEUE
-from spark_queue.core.state.status import came_by, came_ms, first_aging_ms, oldest_ms, queue_status
-from spark_queue.journal import snapshot
+from spark_queue.core.state.status import queue_status
+from spark_queue.journal import state_codec
 from spark_queue.metrics.figures import figures_of
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from spark_queue.views.why_waiting import why_it_waits
 from tests.scenario import Scenario
 
@@ -75,10 +76,10 @@ def test_questions_leave_every_state_as_it_is(steps: int) -> None:
     scenario = Scenario()
     scenario.run("\n".join([OF_Q, *STORY[:steps]]))
     state = scenario.world.engine.state
-    before, stored = digest(state), snapshot.encode(state)
+    before, stored = digest(state), state_codec.encode(state)
     ask(scenario)
     assert digest(state) == before
-    assert snapshot.encode(state) == stored
+    assert state_codec.encode(state) == stored
 
 
 @pytest.mark.parametrize("asks", [False, True], ids=["nobody asks", "somebody asks"])
@@ -98,9 +99,9 @@ def test_questions_forget_no_time_of_what_is_gone() -> None:
     scenario = Scenario()
     scenario.run(OF_Q + "publish A 0 expires=30s, A 1 expires=40s, A 2 expires=50s\nplanner p Q/s\nnext p limit=1")
     scenario.run("settle Q acknowledge 1\ntick 35s")
-    stored = snapshot.encode(scenario.world.engine.state)
+    stored = state_codec.encode(scenario.world.engine.state)
     ask(scenario)
-    assert snapshot.encode(scenario.world.engine.state) == stored
+    assert state_codec.encode(scenario.world.engine.state) == stored
 
 
 def test_letter_that_dies_again_has_the_age_of_its_last_death() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from pyroaring import BitMap64
 
+from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
@@ -41,7 +42,7 @@ def seen_otherwise(scenario: Scenario, *values: int) -> JournalState:
     traits.remove(segment.path)
     traits.add(segment.path, messages)
     state = JournalState(traits)
-    state.fold_all(scenario.world.committed)
+    folds.fold_all(state, scenario.world.committed)
     assert of_state(state) == []
     return state
 

@@ -7,7 +7,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import ConfigError
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange, two_instances
 from tests.scenario.traits import PublishedMessage

@@ -7,16 +7,16 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.instances import transfers
+from spark_queue.core.deciding.instances import requests, transfers
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import NAMED_MOST, OPEN_MS
+from spark_queue.core.folds.replication import COUNTED_MOST
 from spark_queue.core.state import ownership
-from spark_queue.core.state.folds.journal import COUNTED_MOST
 from spark_queue.core.state.ownership import MessageValue, Stage
-from spark_queue.journal.control_files import to_table
+from spark_queue.journal.record_table import to_table
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.record_forms import ABSENT_MOST
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
@@ -77,7 +77,7 @@ def test_what_one_record_cannot_say_is_said_at_the_next_request(
     pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R105."""
-    monkeypatch.setattr(transfers, "ABSENT_RANGES", 2)
+    monkeypatch.setattr(requests, "ABSENT_RANGES", 2)
     frankfurt, virginia = pair
     frankfurt.define(NARROW)
     for body in ("wanted", "") * 5:
@@ -98,7 +98,7 @@ def test_a_message_is_told_by_all_its_names_or_not_yet(
     pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R105: who asks may know it by one of them only."""
-    monkeypatch.setattr(transfers, "ABSENT_RANGES", 4)
+    monkeypatch.setattr(requests, "ABSENT_RANGES", 4)
     frankfurt, virginia = pair
     virginia.define(NARROW)
     for number in range(1, 7):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from spark_queue.core import commands
-from spark_queue.core.state import lease as selection
+from spark_queue.core.state import selection
 from spark_queue.core.state.lifecycle import LEFT, TRANSITIONS, Event, State
 from tests.deciding import leased, started
 from tests.scenario import Scenario, run_scenario

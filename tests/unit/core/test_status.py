@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spark_queue.core.message_files.segment import foreign_record
+from spark_queue.core.message_files.relocation import foreign_record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.status import queue_status
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.scenario import Scenario
 
 DEFINITIONS = """define

@@ -10,7 +10,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances import transfers
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage

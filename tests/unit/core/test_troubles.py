@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
@@ -50,7 +50,7 @@ class Files:
 def recovered(code: str | None, *, then: Mapping[str, Any] = DEFINITIONS) -> JournalState:
     """Fold a log in which a segment entered, and other definitions came, with the file as `code` says."""
     engine = Engine(JournalState(Files(None)))
-    engine.state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
+    folds.fold(engine.state, Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
     engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=1)
     segment = Segment(
         message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1, published_at_ms=1,
@@ -59,7 +59,7 @@ def recovered(code: str | None, *, then: Mapping[str, Any] = DEFINITIONS) -> Jou
     engine.enter([segment], now_ms=1)
     engine.decide(commands.Apply(definitions={**then, "journal": {"coordinator_idle": "9s"}}), now_ms=2)
     state = JournalState(Files(code))
-    state.fold_all([Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
+    folds.fold_all(state, [Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
     return state
 
 

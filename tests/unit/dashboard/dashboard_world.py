@@ -10,15 +10,16 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue import Journal
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.creation import create_journal
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.open import open_journal
 from tests.deciding import claim, leased, started
 
 #: What must never become an element of a page, wherever it stands.
@@ -63,7 +64,7 @@ class DashboardWorld:
         traits = PreparedTraits(self.opened.traits)
         self.engine = Engine(JournalState(traits))
         self._control = DeltaControlLog(self.journal.store)
-        self.engine.state.fold_all(self._control.load())
+        folds.fold_all(self.engine.state, self._control.load())
         claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=self.start_ms)
         self._entrance = Sequencer(self.opened, self.engine, traits)
         self._planners: dict[str, dict[str, Any]] = {}

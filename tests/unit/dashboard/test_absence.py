@@ -8,7 +8,7 @@ import pytest
 
 from spark_queue.clock import SystemClock
 from spark_queue.following.follower import ABSENT_MS
-from spark_queue.protocol.connection import Advertisement, Advertiser
+from spark_queue.protocol.discovery import Advertisement, Advertiser
 from tests.fake_clock import FakeClock
 from tests.unit.dashboard.asking import asker_of, following
 from tests.unit.dashboard.dashboard_world import DashboardWorld

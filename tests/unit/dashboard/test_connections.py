@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from spark_queue.dashboard import guard
+from spark_queue.dashboard import connections
 from spark_queue.dashboard.app import server_of
-from spark_queue.dashboard.guard import BoundedListener
-from spark_queue.protocol.http_ports import tls_context
+from spark_queue.dashboard.connections import BoundedListener
+from spark_queue.protocol.certificates import tls_context
 from tests.certificates import make_certificate
 
 WAIT_S = 30.0
@@ -75,7 +75,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    monkeypatch.setattr(guard, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 4)
     with ExitStack() as stack:
 
         def start(*, tls: bool = False) -> Served:

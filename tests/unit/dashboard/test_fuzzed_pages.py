@@ -16,7 +16,7 @@ import pytest
 from starlette.types import Message
 
 from spark_queue.dashboard import guard
-from spark_queue.protocol import http_ports as guesses
+from spark_queue.protocol import guesses
 from spark_queue.protocol.connection import Endpoint
 from tests.unit.dashboard.asking import HOST, TOKEN, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld

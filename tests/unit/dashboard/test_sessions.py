@@ -7,8 +7,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from spark_queue.dashboard import guard
-from spark_queue.dashboard.guard import LoginSessions
+from spark_queue.dashboard import sessions
+from spark_queue.dashboard.sessions import LoginSessions
 from tests.fake_clock import FakeClock
 from tests.unit.dashboard.asking import HOST, TOKEN, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -43,14 +43,14 @@ def test_a_session_ends_after_some_hours() -> None:
     clock = FakeClock()
     known = LoginSessions(clock)
     key = known.begin()
-    clock.advance(guard.LENGTH_MS - 1)
+    clock.advance(sessions.LENGTH_MS - 1)
     assert known.holds(key)
     clock.advance(1)
     assert not known.holds(key)
 
 
 def test_one_session_too_many_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "KEPT", 3)
+    monkeypatch.setattr(sessions, "KEPT", 3)
     known = LoginSessions()
     keys = [known.begin() for _ in range(4)]
     assert [known.holds(key) for key in keys] == [False, True, True, True]

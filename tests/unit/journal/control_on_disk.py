@@ -9,8 +9,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from spark_queue.core.records import Record
-from spark_queue.journal import control_files
-from spark_queue.journal.control_files import ControlFile, Merge, listing
+from spark_queue.journal import control_compaction
+from spark_queue.journal.control_compaction import Merge
+from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.store import CONTROL
 from tests.unit.journal.journal_on_disk import Disk, claim, left
@@ -41,7 +42,7 @@ def filled(disk: Disk, commits: int = 8, make: Callable[[int], Record] = left) -
 
 
 def staged(disk: Disk, *, epoch: int = 1) -> Merge:
-    merge = control_files.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS)
+    merge = control_compaction.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS)
     assert merge is not None
     return merge
 
@@ -52,4 +53,4 @@ def age(disk: Disk, names: set[str], age_s: int, *, by: float) -> None:
 
 
 def leftovers(disk: Disk) -> list[str]:
-    return control_files.leftovers(control_files.data_files(disk.store), files(disk))
+    return control_compaction.leftovers(control_compaction.data_files(disk.store), files(disk))

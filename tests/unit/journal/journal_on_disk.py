@@ -12,7 +12,8 @@ from deltalake import DeltaTable
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
-from spark_queue.journal.open import DeltaJournal, create_journal, open_journal
+from spark_queue.journal.creation import create_journal
+from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.publisher import Published, make_plan, publish
 from spark_queue.journal.staging import StagingPlan
 from spark_queue.journal.store import Store, log_key

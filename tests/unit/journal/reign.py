@@ -8,15 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.message_upkeep import MergeLimits, MessageLimits
+from spark_queue.journal.message_compaction import MergeLimits
+from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import schema_of
-from spark_queue.views.message_search import read_bodies
+from spark_queue.views.bodies import read_bodies
 from tests.deciding import claim, leased, started
 from tests.unit.journal.journal_on_disk import Disk
 
@@ -33,7 +34,7 @@ class Reign:
         self.epoch = epoch
         traits = PreparedTraits(self.journal.traits)
         self.state = JournalState(traits)
-        self.state.fold_all(self.journal.control.load())
+        folds.fold_all(self.state, self.journal.control.load())
         self.engine = Engine(self.state)
         claim(self.engine, epoch=epoch, host="h", address="a", pid=1, now_ms=NOW_MS)
         self.entrance = Sequencer(self.journal, self.engine, traits)

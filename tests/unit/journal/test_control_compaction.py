@@ -13,7 +13,7 @@ import pytest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_files, log_entry
+from spark_queue.journal import control_compaction, control_files, log_entry
 from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.reader import read_setup
@@ -33,7 +33,7 @@ def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> No
     assert table(disk).transaction_version("c:coordinator") == 1
     control.append([left(record)], epoch=1)
     assert len(DeltaControlLog(disk.store).load()) == record + 1
-    assert control_files.stage(disk.store, files(disk), epoch=1, at_ms=NOW_MS) is None
+    assert control_compaction.stage(disk.store, files(disk), epoch=1, at_ms=NOW_MS) is None
 
 
 def test_merge_is_one_delta_commit_that_changes_no_data(disk: Disk) -> None:
@@ -86,7 +86,7 @@ def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
         journal.control.append([left(number)], epoch=1)
     journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS)
     journal._upkeep.finish()
-    journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS + control_files.PLAN_VALID_MS)
+    journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
     assert len(files(disk)) == record + 6
 
 

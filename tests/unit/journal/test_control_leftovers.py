@@ -9,7 +9,7 @@ import pytest
 
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError
-from spark_queue.journal import control_files, upkeep
+from spark_queue.journal import control_compaction, control_files, upkeep
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.store import CONTROL, Store
@@ -73,8 +73,8 @@ def test_what_only_a_young_file_holds_is_no_leftover_wherever_it_stands() -> Non
         ControlFile(first=first, last=first + 9, path=names[at], kinds=("granted", "removed")) for at, first in ((0, 0), (2, 10))
     ]
     found = {young: 2 * DAY_S * 1000, orphan: 0, settled: 0}
-    assert control_files.leftovers(found, log) == []
-    assert control_files.leftovers({**found, young: 0, f"{CONTROL}/x": 2 * DAY_S * 1000}, log) == [orphan]
+    assert control_compaction.leftovers(found, log) == []
+    assert control_compaction.leftovers({**found, young: 0, f"{CONTROL}/x": 2 * DAY_S * 1000}, log) == [orphan]
 
 
 def test_what_was_written_lately_is_no_leftover_although_old_files_hold_its_records(disk: Disk) -> None:
@@ -99,7 +99,7 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
     record = claim(journal.control)
     for number in range(record, record + 6):
         journal.control.append([left(number)], epoch=1)
-    look = control_files.data_files
+    look = control_compaction.data_files
 
     def sleep_after_looking(store: Store) -> dict[str, int]:
         merge, later = staged(disk, epoch=2), DeltaControlLog(disk.store)
@@ -109,7 +109,7 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
         later.replace(merge)
         return found
 
-    monkeypatch.setattr(control_files, "data_files", sleep_after_looking)
+    monkeypatch.setattr(control_compaction, "data_files", sleep_after_looking)
     journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         journal._upkeep.finish()

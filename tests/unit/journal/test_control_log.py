@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_files, delta, log_entry, reader
-from spark_queue.journal.control_files import CONTROL_SCHEMA
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import CONTROL, Store
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from spark_queue.journal import control_files
-from spark_queue.journal.control_files import ControlFile, plan
+from spark_queue.journal import control_compaction
+from spark_queue.journal.control_compaction import plan
+from spark_queue.journal.control_files import ControlFile
 
 
 def test_plans_leave_few_files_and_write_a_record_seldom() -> None:
@@ -29,12 +30,12 @@ def test_plans_leave_few_files_and_write_a_record_seldom() -> None:
                 written += held[at].records
     separate = sum(file.is_separate for file in held)
     assert [file.first for file in held[1:]] == [file.last + 1 for file in held[:-1]]
-    assert len(held) - separate < 12 * (separate + 1 + record // control_files.FULL_FILE_RECORDS)
+    assert len(held) - separate < 12 * (separate + 1 + record // control_compaction.FULL_FILE_RECORDS)
     assert written < record * 12
 
 
 def test_large_files_are_not_written_again() -> None:
-    full = control_files.FULL_FILE_RECORDS
+    full = control_compaction.FULL_FILE_RECORDS
     held = [ControlFile(0, full - 1, "a", ("a", "z"))]
     held += [ControlFile(full + at, full + at, f"{at}", ("a", "z")) for at in range(full + 5)]
     groups = plan(held)

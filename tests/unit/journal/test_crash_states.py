@@ -20,7 +20,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark
 from spark_queue.journal.message_file import decoding
 from spark_queue.journal.message_table import create
-from spark_queue.journal.message_upkeep import MessageTableWork
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import open_name, publish
 from spark_queue.journal.store import CONTROL, messages_key
 from spark_queue.ports import entered

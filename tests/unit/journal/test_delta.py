@@ -13,10 +13,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta, message_table
-from spark_queue.journal.delta import versions_after
+from spark_queue.journal.expressions import check_expressions
 from spark_queue.journal.log_entry import parse_entry
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.store import CONTROL, Store, split_options
-from spark_queue.journal.traits import check_expressions
 from tests.unit.journal.journal_on_disk import Disk
 
 

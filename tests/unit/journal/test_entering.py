@@ -12,12 +12,13 @@ import pytest
 from deltalake import write_deltalake
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import Reign, ReignClock
+from spark_queue.coordinator.election import Reign
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
-from spark_queue.coordinator.process import recover
+from spark_queue.coordinator.recovery import recover
+from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import MergedFile, MovedRows
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.core.records import Kind
 from spark_queue.journal import upkeep
 from spark_queue.journal.entering import EnteredNames

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.journal.message_upkeep import MergeLimits, worth_merging
+from spark_queue.journal.message_compaction import MergeLimits, worth_merging
 
 
 def files(*sizes: int) -> tuple[list[Segment], dict[str, int]]:

@@ -12,18 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.core import folds
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
-from spark_queue.journal import delta, message_upkeep
+from spark_queue.journal import delta, message_compaction
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import lacks
-from spark_queue.journal.message_upkeep import MessageTableWork
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.journal.store import messages_key
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, bodies, publish_some
 
@@ -96,13 +97,13 @@ def test_recovery_after_the_parts_are_deleted_gives_the_same_state(disk: Disk) -
     for path in old:
         (Path(disk.store.messages_uri("order")) / path).unlink()
     again = JournalState(disk.open().traits)
-    again.fold_all(disk.open().records())
+    folds.fold_all(again, disk.open().records())
     assert not again.troubles
     assert list(again.ledger("WORK").entered) == [0, 2, 4, 6, 8]
     assert digest(again) == digest(reign.state)
     blind = JournalState(disk.open().traits)
     for record in disk.open().records():
-        blind.fold(record)
+        folds.fold(blind, record)
     assert "MESSAGE_FILE_MISSING" in str(blind.troubles["WORK"]), "without knowing the end of the log"
 
 
@@ -131,7 +132,7 @@ def test_a_merged_file_is_merged_again_with_what_came_after(disk: Disk) -> None:
     assert disk.ids() == list(range(60))
     assert len(DeltaTable(disk.store.messages_uri("order")).file_uris()) < 8
     again = JournalState(disk.open().traits)
-    again.fold_all(disk.open().records())
+    folds.fold_all(again, disk.open().records())
     assert digest(again) == digest(reign.state)
 
 
@@ -173,7 +174,7 @@ def test_a_plan_whose_files_have_gone_is_dropped(disk: Disk) -> None:
     stale = list(reign.segments)
     reign.upkeep()
     work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=NOW_MS, is_durable=lambda: False)
-    assert not message_upkeep.merge(work, stale, SMALL)
+    assert not message_compaction.merge(work, stale, SMALL)
     assert disk.ids() == list(range(15))
 
 
@@ -181,7 +182,7 @@ def test_a_zombies_swap_is_refused_once_a_newer_reign_has_claimed_the_table(disk
     publish_some(disk, 5)
     old = Reign(disk, epoch=1)
     old.enter()
-    write = message_upkeep._write
+    write = message_compaction._write
 
     def slow(*given: Any) -> Any:
         written = write(*given)
@@ -191,7 +192,7 @@ def test_a_zombies_swap_is_refused_once_a_newer_reign_has_claimed_the_table(disk
         new.enter()
         return written
 
-    monkeypatch.setattr(message_upkeep, "_write", slow)
+    monkeypatch.setattr(message_compaction, "_write", slow)
     with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*carries epoch 2"):
         old.upkeep()
     assert disk.ids() == list(range(15))
@@ -241,7 +242,7 @@ def test_a_store_that_fails_ends_the_round(disk: Disk, monkeypatch: pytest.Monke
     publish_some(disk, 5)
     reign = Reign(disk, epoch=1)
     reign.enter()
-    monkeypatch.setattr(message_upkeep, "_write", fail)
+    monkeypatch.setattr(message_compaction, "_write", fail)
     with pytest.raises(JournalError, match="the disk is full"):
         reign.upkeep()
 
@@ -277,7 +278,7 @@ def test_nothing_is_looked_at_before_enough_has_entered(disk: Disk, monkeypatch:
         looks.append(1)
         return []
 
-    monkeypatch.setattr(message_upkeep, "worth_merging", look)
+    monkeypatch.setattr(message_compaction, "worth_merging", look)
     publish_some(disk, 3, first=5)
     reign.enter()
     reign.upkeep()

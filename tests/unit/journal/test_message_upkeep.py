@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.message_upkeep import MessageLimits, MessageTableWork, MessageUpkeep
-from spark_queue.verification.instances import digest
+from spark_queue.journal.message_upkeep import MessageLimits, MessageUpkeep
+from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.verification.state_digest import digest
 from tests.scenario import Scenario
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, publish_some

@@ -14,9 +14,9 @@ from spark_queue.core import engine
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal import delta
-from spark_queue.journal import open as opening
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal import creation, delta
+from spark_queue.journal.creation import create_journal
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import CONTROL, Store, messages_key
 from spark_queue.ports import JournalPort
@@ -104,16 +104,16 @@ def test_creation_that_was_cut_short_is_finished_by_the_next(tmp_path: Path, mon
 
 def test_two_creations_at_once_have_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path / "journal"))
-    settle = opening._settle_id
+    settle = creation._settle_id
     winner: list[str] = []
 
     def be_overtaken(store: Store) -> str:
         found = settle(store)
-        monkeypatch.setattr(opening, "_settle_id", settle)
+        monkeypatch.setattr(creation, "_settle_id", settle)
         winner.append(create_journal(store))
         return found
 
-    monkeypatch.setattr(opening, "_settle_id", be_overtaken)
+    monkeypatch.setattr(creation, "_settle_id", be_overtaken)
     with pytest.raises(JournalError, match="JOURNAL_EXISTS"):
         create_journal(store)
     assert open_journal(store).journal_id == winner[0]

@@ -13,7 +13,7 @@ from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.message_table import create
-from spark_queue.journal.message_upkeep import MessageTableWork
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
 from spark_queue.journal.store import CONTROL, messages_key
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, claim, left, orders

@@ -9,7 +9,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from spark_queue.core.records import Kind, Record
-from spark_queue.journal.control_files import CONTROL_SCHEMA, ControlFile, to_records, to_table
+from spark_queue.journal.control_files import ControlFile
+from spark_queue.journal.record_table import CONTROL_SCHEMA, to_records, to_table
 
 TEXTS = st.text(max_size=5)
 NUMBERS = st.integers(min_value=0, max_value=2**53)

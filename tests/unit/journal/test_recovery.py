@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.log_entry import open_repaired, repair_head
+from spark_queue.journal.repair import open_repaired, repair_head
 from spark_queue.journal.store import CONTROL, Store, messages_key
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 

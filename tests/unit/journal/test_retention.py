@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.message_files.message_type import KEPT_MS
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
@@ -23,7 +23,7 @@ from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.settings.types import Position
 from spark_queue.source.topic_log import TopicLog
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from spark_queue.views.journal_view import state_at
 from spark_queue.views.tables import read_view
 from tests.deciding import leased, started
@@ -104,7 +104,7 @@ def test_recovery_needs_no_file_of_a_retired_message(disk: Disk) -> None:
     for name in paths(disk):
         (Path(disk.store.messages_uri("order")) / name).unlink()
     again = JournalState(disk.open().traits)
-    again.fold_all(disk.open().records())
+    folds.fold_all(again, disk.open().records())
     assert not again.troubles
     assert digest(again) == digest(reign.state)
 

@@ -13,7 +13,7 @@ from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.origins import OriginNames, Origins
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.journal.message_file import PIECES, cut_pieces
+from spark_queue.journal.pieces import PIECES, cut_pieces
 
 BOOKMARKS = st.sets(st.integers(min_value=0, max_value=60))
 

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.core import folds
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state import folds
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.status import LogTail
-from spark_queue.journal import snapshot, upkeep
+from spark_queue.journal import snapshot, state_codec, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.snapshot import Header
 from spark_queue.journal.store import CONTROL, SNAPSHOTS
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.unit.journal import control_on_disk
 from tests.unit.journal.journal_on_disk import Disk, claim
 
@@ -53,7 +53,7 @@ def loaded(disk: Disk) -> LogTail:
 def state_of(disk: Disk, past: LogTail) -> JournalState:
     state = past.state or JournalState(disk.open().traits)
     state.traits = disk.open().traits
-    state.fold_all(past)
+    folds.fold_all(state, past)
     return state
 
 
@@ -67,7 +67,7 @@ def check(disk: Disk, *, uses: int | None) -> None:
     assert past.claim is not None
     assert (past.claim.epoch, past.claim.detail) == (claims[-1].epoch, claims[-1].detail)
     full = JournalState(disk.open().traits)
-    full.fold_all(whole)
+    folds.fold_all(full, whole)
     assert digest(state_of(disk, past)) == digest(full)
 
 
@@ -272,13 +272,13 @@ def test_the_first_snapshots_of_a_journal_may_lack_a_queue(disk: Disk) -> None:
 def test_what_raises_only_as_a_snapshot_is_taken_makes_none(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record says so, and none would say that the queue is back."""
     filled(disk)
-    fold_all = JournalState.fold_all
+    fold_all = folds.fold_all
 
     def fold_and_fail(state: JournalState, records: Any) -> None:
         fold_all(state, records)
         assert state.note_fault("WORK", ZeroDivisionError())
 
-    monkeypatch.setattr(JournalState, "fold_all", fold_and_fail)
+    monkeypatch.setattr(folds, "fold_all", fold_and_fail)
     take(disk)
     assert snapshots(disk) == []
 
@@ -322,7 +322,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 1)
-    monkeypatch.setattr(snapshot, "encode", lambda _: _refuse())
+    monkeypatch.setattr(state_codec, "encode", lambda _: _refuse())
     journal = disk.open()
     claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
+from spark_queue.core import folds
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
-from spark_queue.journal import snapshot
-from spark_queue.verification.instances import digest
+from spark_queue.journal import state_codec
+from spark_queue.verification.state_digest import digest
 from tests.scenario import run_scenario
 from tests.scenario.traits import MemoryTraits
 
 
 def through(state: JournalState) -> JournalState:
-    return snapshot.decode(snapshot.encode(state))
+    return state_codec.decode(state_codec.encode(state))
 
 
 def with_claim(value: object) -> JournalState:
@@ -71,7 +72,7 @@ class Stranger:
 def test_what_is_not_known_is_refused_by_name(value: object) -> None:
     """A field of a type that snapshots do not know must be noticed when it is made, not when it is missed."""
     with pytest.raises(TypeError, match=r"cannot be stored|too large"):
-        snapshot.encode(with_claim(value))
+        state_codec.encode(with_claim(value))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_what_is_not_known_is_refused_by_name(value: object) -> None:
 def test_bytes_that_are_no_state_are_refused(packed: object) -> None:
     """Only classes that the core itself defines are made, whatever the bytes say."""
     with pytest.raises(ValueError, match=r"no state|no class|holds"):
-        snapshot.decode(msgspec.msgpack.encode(packed))
+        state_codec.decode(msgspec.msgpack.encode(packed))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_bytes_that_are_no_state_are_refused(packed: object) -> None:
 @pytest.mark.parametrize("packed", [["objects", "", [], []], ["enum", "", "of"]], ids=lambda packed: packed[0])
 def test_what_the_core_only_imports_or_is_no_class_is_refused_before_it_is_used(packed: list[Any], name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is no class of the core"):
-        snapshot.decode(msgspec.msgpack.encode([packed[0], name, *packed[2:]]))
+        state_codec.decode(msgspec.msgpack.encode([packed[0], name, *packed[2:]]))
 
 
 def test_objects_of_one_class_are_stored_as_columns() -> None:
@@ -107,16 +108,16 @@ def test_objects_of_one_class_are_stored_as_columns() -> None:
         )
         for number in range(100)
     ]  # fmt: skip
-    data = snapshot.encode(with_claim(leases))
+    data = state_codec.encode(with_claim(leases))
     assert data.count(b"granted_at_ms") == 1
-    assert snapshot.decode(data).claim["value"] == leases
+    assert state_codec.decode(data).claim["value"] == leases
 
 
 def test_what_is_more_than_a_list_or_dict_of_its_own_is_refused() -> None:
     """Only its attributes would be stored, and its members lost."""
     odd = type("Odd", (dict,), {"__module__": "spark_queue.core.odd"})
     with pytest.raises(TypeError, match=r"a spark_queue\.core\.odd\.Odd cannot be stored"):
-        snapshot.encode(with_claim(odd(lost=1)))
+        state_codec.encode(with_claim(odd(lost=1)))
 
 
 def test_what_was_prepared_for_a_record_is_gone_with_it() -> None:
@@ -134,9 +135,9 @@ unsubscribe Q/s1
 """
     )
     world = scenario.world
-    stored, known = snapshot.encode(world.state), len(world.committed)
+    stored, known = state_codec.encode(world.state), len(world.committed)
     scenario.run('publish T 1 kind=red\nplanner p2 Q/s1 filter="kind = red"')
-    state = snapshot.decode(stored)
+    state = state_codec.decode(stored)
     state.traits = world.state.traits
-    state.fold_all(world.committed[known:])
+    folds.fold_all(state, world.committed[known:])
     assert digest(state) == digest(world.state)

@@ -9,7 +9,8 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.schema import Field, PrimitiveType
 
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.creation import create_journal
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_features import unnamed_features, used_features
 from spark_queue.sinks.table import SinkTable

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import JournalError
-from spark_queue.journal import delta
+from spark_queue.journal import delta, transaction
 from spark_queue.journal.store import messages_key
 from tests.unit.journal.journal_on_disk import Disk
 
@@ -19,7 +19,7 @@ ORDER = messages_key("order")
 
 def draw(disk: Disk, version: Callable[[int], int | None]) -> int:
     table = DeltaTable(disk.store.messages_uri("order"))
-    return delta.commit_transaction(disk.store, ORDER, table, name="n:x", version=version, writer="w", at_ms=1, durable=False)
+    return transaction.commit_transaction(disk.store, ORDER, table, name="n:x", version=version, writer="w", at_ms=1, durable=False)
 
 
 def after_a_rival(disk: Disk, races: int) -> Callable[[int], int]:
@@ -48,7 +48,7 @@ def test_nothing_is_committed_where_the_number_is_not_wanted(disk: Disk) -> None
 
 
 def test_who_always_loses_is_told_so(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta, "_TRANSACTION_ATTEMPTS", 2)
+    monkeypatch.setattr(transaction, "_TRANSACTION_ATTEMPTS", 2)
     monkeypatch.setattr(delta, "back_off", lambda attempt: None)
     with pytest.raises(JournalError, match="PUBLISH_CONTENDED"):
         draw(disk, after_a_rival(disk, 2))

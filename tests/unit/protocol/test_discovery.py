@@ -9,7 +9,7 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.store import ADVERTISEMENT_KEY
-from spark_queue.protocol.connection import Advertisement, Advertiser, read_advertisement
+from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 
 OWN = Advertisement(journal="j", address="grpc://127.0.0.1:1", host="h", epoch=3, pid=1, renewed_at_ms=0)
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from spark_queue.protocol.http_ports import ADDRESSES_MAX, FREE_GUESSES, GUESS_MS, GuessLimit
+from spark_queue.protocol.guesses import ADDRESSES_MAX, FREE_GUESSES, GUESS_MS, GuessLimit
 from tests.fake_clock import FakeClock
 
 HERE, THERE = "10.0.0.7", "10.0.0.8"

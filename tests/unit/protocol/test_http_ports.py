@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.protocol import http_ports
-from spark_queue.protocol.http_ports import tls_context
+from spark_queue.protocol import certificates
+from spark_queue.protocol.certificates import tls_context
 from tests.certificates import make_certificate
 
 
 @pytest.fixture(autouse=True)
 def looks_at_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_ports, "LOOK_AGAIN_MS", 0)
+    monkeypatch.setattr(certificates, "LOOK_AGAIN_MS", 0)
 
 
 class Pairs:
@@ -93,7 +93,7 @@ def test_a_pair_that_is_not_whole_is_logged_once_and_the_last_one_stays(pairs: P
 
 
 def test_files_are_looked_at_once_in_a_while(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_ports, "LOOK_AGAIN_MS", 3_600_000)
+    monkeypatch.setattr(certificates, "LOOK_AGAIN_MS", 3_600_000)
     context = tls_context(pairs.cert, pairs.key)
     pairs.put(pairs.second)
     assert shown_by(context) == der(pairs.first)

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
-from spark_queue.coordinator.process import recover
+from spark_queue.coordinator.recovery import recover
 from spark_queue.core import commands
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.control_files import CONTROL_SCHEMA
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict

@@ -15,8 +15,8 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.expressions import check_command
 from spark_queue.journal.message_file import MessageFiles, fitted
-from spark_queue.journal.traits import check_command
 from spark_queue.replication import copying, peer_log, validation
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange, two_sites

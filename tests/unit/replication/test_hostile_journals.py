@@ -16,7 +16,7 @@ import pytest
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.open import create_journal
+from spark_queue.journal.creation import create_journal
 from spark_queue.journal.store import Store
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from tests.unit.replication.sites import Attack, definitions

@@ -23,12 +23,13 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal.control_files import CONTROL_SCHEMA
+from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import Store
-from spark_queue.replication import sandbox
+from spark_queue.replication import peer_process
 from spark_queue.replication.beacon import BEACON_KEY, read_beacon
+from spark_queue.replication.peer_process import Reader
 from spark_queue.replication.restored import read_definitions
-from spark_queue.replication.sandbox import Reader, SandboxedPuller
+from spark_queue.replication.sandbox import SandboxedPuller
 from tests.unit.replication.sites import Attack, Site
 from tests.unit.replication.test_hostile_journals import bomb, rows
 
@@ -257,8 +258,8 @@ class Sandboxed:
 @pytest.fixture
 def sandboxed(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandboxed]:
     """Let the process have little, and see that nothing of it is left."""
-    monkeypatch.setattr(sandbox, "MEMORY_BYTES", 700 * MIB)
-    monkeypatch.setattr(sandbox, "CPU_S", 4)
+    monkeypatch.setattr(peer_process, "MEMORY_BYTES", 700 * MIB)
+    monkeypatch.setattr(peer_process, "CPU_S", 4)
     made = Sandboxed(attack)
     yield made
     made.reader.close()
@@ -286,7 +287,7 @@ def test_definitions_of_other_peers_are_told_once(sandboxed: Sandboxed) -> None:
         for _ in range(2):
             assert sandboxed.step() is None
     sent = [call.args[0] for call in send.call_args_list]
-    assert [sorted(each.others) for each in sent if isinstance(each, sandbox._Steps)] == [["tokyo"], []]
+    assert [sorted(each.others) for each in sent if isinstance(each, peer_process.Steps)] == [["tokyo"], []]
 
 
 def _bomb(attack: Attack) -> None:
@@ -344,7 +345,7 @@ def test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_g
     assert pid is not None
     os.kill(pid, given)
     with monkeypatch.context() as soon:
-        soon.setattr(sandbox, "SILENT_S", 0.2)
+        soon.setattr(peer_process, "SILENT_S", 0.2)
         refusal = str(sandboxed.step())
     assert (refusal.startswith("[PEER_REFUSED]"), said in refusal, psutil.pid_exists(pid)) == (True, True, False), refusal
     again = Sandboxed(sandboxed.attack)
@@ -364,7 +365,7 @@ def test_a_process_that_gets_no_answer_is_ended(sandboxed: Sandboxed, monkeypatc
 
 
 def test_a_log_of_many_files_needs_few_of_them_at_once(sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "FILES_MOST", 64)
+    monkeypatch.setattr(peer_process, "FILES_MOST", 64)
     there = Site(sandboxed.attack.peer.path, sandboxed.here.clock)
     for number in range(100):
         there.publish(10_000 + number)

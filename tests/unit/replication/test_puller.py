@@ -14,7 +14,7 @@ from spark_queue.core.definitions.definition import Definitions, Disagreement, R
 from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
-from spark_queue.journal.open import create_journal
+from spark_queue.journal.creation import create_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from spark_queue.replication import peer_log

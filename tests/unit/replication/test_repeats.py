@@ -16,8 +16,8 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import CallerError
 from spark_queue.journal import message_file
-from spark_queue.journal.delta import versions_after
 from spark_queue.journal.log_entry import LogEntry, read_entry
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.publisher import Identity, Published
 from spark_queue.journal.store import messages_key
 from spark_queue.replication import copying

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -18,7 +18,7 @@ from spark_queue.journal.store import Store
 from spark_queue.replication import peer_log, restored
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.puller import Puller
-from spark_queue.verification.instances import digest
+from spark_queue.verification.state_digest import digest
 from tests.deciding import started
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange, two_sites
@@ -61,7 +61,7 @@ def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> No
 
 def folded(site: Site) -> JournalState:
     state = JournalState(site.opened.traits)
-    state.fold_all(site.records())
+    folds.fold_all(state, site.records())
     return state
 
 

@@ -16,7 +16,7 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import upkeep
-from spark_queue.journal.message_upkeep import worth_merging
+from spark_queue.journal.message_compaction import worth_merging
 from spark_queue.journal.store import log_key
 from spark_queue.replication import peer_log, puller
 from spark_queue.replication.exchange import ApplyPulled

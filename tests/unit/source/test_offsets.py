@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue.errors import LeaseError
-from spark_queue.source.partitions import QueueOffset, TopicOffset
+from spark_queue.source.offsets import QueueOffset, TopicOffset
 
 QUEUE = QueueOffset(journal="j-1", queue="ORDER_WORK", subscription="billing", lease=42)
 TOPIC = TopicOffset(journal="j-1", message_type="order_line", topic="ORDERS", bookmark=7)

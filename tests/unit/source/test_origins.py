@@ -13,9 +13,9 @@ from spark_queue.coordinator.commands import Commands
 from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.errors import ConfigError
-from spark_queue.journal.message_file import KEYS, PIECES
+from spark_queue.journal.pieces import KEYS, PIECES
 from spark_queue.journal.schema import ORIGIN
-from spark_queue.source.partitions import cut
+from spark_queue.source.planning import cut
 from tests.sites_on_disk import Site, exchange, two_sites
 from tests.unit.source.reading import batch, read, stream
 

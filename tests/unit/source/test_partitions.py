@@ -16,7 +16,8 @@ import pytest
 from spark_queue.errors import JournalError
 from spark_queue.source import partitions
 from spark_queue.source.object_store import ExecutorFiles
-from spark_queue.source.partitions import PARTITION_ROWS, MessageReader, cut
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planning import PARTITION_ROWS, cut
 
 TIME = pa.timestamp("us", tz="UTC")
 FIELDS: list[pa.Field[Any]] = [

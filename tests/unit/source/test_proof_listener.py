@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from spark_queue.source.foreach_batch import ProofListener
+from spark_queue.source.proof_listener import ProofListener
 
 OWN, OTHER = UUID(int=1), UUID(int=2)
 

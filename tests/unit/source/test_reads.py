@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_queue import Journal
 from spark_queue.clock import SystemClock
+from spark_queue.core import folds
 from spark_queue.core.definitions.definition import INSTANCE_COLUMNS, RESERVED_COLUMNS
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
@@ -26,8 +27,8 @@ from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
-from spark_queue.source import planner, topic_following, topic_log, topic_reader
-from spark_queue.source.loading import read_columns
+from spark_queue.source import planner, topic_following, topic_log, view_reader
+from spark_queue.source.columns import read_columns
 from spark_queue.source.partitions import MessagePartition
 from spark_queue.source.spark_versions import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 from tests.commit_times import date_commit, newest_entry
@@ -237,7 +238,7 @@ def test_time_counts_from_the_commit_whatever_entered_beside_it(tmp_path: Path) 
     opened = open_journal(journal.store)
     control, traits = DeltaControlLog(journal.store), PreparedTraits(opened.traits)
     engine = Engine(JournalState(traits))
-    engine.state.fold_all(control.load())
+    folds.fold_all(engine.state, control.load())
     claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=YEAR_2096_MS)
     entrance = Sequencer(opened, engine, traits)
     for message_type in ("line", "note"):
@@ -271,7 +272,7 @@ def test_a_read_that_was_planned_on_another_journal_is_refused(journal: Journal,
 
 
 def test_a_view_is_read_in_parts_of_a_bounded_size(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_reader, "PARTITION_ROWS", 4)
+    monkeypatch.setattr(view_reader, "PARTITION_ROWS", 4)
     reader = batch(journal, queue="WORK", view="messages")
     partitions = reader.partitions()
     assert [len(read(reader, [partition])) for partition in partitions] == [4, 4, 1]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_queue.errors import CoordinatorError, LeaseError, SparkQueueError
-from spark_queue.source.planner import LeaseRenewer
+from spark_queue.source.renewal import LeaseRenewer
 
 #: Waits for a thread's signal; reached only when a test fails.
 DEADLINE_S = 60.0

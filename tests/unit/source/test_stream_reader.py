@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.client.coordinator_client import RowRanges
+from spark_queue.core import folds
+from spark_queue.core.creation import first_records
 from spark_queue.core.definitions.parsing import parse
-from spark_queue.core.engine import first_records
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
@@ -24,7 +25,8 @@ from spark_queue.journal.traits import FileTraits
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner
 from spark_queue.source.object_store import ExecutorFiles
-from spark_queue.source.partitions import MessagePartition, MessageReader, QueueOffset
+from spark_queue.source.offsets import QueueOffset
+from spark_queue.source.partitions import MessagePartition, MessageReader
 from spark_queue.source.spark_versions import EarlierStreamReader, ReadAllAvailable, ReadMaxRows
 from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStreamReader
 from tests.unit.source.test_partitions import pieces_of
@@ -41,7 +43,7 @@ def idle_state() -> JournalState:
         FileTraits(Store("/nowhere")),
         now_ms=0,
     ):
-        state.fold(record)
+        folds.fold(state, record)
     return state
 
 

@@ -14,7 +14,8 @@ from spark_queue.journal import delta
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.source import committing
-from spark_queue.source.stream_writer import BatchWriter, Staged, StreamWriter, WriteJob
+from spark_queue.source.stream_writer import BatchWriter, StreamWriter
+from spark_queue.source.write_job import Staged, WriteJob
 from tests.unit.journal.journal_on_disk import Disk, orders
 
 

@@ -13,8 +13,8 @@ from spark_queue.errors import AccessError, SparkQueueError
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
-from spark_queue.source.committing import plan_write
-from spark_queue.source.stream_writer import WriteJob
+from spark_queue.source.write_job import WriteJob
+from spark_queue.source.writing import plan_write
 from tests.unit.journal.journal_on_disk import Disk
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands
-from spark_queue.core.deciding.unit_of_work import heard_of
+from spark_queue.core.deciding.session import heard_of
 from spark_queue.metrics import exposition
-from spark_queue.protocol.connection import Advertisement, Advertiser, read_heard
+from spark_queue.protocol.discovery import Advertisement, Advertiser, read_heard
 from spark_queue.views import explain, read_view, state_at
 from tests.unit.coordinator.loop_world import Planner, World
 from tests.unit.dashboard.asking import asker_of, following

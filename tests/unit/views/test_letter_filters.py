@@ -11,7 +11,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import DeadLetters
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.traits import check_command
+from spark_queue.journal.expressions import check_command
 from tests.deciding import decide
 from tests.unit.views.views_world import START_MS, ViewsWorld
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.journal.reader import list_files
-from spark_queue.journal.snapshot import encode
-from spark_queue.verification.instances import digest
+from spark_queue.journal.state_codec import encode
+from spark_queue.verification.state_digest import digest
 from spark_queue.views import queue_status, state_at
 from tests.unit.views.views_world import START_MS, ViewsWorld
 
@@ -57,7 +57,7 @@ def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWor
     expected = {as_of: state_at(world.opened, as_of) for as_of in moments}
     for number in (3, 6):
         state, history = JournalState(world.opened.traits), LogHistory()
-        state.fold_all(records[: number + 1])
+        folds.fold_all(state, records[: number + 1])
         history.fold(records[: number + 1])
         snapshot.write(store, state, history, records[number])
     for as_of in moments:

@@ -16,7 +16,8 @@ from spark_queue.core.replies import Granted
 from spark_queue.core.state.status import queue_status
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.object_store import ExecutorFiles
-from spark_queue.source.partitions import MessageReader, QueueOffset
+from spark_queue.source.offsets import QueueOffset
+from spark_queue.source.partitions import MessageReader
 from spark_queue.source.spark_versions import ReadMaxRows
 from spark_queue.source.stream_reader import QueueStreamReader
 from tests.unit.cli.sparkq import Terminal

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.definitions.definition import Entitlement, PrincipalDefinition
 from spark_queue.core.records import Outcome, Record
 from spark_queue.core.state.alarm import Alarm
@@ -167,7 +167,7 @@ def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorl
     opened = open_journal(world.journal.store)
     snapshot.take(opened.store, list_files(opened.store), opened.traits)
     world.decide(commands.Pause(queue="BILLING"), 3)
-    folded, fold = list[str](), JournalState.fold
+    folded, fold = list[str](), folds.fold
 
     def noted(state: JournalState, record: Record) -> None:
         folded.append(str(record.kind))

@@ -9,15 +9,15 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue import Journal
-from spark_queue.core import commands
+from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.segment import retired_record
+from spark_queue.core.log_tail import LogTail
+from spark_queue.core.message_files.relocation import retired_record
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Run
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
-from spark_queue.core.state.status import LogTail
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
@@ -48,7 +48,7 @@ class ViewsWorld:
         self.records = list(self.opened.records())
         traits = PreparedTraits(self.opened.traits)
         state = JournalState(traits)
-        state.fold_all(self.records)
+        folds.fold_all(state, self.records)
         self.engine = Engine(state)
         claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=START_MS)
         self._entrance = Sequencer(self.opened, self.engine, traits)

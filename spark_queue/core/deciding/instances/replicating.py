@@ -15,16 +15,9 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, ReturnWithout, SkipLost
 from spark_queue.core.deciding.instances.liveness import Liveness
-from spark_queue.core.deciding.instances.transfers import (
-    Asked,
-    OtherNames,
-    answer,
-    note_ends,
-    take_first_owner,
-    take_known_names,
-    take_names,
-    transfer,
-)
+from spark_queue.core.deciding.instances.naming import OtherNames, take_first_owner, take_known_names, take_names
+from spark_queue.core.deciding.instances.requests import Asked, answer
+from spark_queue.core.deciding.instances.transfers import note_ends, transfer
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.definition import Definitions, Disagreement

@@ -1,106 +1,25 @@
-"""Which dead letters a caller means, as callers say it.
-
-Dead letters go back to their queue in steps, each a request of its own, so that it can be interrupted.
-Trying expressions out on messages that are in the journal, before they decide anything.
-"""
+"""Trying expressions out on messages that are in the journal, before they decide anything."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import islice
-from typing import cast
 
 from pyroaring import BitMap64
 
-from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import DEAD_LETTER_REASONS
-from spark_queue.core.state.dead_letter import LetterChoice
-from spark_queue.errors import ConfigError, check_text
-from spark_queue.journal.traits import EXPRESSION_KEYS
-from spark_queue.settings.types import in_utc, to_ms
-
-
-def letter_choice(*, reason: str | None, error: str | None, since: datetime | None, until: datetime | None) -> LetterChoice:
-    """Return a choice of dead letters.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for a reason that no dead letter has, and an error that is no text.
-    CallerError
-        TIMESTAMP_AMBIGUOUS for a time without an offset.
-    """
-    if error is not None:
-        check_text(error, key="error", where="the choice of dead letters")
-    if reason is not None and reason not in DEAD_LETTER_REASONS:
-        expected = f"one of {', '.join(sorted(DEAD_LETTER_REASONS))}"
-        raise ConfigError("BAD_VALUE", key="reason", where="the choice of dead letters", value=reason, expected=expected)
-    return LetterChoice(reason=reason, error=error, since_ms=_ms(since, "since"), until_ms=_ms(until, "until"))
-
-
-def to_bookmarks(bookmarks: Iterable[int], *, where: str) -> BitMap64:
-    """Return bookmarks that a user gave as a set.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what is no bookmark.
-    """
-    try:
-        return BitMap64(bookmarks)
-    except (TypeError, ValueError, OverflowError) as reason:
-        expected = f"whole numbers from 0 of 64 bits ({reason})"
-        raise ConfigError("BAD_VALUE", key="bookmarks", where=where, value=bookmarks, expected=expected) from None
-
-
-def _ms(time: datetime | None, name: str) -> int | None:
-    return None if time is None else to_ms(in_utc(time, value=time.isoformat(), where=f"'{name}'"))
-
-
-def redrive_rows(
-    ask: Callable[[commands.Redrive], replies.CoreReply],
-    queue: str,
-    rows: BitMap64,
-    *,
-    requested: int,
-    per_second: int | None,
-    on_progress: Callable[[int, int], None] | None,
-) -> replies.Redriven:
-    """Give dead letters back, oldest first.
-
-    Parameters
-    ----------
-    ask
-        Asks the coordinator.
-    requested
-        How many were meant, with those that are none and are skipped.
-    per_second
-        Most messages each second; None for all at once.
-    on_progress
-        Called after each step with how many of all that were meant are done, and how many those are.
-    """
-    left, redriven = rows, 0
-    while left:
-        part = left if per_second is None else oldest(left, per_second)
-        redriven += cast(replies.Redriven, ask(commands.Redrive(queue=queue, ranges=tuple(to_ranges(part))))).redriven
-        left = left - part
-        if on_progress is not None:
-            on_progress(requested - len(left), requested)
-        if left:
-            time.sleep(1)
-    return replies.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
-
+from spark_queue.journal.expressions import EXPRESSION_KEYS
 
 #: Messages of a queue's topics on which its expressions are tried, newest first; and message files that are read to find them.
 _MESSAGES = 1_000
+
+
 _FILES = 20
+
 
 #: Bookmarks and priorities that are shown.
 _EXAMPLES = 5

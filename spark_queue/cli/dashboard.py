@@ -1,0 +1,77 @@
+"""``sparkq dashboard``: the page for people."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spark_queue.cli.arguments import Coordinator, Json, StorageOptions, bad_argument, storage_options
+from spark_queue.cli.output import show
+from spark_queue.errors import ConfigError
+
+if TYPE_CHECKING:
+    pass
+
+
+#: The packages of the extra.
+_EXTRA = ("starlette", "uvicorn", "jinja2", "multipart")
+
+
+def dashboard(
+    journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
+    *,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; another host than loopback needs TLS and a token file.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 7380,
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes", help="Let whoever is logged in redrive, settle, purge and pause; starts a coordinator for that."
+        ),
+    ] = False,
+    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Show no bodies of messages.")] = False,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the login's token; default: a new token with each start, which is printed.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further name that browsers call this host by; may repeat.")
+    ] = None,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""
+    for name in _EXTRA:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
+    if coordinator is not None and len(journals) > 1:
+        raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
+    from spark_queue.coordinator import logs
+    from spark_queue.dashboard.app import ServingOptions, serve
+    from spark_queue.journal.store import Store
+
+    options = ServingOptions(
+        host=host,
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        token_file=token_file,
+        allowed_hosts=allowed_host or (),
+        coordinator=coordinator,
+        allows_changes=allow_changes,
+        hides_bodies=hide_bodies,
+    )
+
+    # It tells how changes end whose page was left.
+    logs.configure("text")
+
+    def announce(address: str) -> None:
+        show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
+
+    serve([Store(path, storage_options(path, storage)) for path in journals], options, announce)

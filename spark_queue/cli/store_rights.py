@@ -1,0 +1,91 @@
+"""Findings of doctor about rights: whether the store lets the caller do what its principal may not (R12)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from spark_queue.client.journal import Journal
+from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
+from spark_queue.core.definitions.keys import READ, WRITE
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.store import CONTROL, SNAPSHOTS, Store, TooLargeError, messages_key
+from spark_queue.protocol import user_files
+from spark_queue.protocol.tokens import token_hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The finding of one trial."""
+
+    result: Literal["ok", "warning", "failed"]
+    found: str
+    #: What to do about it; empty when nothing is to be done.
+    advice: str = ""
+
+
+def try_rights(journal: Journal) -> Finding:
+    """Try, as the caller, what the store should refuse."""
+    definitions = journal.definitions()
+    if not definitions.principals:
+        return Finding(result="ok", found="no principals: the token of who runs the coordinator has every right")
+    principal = definitions.principal_with(token_hash(user_files.token(store=journal.store)))
+    if principal is None:
+        advice = f"Call with a token of one of {', '.join(definitions.principals)}."
+        return Finding(result="warning", found="the token is no principal's", advice=advice)
+    beyond = list(_beyond(journal.store, definitions, principal))
+    if not beyond:
+        return Finding(result="ok", found=f"principal '{principal.name}'; the store refuses what it may not")
+    advice = (
+        f"The store lets '{principal.name}' go past its rights, unless this user is meant to run the coordinator. The page on "
+        "rights says which permissions the store needs."
+    )
+    return Finding(result="warning", found=f"principal '{principal.name}'; the store lets it {'; '.join(beyond)}", advice=advice)
+
+
+def _beyond(store: Store, definitions: Definitions, principal: PrincipalDefinition) -> Iterator[str]:
+    """Yield what the store lets a principal do beyond its rights."""
+    # Decisions are the coordinator's alone, whatever right somebody has.
+    for key in (CONTROL, SNAPSHOTS):
+        if _may_write(store, key):
+            yield f"write {key}/"
+    for name, message_type in definitions.message_types.items():
+        queues = [queue.name for queue in definitions.queues.values() if queue.message_type == name]
+        if not queues and not message_type.topics:
+            continue
+        key = messages_key(name)
+        if not any(principal.may(WRITE, each) for each in (*queues, *message_type.topics)) and _may_write(store, key):
+            yield f"write {key}/"
+        reads_all = any(principal.may(READ, each) and not principal.filters(each) for each in queues)
+        if not reads_all and _may_read(store, key):
+            yield f"read all of {key}/"
+
+
+def _may_write(store: Store, key: str) -> bool:
+    if store.is_local and not (Path(store.path) / key).is_dir():
+        # To make the directory would leave it to this user.
+        return False
+    probe = f"{key}/.sparkq-doctor-{uuid.uuid4().hex}"
+    try:
+        store.write(probe, b"")
+    except SparkQueueError:
+        return False
+    # Where it may be written and not deleted, it stays, and means nothing.
+    with suppress(SparkQueueError):
+        store.delete([probe])
+    return True
+
+
+def _may_read(store: Store, key: str) -> bool:
+    try:
+        files = [each.key for each in store.list(f"{key}/") if each.key.endswith(".parquet")]
+        return bool(files) and store.read(files[0], most_bytes=0) is not None
+    except TooLargeError:
+        # It may be read, and this is not the one who reads it.
+        return True
+    except SparkQueueError:
+        return False

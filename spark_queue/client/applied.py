@@ -1,0 +1,42 @@
+"""The definitions that were applied to a journal one after the other, and what each of them changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY, changes_between
+from spark_queue.core.definitions import parsing
+from spark_queue.journal.control_files import ControlRows
+from spark_queue.views.control_rows import who
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedVersion:
+    """Definitions that were applied once."""
+
+    record: int
+    at_ms: int
+    #: Who did it, where the record tells.
+    who: str
+    stored: Mapping[str, Any]
+
+    def changes_since(self, older: AppliedVersion) -> list[str]:
+        """Return what changed from an older version to this one, in lines."""
+        changes = changes_between(parsing.parse(older.stored), parsing.parse(self.stored))
+        return [str(replace(each, before=NOT_SHOWN, after=NOT_SHOWN) if each.key == TOKEN_KEY else each) for each in changes]
+
+
+def applied_versions(rows: ControlRows) -> list[AppliedVersion]:
+    """Return the versions of definitions that a control log tells of, newest first.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED or PROTOCOL_NEWER.
+    """
+    return [
+        AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each.detail), stored=each.detail["definitions"])
+        for each in reversed(rows.applied())
+    ]

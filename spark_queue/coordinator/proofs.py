@@ -1,0 +1,62 @@
+"""A coordinator's proof of itself, and its user's keys."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from spark_queue.coordinator.logins import CallerTokens, token_of
+from spark_queue.protocol import wire
+from spark_queue.protocol.proof import Introduction, Meeting
+
+_LOG = logging.getLogger(__name__)
+
+
+class Proofs:
+    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone.
+
+    Parameters
+    ----------
+    location : callable
+        Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
+    """
+
+    def __init__(self, journal_id: str, logins: CallerTokens, location: Callable[[], str]) -> None:
+        #: Random, so that what was sent to one process opens no other.
+        self._name = secrets.token_hex(16)
+        self._journal_id = journal_id
+        self._logins = logins
+        self.location = location
+        self._was_given_token = False
+
+    def meeting(self, introduction: Introduction) -> Meeting | None:
+        """Return what is shared with a caller who introduces itself; None with who has no key of this coordinator."""
+        keys = (self._logins.own_key, *self._logins.keys_of_principals())
+        return next((each for each in map(self._meeting, keys) if each.knows(introduction)), None)
+
+    def prove(self, meeting: Meeting, introduction: Introduction, pong: wire.Pong, address: str) -> wire.Pong:
+        """Return an answer with its proof."""
+        wants_token = meeting.key != self._logins.own_key
+        said = msgspec.structs.replace(pong, address=address, session=self._name, wants_token=wants_token)
+        return msgspec.structs.replace(said, proof=meeting.prove(introduction, said))
+
+    def stands_for_token(self, header: bytes) -> bool:
+        """Return whether a call has what stands for the token of the user who runs the coordinator."""
+        bearer = self._meeting(self._logins.own_key).bearer(self._logins.own, self._name)
+        return hmac.compare_digest(bearer.encode(), token_of(header))
+
+    def was_given_token(self) -> None:
+        """Say once in the log that a caller should not send the user's own token."""
+        if not self._was_given_token:
+            self._was_given_token = True
+            _LOG.warning(
+                "A caller sent the token itself, as older versions do. That token opens all journals of this user, and such a "
+                "caller sends it to every address that a journal names. Install this version of spark_queue where it runs."
+            )
+
+    def _meeting(self, key: bytes) -> Meeting:
+        return Meeting(key=key, journal_id=self._journal_id, location=self.location())

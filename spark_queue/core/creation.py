@@ -1,0 +1,33 @@
+"""The first records of a journal."""
+
+from __future__ import annotations
+
+from spark_queue.core import folds
+from spark_queue.core.commands import Apply
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.engine import Engine
+from spark_queue.core.message_files.segment import TraitSource
+from spark_queue.core.records import FORMAT, Kind, Record
+from spark_queue.core.state.journal_state import JournalState
+
+
+def first_records(journal_id: str, definitions: Definitions, traits: TraitSource, *, now_ms: int) -> list[Record]:
+    """Return the records that create a journal: what it is, and what it holds.
+
+    Parameters
+    ----------
+    journal_id : str
+        Its UUID.
+    definitions : Definitions
+        What it is created with.
+    traits : TraitSource
+        Of no messages yet.
+    now_ms : int
+        Time of the creation, in milliseconds since 1970 UTC.
+    """
+    created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=now_ms, detail={"journal": journal_id, "format": FORMAT})
+    state = JournalState(traits)
+    folds.fold(state, created)
+    engine = Engine(state)
+    engine.decide(Apply(definitions=dict(definitions.stored)), now_ms=now_ms)
+    return [created, *engine.take()]

@@ -1,0 +1,74 @@
+"""Further names of messages that their publisher gave to several instances (DESIGN 17.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.records import Emit, Kind
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.ownership import MessageValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherNames:
+    """Further names of messages of a type that are here already."""
+
+    message_type: str
+    #: First own bookmark, rows, UUID of the other origin, and the bookmark there.
+    rows: tuple[OriginRows, ...]
+    #: The names of those instances, by UUID.
+    instances: Mapping[str, str]
+
+
+def take_names(state: JournalState, names: OtherNames, *, peer: str, emit: Emit) -> None:
+    """Record further names of messages, as far as they are new, and the greater of what those start with and what is known."""
+    new = state.message_types[names.message_type].origins.new_names(names.rows)
+    if not new:
+        return
+    here: dict[str, BitMap64] = {}
+    for first, length, origin, _ in new:
+        here[origin] = here.get(origin, BitMap64()) | to_bitmap([(first, first + length)])
+    instances = {origin: names.instances[origin] for origin in here}
+    detail = {"names": [list(each) for each in new], "instances": instances}
+    ranges = to_ranges(BitMap64.union(BitMap64(), *here.values()))
+    emit(Kind.NAMED, message_type=names.message_type, ranges=ranges, detail=detail)
+    for ledger in state.queues_of(names.message_type):
+        with state.guard(ledger.definition.name):
+            for origin, rows in here.items():
+                _take_start(state, ledger, rows, instances[origin], peer=peer, emit=emit)
+
+
+def take_known_names(state: JournalState, ledger: QueueLedger, *, peer: str, emit: Emit) -> None:
+    """Record the same for a queue that was set aside when the names came."""
+    for origin, rows in state.message_types[ledger.definition.message_type].origins.named(ledger.entered):
+        _take_start(state, ledger, rows, state.instances[origin], peer=peer, emit=emit)
+
+
+def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instance: str, *, peer: str, emit: Emit) -> None:
+    """Take over like news that messages belong to an instance at first, where it published them, too."""
+    if ledger.ownership is None:
+        return
+    known = state.message_types[ledger.definition.message_type]
+    # Of what was decided, its other origin says who owns it first.
+    rows = (rows & ledger.entered) - ledger.barriers - known.membership(ledger.definition.name).known
+    source = state.definitions.source_of(ledger.definition.name)
+    if source in state.queues:
+        # A letter starts with whoever dead-lettered it.
+        rows -= state.queues[source].entered
+    take_first_owner(ledger, rows, ledger.definition.initial_owner or instance, peer=peer, emit=emit)
+
+
+def take_first_owner(ledger: QueueLedger, rows: BitMap64, owner: str, *, peer: str, emit: Emit) -> None:
+    """Record that messages belong to another first owner, where that is the greater value: who published them, too, says so."""
+    assert ledger.ownership is not None, "the queue is replicated"
+    value = MessageValue(owner=owner)
+    changed = ledger.ownership.lesser(ledger.rows, rows, value)
+    if changed:
+        detail = {"peer": peer, **value.told()}
+        emit(Kind.REPLICATED, queue=ledger.definition.name, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)

@@ -1,0 +1,107 @@
+"""Outcomes as a batch says them: read, checked and staged, before a proof lets them take effect (P4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.commands import OutcomeRows
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
+from spark_queue.core.records import Kind, Outcome, Ranges, Staged
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Lease
+from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import CallerError, nearest
+
+#: Longest error text that is kept with a message, in characters.
+ERROR_TEXT_LIMIT = 4_000
+
+
+#: An outcome as a lease keeps it, and its messages.
+Said = tuple[Staged, BitMap64]
+
+
+_NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
+
+
+def read_outcome(work: UnitOfWork, given: OutcomeRows) -> Said:
+    """Return what an outcome says, and of which messages."""
+    said = read_staged(work, given.outcome, given.retry_after_ms, given.error)
+    return said, read_rows(work.state, work.ledger.definition.name, given.ranges)
+
+
+def read_rows(state: JournalState, queue: str, ranges: Ranges) -> BitMap64:
+    """Return the bookmarks that a command names."""
+    check_ranges(queue, ranges)
+    entered_until = state.message_types[state.ledger(queue).definition.message_type].entered_until
+    for first, until in ranges:
+        # Before a bitmap is made of it: an absurd range would fill the memory.
+        if until > entered_until:
+            unknown = max(first, entered_until)
+            facts = {"count": until - unknown, "bookmark": unknown, "reason": "never entered the queue"}
+            raise CallerError("UNKNOWN_BOOKMARK", queue=queue, next_step=_NAME_KNOWN_ROWS, **facts)
+    return to_bitmap(ranges)
+
+
+def check_ranges(queue: str, ranges: Ranges) -> None:
+    """Refuse what is no range of bookmarks."""
+    for first, until in ranges:
+        if not 0 <= first < until:
+            reason = f"[{first}, {until}) is no range of bookmarks."
+            raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Give bookmarks as they were read.")
+
+
+def read_staged(work: UnitOfWork, outcome: str, retry_after_ms: int | None, error: str | None) -> Staged:
+    """Return what is said of messages, whichever these are."""
+    queue, known = work.ledger.definition.name, [each.value for each in Outcome]
+    if outcome not in known:
+        next_step = f"Use one of: {', '.join(known)}.{nearest(outcome, known)}"
+        raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{outcome}' is no outcome.", next_step=next_step)
+    due_at_ms = None
+    if retry_after_ms is not None:
+        # A time that no record could hold would end the reign at its commit, and the next one, as often as the caller asks again.
+        if outcome != Outcome.CANCEL or not 0 <= retry_after_ms <= DURATION_LIMIT_MS:
+            reason = f"retry_after of {retry_after_ms} ms with '{outcome}'."
+            next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
+            raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
+        due_at_ms = work.now_ms + retry_after_ms
+    return Outcome(outcome), due_at_ms, None if error is None else error[:ERROR_TEXT_LIMIT]
+
+
+def check_outcomes(work: UnitOfWork, given: Iterable[Said], known: BitMap64, reason: str) -> None:
+    """Refuse rows that are not `known`, for a reason, and rows that are named twice."""
+    named = BitMap64()
+    name = work.ledger.definition.name
+    for _, rows in given:
+        unknown = rows - known
+        if unknown:
+            facts = {"count": len(unknown), "bookmark": unknown.min(), "reason": reason}
+            raise CallerError("UNKNOWN_BOOKMARK", queue=name, next_step=_NAME_KNOWN_ROWS, **facts)
+        twice = named & rows
+        if twice:
+            text = f"bookmark {twice.min()} has two outcomes."
+            raise CallerError("OUTCOME_INVALID", queue=name, reason=text, next_step="Name each row once.")
+        named |= rows
+
+
+def refuse_barriers(work: UnitOfWork, given: Iterable[Said]) -> None:
+    """Refuse to settle a barrier: it needs no outcome (R71). To acknowledge one that was released changes nothing, and may be."""
+    ledger = work.ledger
+    for (outcome, _, _), rows in given:
+        refused = rows & (ledger.rows[State.HELD] if outcome == Outcome.ACKNOWLEDGE else ledger.barriers)
+        if refused:
+            reason = f"bookmark {refused.min()} is a barrier, which leaves the queue by itself once nothing stands before it."
+            next_step = "Leave rows out for which is_barrier is true."
+            raise CallerError("OUTCOME_INVALID", queue=ledger.definition.name, reason=reason, next_step=next_step)
+
+
+def stage(work: UnitOfWork, lease: Lease, given: Iterable[Said]) -> None:
+    """Note what is said of a lease's rows until its proof, or its end."""
+    for (outcome, due_at_ms, error), rows in given:
+        if rows:
+            work.emit(
+                Kind.OUTCOMES, rows, of=lease, reason=outcome, due_at_ms=due_at_ms, detail={} if error is None else {"error": error}
+            )

@@ -1,0 +1,67 @@
+"""The tie between a subscription and the process that plans it: its start, its principal, its end (R12, R47, R118)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.deciding.settlement import end_lease
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.records import HIDDEN, Kind, Return
+from spark_queue.core.state.in_doubt import in_doubt, refusal
+from spark_queue.core.state.subscription import Subscription
+
+
+def belonging(principal: str, entitlement: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a `subscribed` record says of whose the subscription is."""
+    return {"principal": principal, "entitlement": entitlement}
+
+
+def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription | None:
+    """Return a subscription as who attaches may have it.
+
+    One of before there were principals, or of one that is gone, may hold what is hidden from the new one: it ends, and begins
+    anew.
+    """
+    if known is None or work.caller is None or known.principal == work.caller.principal or not work.row_filters():
+        return known
+    end_subscription(work, known, reason="principal")
+    return None
+
+
+def renew_entitlements(work: UnitOfWork) -> None:
+    """Let new definitions say what the principals of subscriptions may read from now on; what is leased stays leased."""
+    definitions, queue = work.state.definitions, work.ledger.definition.name
+    if work.ledger.definition.underlying_topic is None:
+        # No filter is evaluated in a dead-letter queue: whoever has one is given nothing there.
+        return
+    for each in list(work.ledger.subscriptions.values()):
+        entitlement = definitions.row_filters(each.principal, queue)
+        if each.principal is not None and entitlement != each.entitlement:
+            asked = {"ack_mode": each.ack_mode, "max_backlog": each.max_backlog, "filter": each.filter}
+            work.emit(Kind.SUBSCRIBED, subscription=each.name, detail=asked | belonging(each.principal, entitlement))
+            if queue in work.state.troubles:
+                # A file that the filter would have to read is not whole.
+                return
+            _let_go_of_hidden_barriers(work, each)
+
+
+def _let_go_of_hidden_barriers(work: UnitOfWork, subscription: Subscription) -> None:
+    """Take released barriers from a subscription that its principal may not see any more, so that what is behind them goes on."""
+    lease = work.ledger.open_lease(subscription)
+    seen = waiting = subscription.barriers - (BitMap64() if lease is None else lease.rows)
+    for text in subscription.entitlement:
+        seen = work.matching(text, seen)
+    if hidden := waiting - seen:
+        detail = {"deliveries": subscription.barrier_deliveries}
+        work.emit(Kind.BARRIER_RECEIVED, hidden, subscription=subscription.name, reason=HIDDEN, detail=detail)
+
+
+def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
+    """End a subscription; what it holds returns. What is in doubt has to be decided first (R123)."""
+    for lease in in_doubt(work.ledger, subscription.name):
+        raise refusal(work.ledger, lease, "ending the subscription")
+    for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
+        end_lease(work, lease, Return.UNSUBSCRIBED)
+    work.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)

@@ -1,0 +1,124 @@
+"""Folds of records that give messages back, or end them."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.segment import EntryTraits
+from spark_queue.core.records import DEAD_LETTER_REASONS, Record, Removal, Return
+from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, Alarm, Suspect
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import Event, State
+from spark_queue.core.state.subscription import Subscription
+
+
+def returned(ledger: QueueLedger, record: Record) -> None:
+    """Give rows back to the queue."""
+    rows, lease = to_bitmap(record.ranges), ledger.leases.get(int(record.lease or 0))
+    undelivered, alone = record.detail.get("undelivered", False), record.detail.get("alone", False)
+    if record.due_at_ms is None:
+        ledger.move(rows, Event.RETURNED)
+    else:
+        ledger.postpone(rows, record.due_at_ms)
+    if alone:
+        _failed_alone(ledger, ledger.subscriptions[str(record.subscription)], record, rows.min())
+    elif record.reason == Return.CANCELLED:
+        ledger.cancelled.increment(rows)
+    if undelivered or record.reason == Return.ORDER_KEY or (record.reason == Return.ISOLATED and not alone):
+        ledger.delivered.decrement(rows)
+    ledger.take_away(rows)
+    if lease is not None:
+        lease.undelivered = lease.undelivered or undelivered
+        subscription = ledger.subscriptions[lease.subscription]
+        if record.reason == Return.ISOLATED and not alone:
+            # The rest of the lease is a piece of the batch, too; a dead letter is recoverable by a late proof alone.
+            subscription.failed = rows | (lease.recoverable - ledger.rows[State.DEAD])
+        if "limit" in record.detail:
+            # Older software made it 1 for a lone message.
+            subscription.isolation_limit = max(2, record.detail["limit"])
+        if record.reason in (Return.CANCELLED, Return.ISOLATED, Return.ORDER_KEY) or (alone and lease.failure is not None):
+            lease.recoverable -= rows
+    ledger.returned_counts[str(record.reason)] += len(rows)
+
+
+def _failed_alone(ledger: QueueLedger, subscription: Subscription, record: Record, row: int) -> None:
+    """Note a message that failed alone, and, of a suspect, what was counted before this delivery."""
+    counted = (ledger.cancelled.of(row), ledger.lone_failures.of(row))
+    before = Suspect(deliveries=max(0, ledger.delivered.of(row) - 1), cancels=counted[0], lone_failures=counted[1])
+    ledger.lone_failures.increment(BitMap64([row]))
+    if record.reason == Return.CANCELLED:
+        ledger.cancelled.increment(BitMap64([row]))
+    if not record.detail.get("counts"):
+        subscription.suspects.setdefault(row, before).error = record.detail.get("error")
+    if subscription.is_stopped:
+        ledger.acquit(row, subscription.suspects[row])
+    if row in subscription.failed:
+        # It is the one that was searched for.
+        subscription.failed = BitMap64()
+    stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
+    if row in stuck:
+        since_ms = record.at_ms if ledger.stuck is None or len(stuck) == 1 else ledger.stuck.since_ms
+        ledger.stuck = Alarm(error=record.detail.get("error", "its runs vanished"), since_ms=since_ms)
+
+
+def removed(ledger: QueueLedger, record: Record) -> None:
+    """Take rows out of the queue: the delete marker."""
+    rows = to_bitmap(record.ranges)
+    dead = record.reason in DEAD_LETTER_REASONS
+    taken_back = BitMap64() if dead else ledger.rows[State.DEAD] & rows
+    ledger.move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
+    ledger.forget_gone(record.at_ms)
+    # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5).
+    ledger.drop_recoverable(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
+    if record.reason != Removal.DELIVERED:
+        ledger.delivered.forget(rows)
+        ledger.cancelled.forget(rows)
+    if dead:
+        ledger.dead_letters.add(record, rows)
+    elif ledger.ownership is not None:
+        ledger.ownership.disown(rows)
+    counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
+    if "settled_in" not in record.detail:
+        # A message settled elsewhere left this queue as a dead letter.
+        ledger.removed_counts.subtract(counts)
+        ledger.removed_counts[str(record.reason)] += len(rows)
+
+
+def deferred(ledger: QueueLedger, record: Record) -> None:
+    """Remember an acknowledgement of what is not active yet."""
+    ledger.defer(to_bitmap(record.ranges) & ledger.rows[State.INACTIVE], int(record.due_at_ms or 0))
+
+
+def dead_lettered(ledger: QueueLedger, record: Record) -> None:
+    """Let the dead letters of the source queue in, by reference."""
+    rows = to_bitmap(record.ranges)
+    # Letters that it still has after its source was reset stay as they are.
+    again, new = rows & ledger.rows[State.REMOVED], rows - ledger.entered
+    ledger.move(again, Event.REENTERED)
+    ledger.enter(EntryTraits(rows=new, expires={}))
+    if ledger.ownership is not None:
+        ledger.ownership.begin_life(rows, record.detail.get("life", 0))
+        ledger.ownership.disown(rows)
+    # Its age here counts from now.
+    ledger.begun.replace(again | new, record.at_ms)
+
+
+def redriven(ledger: QueueLedger, record: Record) -> None:
+    """Let dead letters back into their queue as if they were new; in the dead-letter queue they are gone."""
+    rows = to_bitmap(record.ranges)
+    letters = rows & ledger.rows[State.DEAD]
+    ledger.move(rows, Event.REDRIVEN)
+    ledger.drop_recoverable(rows, but=None)
+    ledger.delivered.forget(rows)
+    ledger.cancelled.forget(rows)
+    ledger.removed_counts.subtract(ledger.dead_letters.take_back(letters))
+    # Its age counts from now: by its old one it would be gone at once.
+    ledger.expires.replace(letters, None)
+    ledger.forget_gone(record.at_ms)
+    ledger.begun.replace(letters, record.at_ms)
+    if ledger.ownership is not None:
+        ledger.ownership.disown(rows)
+        ledger.ownership.begin_life(letters, record.detail.get("life", 0))
+        if letters and ledger.definition.initial_owner is not None:
+            ledger.give(letters, term=0, owner=ledger.definition.initial_owner)

@@ -1,0 +1,155 @@
+"""Folds of records about leases and their runs."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.folds.pauses import probe_backoff
+from spark_queue.core.folds.subscriptions import incarnation_of, seen
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Record, Return
+from spark_queue.core.state.alarm import IDLE_FAILURES_LIMIT, Alarm
+from spark_queue.core.state.lease import Lease
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import Event
+from spark_queue.core.state.subscription import Subscription
+
+
+def granted(ledger: QueueLedger, record: Record) -> None:
+    """Lease rows to a subscription."""
+    rows, number = to_bitmap(record.ranges), int(record.lease or 0)
+    is_barrier = record.detail.get("barrier", False)
+    held = BitMap64() if is_barrier else rows
+    ledger.move(held, Event.GRANTED)
+    subscription = seen(ledger, record)
+    subscription.barrier_deliveries += is_barrier
+    ledger.forget_leases(subscription.name)
+    ledger.drop_recoverable(held, but=None)
+    ledger.leases[number] = Lease(
+        number=number,
+        subscription=subscription.name,
+        rows=rows,
+        leased=held.copy(),
+        recoverable=held.copy(),
+        granted_at_ms=record.at_ms,
+        begun_at_ms=record.at_ms,
+        due_at_ms=int(record.due_at_ms or 0),
+        incarnation=incarnation_of(record),
+        limit=record.detail["limit"],
+        searches=held.intersect(subscription.failed),
+        is_barrier=is_barrier,
+    )
+    subscription.lease = number
+    subscription.tried_lone = bool(ledger.lone_failures.at_least(1, held))
+    ledger.next_lease = number + 1
+    ledger.delivered.increment(held)
+    if subscription.run_until is not None:
+        subscription.run_granted |= rows
+    alarm = subscription.alarm
+    if alarm is not None and alarm.probe_at_ms is not None:
+        alarm.probes += 1
+        alarm.probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(alarm.probes)
+
+
+def resumed(ledger: QueueLedger, record: Record) -> None:
+    """Let a lease be what its resume recorded, from now on (P2)."""
+    rows, lease = to_bitmap(record.ranges), ledger.leases[int(record.lease or 0)]
+    held = BitMap64() if lease.is_barrier else rows
+    ledger.move(held, Event.RESUMED)
+    subscription = seen(ledger, record)
+    if incarnation_of(record) != lease.incarnation:
+        # Words of the older incarnation are dropped (P4).
+        lease.staged.clear()
+        lease.lost = BitMap64()
+    else:
+        lease.lost |= lease.rows - rows
+    lease.rows, lease.leased, lease.recoverable = rows, held.copy(), held.copy()
+    lease.searches = held.intersect(subscription.failed)
+    lease.due_at_ms = int(record.due_at_ms or 0)
+    lease.incarnation = incarnation_of(record)
+    lease.begun_at_ms = record.at_ms
+    lease.resumed = True
+    lease.undelivered = False
+    lease.failure = None
+    lease.stopped = lease.gives_back = False
+    lease.vanished_runs = record.detail["vanished_runs"]
+    if record.detail["counted"]:
+        ledger.delivered.increment(held)
+        subscription.barrier_deliveries += lease.is_barrier
+    if subscription.run_until is not None:
+        subscription.run_granted |= rows
+
+
+def renewed(ledger: QueueLedger, record: Record) -> None:
+    """Extend a lease."""
+    ledger.leases[int(record.lease or 0)].due_at_ms = int(record.due_at_ms or 0)
+    seen(ledger, record)
+
+
+def claimed(ledger: QueueLedger, record: Record) -> None:
+    """Give an at-most-once lease to one planner start; one that had lapsed begins anew."""
+    lease = ledger.leases[int(record.lease or 0)]
+    lease.handed_to = incarnation_of(record)
+    if record.due_at_ms is not None:
+        lease.lapsed, lease.begun_at_ms, lease.due_at_ms = False, record.at_ms, record.due_at_ms
+    seen(ledger, record)
+
+
+def lapsed(ledger: QueueLedger, record: Record) -> None:
+    """Let an at-most-once lease keep no backlog and no keys any more; its messages stay gone (R16, R31)."""
+    rows = to_bitmap(record.ranges)
+    ledger.leases[int(record.lease or 0)].lapsed = True
+    ledger.selection.order_keys.leave(rows)
+    ledger.returned_counts[Return.LEASE_EXPIRED] += len(rows)
+
+
+def outcomes(ledger: QueueLedger, record: Record) -> None:
+    """Stage what a batch said, or note that it failed, or that its run was stopped."""
+    if record.lease is None:
+        _ran_idle(seen(ledger, record), record)
+        return
+    lease = ledger.leases[int(record.lease)]
+    if record.reason == RUN_FAILED:
+        lease.failure, lease.stopped = record.detail["error"], False
+        lease.gives_back = record.detail.get("cancel", False)
+    elif record.reason == RUN_STOPPED:
+        lease.failure, lease.stopped = None, True
+        lease.gives_back = record.detail.get("cancel", False)
+    else:
+        lease.stage((str(record.reason), record.due_at_ms, record.detail.get("error")), to_bitmap(record.ranges))
+
+
+def _ran_idle(subscription: Subscription, record: Record) -> None:
+    """Note how a run ended that had no messages: several in a row that failed are an alarm, which pauses nothing."""
+    if record.reason == RUN_FAILED:
+        subscription.idle_failures += 1
+        if subscription.idle_failures >= IDLE_FAILURES_LIMIT and subscription.alarm is None:
+            error = (
+                f"subscription '{subscription.name}': {subscription.idle_failures} runs failed one after the other that had no "
+                f"messages. The last error: {record.detail['error']}"
+            )
+            subscription.alarm = Alarm(error=error, since_ms=record.at_ms)
+        return
+    if subscription.idle_failures >= IDLE_FAILURES_LIMIT and not subscription.is_stopped:
+        subscription.alarm = None
+    subscription.idle_failures = 0
+
+
+def proven(ledger: QueueLedger, record: Record) -> None:
+    """End a lease whose batch Spark has committed."""
+    subscription, lease = seen(ledger, record), ledger.leases[int(record.lease or 0)]
+    lease.proven = True
+    if ledger.definition.at_most_once:
+        ledger.delivered.forget(lease.rows)
+        ledger.selection.order_keys.leave(lease.rows)
+    lease.recoverable = BitMap64()
+    lease.staged.clear()
+    # A batch that read nothing, since its messages were given back, is no success.
+    if lease.succeeded:
+        subscription.suspects.clear()
+        subscription.alarm, subscription.idle_failures = None, 0
+        # One message alone, and a piece of a failed batch, say nothing about how large a batch may be.
+        if subscription.isolation_limit is not None and len(lease.rows) > 1 and not lease.searches:
+            doubled = subscription.isolation_limit * 2
+            subscription.isolation_limit = doubled if doubled < lease.limit else None
+        subscription.failed -= lease.rows

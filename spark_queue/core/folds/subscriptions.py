@@ -1,0 +1,78 @@
+"""Folds of records about subscriptions, their planners and their expressions."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.records import Incarnation, Record
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.subscription import Subscription
+
+
+def seen(ledger: QueueLedger, record: Record) -> Subscription:
+    """Note that a subscription was heard of, and give it."""
+    subscription = ledger.subscriptions[str(record.subscription)]
+    subscription.last_seen_at_ms = record.at_ms
+    subscription.call = max(subscription.call, record.detail.get("call", 0))
+    return subscription
+
+
+def subscribed(ledger: QueueLedger, record: Record) -> None:
+    """Begin a subscription, or replace what it asks for (R118)."""
+    name, detail = str(record.subscription), record.detail
+    if name not in ledger.subscriptions:
+        ledger.subscriptions[name] = Subscription(
+            name=name, ack_mode="", max_backlog=0, subscribed_at_ms=record.at_ms, last_seen_at_ms=record.at_ms
+        )
+    ledger.subscriptions[name].ack_mode = detail["ack_mode"]
+    ledger.subscriptions[name].max_backlog = detail["max_backlog"]
+    ledger.subscriptions[name].filter = detail["filter"]
+    ledger.subscriptions[name].principal = detail.get("principal")
+    ledger.subscriptions[name].entitlement = tuple(detail.get("entitlement", ()))
+    _drop_matches(ledger)
+
+
+def unsubscribed(ledger: QueueLedger, record: Record) -> None:
+    """End a subscription."""
+    name = str(record.subscription)
+    if ledger.definition.at_most_once:
+        for lease in [lease for lease in ledger.leases.values() if lease.subscription == name]:
+            ledger.selection.order_keys.leave(lease.rows)
+    del ledger.subscriptions[name]
+    ledger.forget_leases(name)
+    _drop_matches(ledger)
+
+
+def attached(ledger: QueueLedger, record: Record) -> None:
+    """Make a planner start its owner (P1)."""
+    subscription = ledger.subscriptions[str(record.subscription)]
+    subscription.incarnation = incarnation_of(record)
+    subscription.call = 0
+    subscription.left = False
+    subscription.run_until = record.detail.get("until")
+    subscription.run_granted = BitMap64()
+    seen(ledger, record)
+
+
+def left(ledger: QueueLedger, record: Record) -> None:
+    """Note that its planner said goodbye."""
+    seen(ledger, record).left = True
+
+
+def _drop_matches(ledger: QueueLedger) -> None:
+    """Forget what matches filters that no subscription has any more."""
+    wanted = {text for subscription in ledger.subscriptions.values() for text in subscription.filters}
+    for text in ledger.selection.matches.keys() - wanted:
+        del ledger.selection.matches[text]
+
+
+def incarnation_of(record: Record) -> Incarnation:
+    """Return the planner start that a record names."""
+    epoch, number = record.detail["incarnation"]
+    return (epoch, number)
+
+
+def failed(ledger: QueueLedger, record: Record) -> None:
+    """Count messages on which an expression failed, as they were found when it was recorded."""
+    ledger.failed_expressions += record.detail["messages"]
+    ledger.failing.clear()

@@ -1,0 +1,86 @@
+"""A log's knowledge of its own future, while it is folded (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.relocation import Places, merged_files
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.records import Kind, Record
+
+#: Records that show a message to be in their queue, or to have been.
+#: Kinds of records that show that their messages are in a queue.
+TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED}) | {
+    Kind.BARRIERS_DECIDED, Kind.REPLICATED, Kind.TRANSFERRED,
+}  # fmt: skip
+
+
+class Foresight:
+    """The later part of a log that is about to be folded: today's places of rows, and the queues of messages.
+
+    Traits are read where the rows stand at its end. What they say of a queue holds only where no record says otherwise.
+
+    Parameters
+    ----------
+    records : Iterable[Record]
+        The log.
+    of : BitMap64 or None
+        The messages that are asked about; None for all.
+    """
+
+    def __init__(self, records: Iterable[Record] = (), *, of: BitMap64 | None = None) -> None:
+        self._places: dict[str, Places] = {}
+        self._retired: dict[str, BitMap64] = {}
+        #: Messages and barriers by queue, for each time that it begins anew; the first are those of the queue that stands.
+        self._told: dict[str, list[tuple[BitMap64, BitMap64]]] = {}
+        #: The newest record by which somebody took back in what was set aside, by queue.
+        self._revived: dict[str, int] = {}
+        for record in records:
+            if record.kind == Kind.MOVED:
+                places = self._places.setdefault(str(record.message_type), Places())
+                for file in merged_files(record):
+                    for part, row in file.places():
+                        places.put(part, row, file.path)
+            elif record.kind == Kind.RETIRED:
+                self._retired.setdefault(str(record.message_type), BitMap64()).update(to_bitmap(record.ranges))
+            elif record.kind == Kind.DEFINITIONS_APPLIED:
+                for queue in record.detail["resets"]:
+                    self._of_queue(queue).append((BitMap64(), BitMap64()))
+            elif record.kind == Kind.REVIVED:
+                self._revived[str(record.queue)] = record.record
+            elif record.kind in TELLING:
+                rows = to_bitmap(record.ranges)
+                messages, barriers = self._of_queue(str(record.queue))[-1]
+                into = barriers if record.kind == Kind.BARRIER_RELEASED or record.detail.get("barrier") else messages
+                into |= rows if of is None else rows & of
+
+    def _of_queue(self, queue: str) -> list[tuple[BitMap64, BitMap64]]:
+        return self._told.setdefault(queue, [(BitMap64(), BitMap64())])
+
+    def begin(self, queues: Iterable[str]) -> None:
+        """Note that the fold has come to where queues begin anew."""
+        for queue in queues:
+            if len(self._told.get(queue, ())) > 1:
+                self._told[queue].pop(0)
+
+    def is_revived(self, queue: str, *, after: int) -> bool:
+        """Return whether a queue is taken back in after a record."""
+        return self._revived.get(queue, -1) > after
+
+    def told(self, queue: str) -> tuple[BitMap64, BitMap64]:
+        """Return the messages that records show to be in a queue, from here to its end, and the barriers."""
+        return self._told[queue][0] if queue in self._told else (BitMap64(), BitMap64())
+
+    def place(self, segment: Segment) -> Segment:
+        """Return a segment as it will stand when the log is folded."""
+        places = self._places.get(segment.message_type)
+        found = segment if places is None else places.of(segment)
+        return replace(found, retired=True) if segment.first in self.retired(segment.message_type) else found
+
+    def retired(self, message_type: str) -> BitMap64:
+        """Return the bookmarks of a type that are retired when the log is folded."""
+        return self._retired.get(message_type, BitMap64())

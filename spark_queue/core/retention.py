@@ -1,0 +1,96 @@
+"""Which messages retention lets go: older than the journal keeps them, in whole files that no queue or peer needs (DESIGN 4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.message_files.relocation import retired_record
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.records import Ranges, Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
+
+#: How often it is asked, in milliseconds; a shorter retention is looked at as often as it is long.
+ROUND_MS = 60_000
+
+
+class Retention:
+    """Looks now and then for what is over its retention, since nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._looked_at_ms = 0
+
+    def due(self, state: JournalState, *, pulled_here: Mapping[str, int | None], now_ms: int) -> list[Record]:
+        """Return the records that let messages go now.
+
+        Needed is whatever is in a queue, in any state, or is a dead letter; and what an at-most-once reader may still be reading.
+        A queue that is set aside might need everything. A peer needs what it has not pulled.
+
+        Parameters
+        ----------
+        pulled_here : Mapping of str to int or None
+            How far peers have pulled from here; see `Liveness`.
+        """
+        retention_ms = state.definitions.journal.retention_ms
+        if retention_ms is None or now_ms < self._looked_at_ms + min(ROUND_MS, retention_ms):
+            return []
+        self._looked_at_ms = now_ms
+        set_aside = {state.definitions.queue(name).message_type for name in state.troubles if name in state.definitions.queues}
+        unneeded = {}
+        for name, known in state.message_types.items():
+            if name not in set_aside:
+                end = bisect_right(known.segments, now_ms - retention_ms, key=lambda segment: segment.entered_at_ms)
+                waited_for = _waited_for(state, known.segments, pulled_here, now_ms=now_ms)
+                unneeded[name] = _unneeded(state, name, end=min(end, waited_for))
+        return [retired_record(name, ranges) for name, ranges in unneeded.items() if ranges]
+
+
+def _waited_for(state: JournalState, segments: Sequence[Segment], pulled_here: Mapping[str, int | None], *, now_ms: int) -> int:
+    """Return the index of the first segment that some peer may still pull, and that is not too old to wait for it (DESIGN 17.3)."""
+    # Of whom nothing is known since this reign began may need everything.
+    known = [pulled_here.get(peer, -1) for peer in state.definitions.peers if peer not in state.peer_changes.forgotten]
+    slowest = min((record for record in known if record is not None), default=None)
+    if slowest is None:
+        return len(segments)
+    kept_from_ms = now_ms - state.definitions.replication.keep_ms
+    too_old = bisect_right(segments, kept_from_ms, key=lambda segment: segment.entered_at_ms)
+    return max(too_old, bisect_right(segments, slowest, key=lambda segment: segment.record))
+
+
+def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
+    """Return the bookmarks of whole files that nobody needs, among those before segment number `end`."""
+    known = state.message_types[message_type]
+    aged = known.segments[known.retired_segments : end]
+    if not aged:
+        return ()
+    needed = _needed(state, message_type)
+    # A merged file is as young as its last message.
+    still_young = known.segments[end].path if end < len(known.segments) else None
+    unneeded: list[tuple[int, int]] = []
+    for path, segments in groupby(aged, key=lambda segment: segment.path):
+        of_file = list(segments)
+        if path != still_young and not needed.range_cardinality(of_file[0].first, of_file[-1].until):
+            # Some may have been let go while they were merged with the others.
+            unneeded += [(segment.first, segment.until) for segment in of_file if not segment.retired]
+    return tuple(to_ranges(to_bitmap(unneeded)))
+
+
+def _needed(state: JournalState, message_type: str) -> BitMap64:
+    needed = BitMap64()
+    for ledger in (*state.queues.values(), *state.left.values()):
+        if ledger.definition.message_type == message_type:
+            needed = BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
+            # A released barrier has left the queue, and is still to be read by whoever has not received it.
+            needed = BitMap64.union(needed, *(each.barriers for each in ledger.subscriptions.values()))
+            # What left the queue, and is to be read by whoever was given it, or was given it before it landed in a sink.
+            unproven = (each for each in ledger.leases.values() if not each.proven)
+            read = (each.rows for each in unproven if ledger.definition.at_most_once or each.has_landed)
+            # Whoever says so later finds what is in the queue; of one that was left nobody does.
+            undecided = state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()
+            needed = BitMap64.union(needed, undecided, *read)
+    return needed

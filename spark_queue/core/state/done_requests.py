@@ -1,0 +1,46 @@
+"""Requests that took effect lately: a caller asks again when its reply was lost (DESIGN 6)."""
+
+from __future__ import annotations
+
+from spark_queue.core.bitmaps.ranges import count_rows
+from spark_queue.core.records import Kind, Record
+
+#: How long a request is known at least, in milliseconds: its caller asks again for a minute at most.
+_KEPT_MS = 120_000
+
+
+#: So many of the newest are known however long ago they were: the next coordinator's clock may be far ahead.
+_KEPT = 4_096
+
+
+#: What a settlement or a purge records of the messages that it changes.
+_SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
+
+
+class DoneRequests:
+    """How many messages each request settled, staged, returned or removed.
+
+    Planners' calls are among them, and a busy journal has thousands in a second: so they are forgotten in two halves, by time.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[str, int] = {}
+        self._newest_since_ms = 0
+        self._earlier: dict[str, int] = {}
+
+    def __contains__(self, request: str) -> bool:
+        return request in self._newest or request in self._earlier
+
+    def messages_of(self, request: str) -> int:
+        """Return how many messages a request changed."""
+        return self._newest.get(request, 0) + self._earlier.get(request, 0)
+
+    def note(self, record: Record) -> None:
+        """Note the request that a record was made for, if it was made for one."""
+        request = record.detail.get("request")
+        if request is None:
+            return
+        if len(self._newest) >= _KEPT and record.at_ms >= self._newest_since_ms + _KEPT_MS:
+            self._earlier, self._newest, self._newest_since_ms = self._newest, {}, record.at_ms
+        messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
+        self._newest[request] = self._newest.get(request, 0) + messages

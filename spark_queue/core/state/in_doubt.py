@@ -1,0 +1,79 @@
+"""Messages in doubt: what is refused, and what is known of their attempts (DESIGN 19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.records import Incarnation, Record, Staged
+from spark_queue.core.replies import AttemptTold
+from spark_queue.core.state.attempt import Attempt
+from spark_queue.errors import LeaseError
+
+if TYPE_CHECKING:
+    from spark_queue.core.state.lease import Lease
+    from spark_queue.core.state.ledger import QueueLedger
+
+
+def begun(record: Record, incarnation: Incarnation) -> Attempt:
+    """Return the attempt that a `prepared` record begins."""
+    detail, exceptions = record.detail, dict[Staged, BitMap64]()
+    for outcome, due_at_ms, error, ranges in detail["exceptions"]:
+        exceptions.setdefault((outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))
+    return Attempt(
+        number=detail["attempt"],
+        table=detail["table"],
+        table_id=detail["table_id"],
+        incarnation=incarnation,
+        prepared_at_ms=record.at_ms,
+        request=detail.get("request", ""),
+        exceptions=exceptions,
+    )
+
+
+def exceptions_told(exceptions: Iterable[tuple[Staged, BitMap64]]) -> list[list[Any]]:
+    """Return exceptions as a `prepared` record keeps them."""
+    return [[*said, list(to_ranges(rows))] for said, rows in exceptions if rows]
+
+
+def in_doubt(ledger: QueueLedger, subscription: str | None = None) -> Iterator[Lease]:
+    """Yield the leases whose attempt nobody has decided about, or those of one subscription, which has one at most."""
+    for lease in ledger.leases.values():
+        if lease.is_in_doubt and subscription in (None, lease.subscription):
+            yield lease
+
+
+def told(lease: Lease) -> AttemptTold:
+    """Return what people and wrappers are told of an attempt."""
+    attempt = attempt_of(lease)
+    return AttemptTold(
+        subscription=lease.subscription,
+        attempt=attempt.number,
+        table=attempt.table,
+        table_id=attempt.table_id,
+        lease=lease.number,
+        prepared_at_ms=attempt.prepared_at_ms,
+        due_at_ms=lease.due_at_ms,
+        error=attempt.error,
+    )
+
+
+def refusal(ledger: QueueLedger, lease: Lease, what: str) -> LeaseError:
+    """Return why `what` has to wait for the decision about a lease's attempt, or cannot be any more since that has landed."""
+    attempt = attempt_of(lease)
+    facts = {"attempt": attempt.number, "subscription": lease.subscription, "queue": ledger.definition.name}
+    return LeaseError("SINK_LANDED" if attempt.landed else "SINK_IN_DOUBT", table=attempt.table, what=what, **facts)
+
+
+def fenced_refusal(ledger: QueueLedger, subscription: str, attempt: int) -> LeaseError:
+    """Return why what is said of an attempt, or of its run, comes too late."""
+    return LeaseError("SINK_FENCED", attempt=attempt, subscription=subscription, queue=ledger.definition.name)
+
+
+def attempt_of(lease: Lease) -> Attempt:
+    """Return the attempt of a lease that has one."""
+    assert lease.attempt is not None, "the lease has an attempt"
+    return lease.attempt

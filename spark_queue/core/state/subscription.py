@@ -1,0 +1,71 @@
+"""A subscription: a named consumer of a queue, with its filter, its backlog and its newest lease. Changed only by `ledger`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from spark_queue.core.records import Incarnation
+from spark_queue.core.state.alarm import Alarm, Suspect
+
+
+@dataclass(slots=True, kw_only=True)
+class Subscription:
+    """A named consumer's standing request on a queue."""
+
+    name: str
+    ack_mode: str
+    max_backlog: int
+    subscribed_at_ms: int
+    #: It is given only what matches; None for everything (R49).
+    filter: str | None = None
+    #: Who it belongs to (R12); None where there were no principals.
+    principal: str | None = None
+    #: The filters of its principal: it is given only what matches these, too.
+    entitlement: tuple[str, ...] = ()
+    #: The planner start that owns it; (0, 0) before the first.
+    incarnation: Incarnation = (0, 0)
+    #: Number of the newest call of that incarnation that left a record (P1).
+    call: int = 0
+    #: Number of the newest lease; 0 before the first.
+    lease: int = 0
+    #: Time of its last record, in milliseconds.
+    last_seen_at_ms: int = 0
+    #: Whether its planner said goodbye.
+    left: bool = False
+    #: What is left of its failed batch: at least one of these messages fails, and a piece of them is tried next (DESIGN 8).
+    failed: BitMap64 = field(default_factory=BitMap64)
+    #: Most messages of a batch that is no such piece, since several in a row failed; None for as many as there are.
+    isolation_limit: int | None = None
+    #: Whether its newest lease is a message that had failed alone before.
+    tried_lone: bool = False
+    #: Messages that failed alone since its last success.
+    suspects: dict[int, Suspect] = field(default_factory=dict)
+    #: What somebody should look at until its next success.
+    alarm: Alarm | None = None
+    #: Runs in a row that failed and had no messages.
+    idle_failures: int = 0
+    #: Trigger.AvailableNow: bookmarks at or above it are not granted under this incarnation; None otherwise.
+    run_until: int | None = None
+    #: Trigger.AvailableNow: what this incarnation was granted already.
+    run_granted: BitMap64 = field(default_factory=BitMap64)
+    #: Released barriers that it has not received yet; the oldest is its next micro-batch (R70).
+    barriers: BitMap64 = field(default_factory=BitMap64)
+    #: How often the oldest of them was delivered to it.
+    barrier_deliveries: int = 0
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """All filters that what it is given must match."""
+        return self.entitlement if self.filter is None else (self.filter, *self.entitlement)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its sink is to blame: one lone message at a time is tried until one succeeds (DESIGN 15.12)."""
+        return self.alarm is not None and self.alarm.probe_at_ms is not None
+
+    @property
+    def fresh_suspects(self) -> int:
+        """How many different messages failed alone for the first time since its last success."""
+        return sum(not each.lone_failures for each in self.suspects.values())

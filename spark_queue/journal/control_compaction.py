@@ -1,0 +1,125 @@
+"""Merging the control log's small files: one file for many commits, so that a start reads few of them (DESIGN 4)."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from spark_queue.journal import delta
+from spark_queue.journal.control_files import ControlFile, read_file, stage_rows
+from spark_queue.journal.store import CONTROL, Store
+
+#: Records at which a file is large enough: reading it once more to merge it would save nothing.
+FULL_FILE_RECORDS = 100_000
+
+
+#: How long what nothing names any more stays, in milliseconds: whoever opened the table before may still be reading it.
+LEFTOVERS_KEPT_MS = 24 * 3600 * 1000
+
+
+#: A staged plan that is older than this is dropped, in milliseconds: a host that slept in between would begin the time
+#: that replaced files stay too early.
+PLAN_VALID_MS = 3600 * 1000
+
+
+_DATA_FILE = re.compile(r"control/(\d{20})-[0-9a-f]{32}\.parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Staged files, and the paths of those whose records they hold together."""
+
+    files: Sequence[delta.NewFile]
+    removed: Sequence[str]
+    #: Of the reign that made the plan.
+    epoch: int
+    at_ms: int
+
+
+def plan(files: Sequence[ControlFile]) -> list[Sequence[ControlFile]]:
+    """Return the neighbours to merge, each group into one file.
+
+    In each stretch the newest files are merged, as far back as a file holds no more records than all newer ones together.
+    What is left shrinks at least by half from file to file, so there are few; and each merge at least doubles the file that
+    a record stands in, so a record is written again only as often as the log doubles.
+    """
+    groups: list[Sequence[ControlFile]] = []
+    for stretch in _stretches(files):
+        newer = np.cumsum([0, *(file.records for file in reversed(stretch))])[-2::-1]
+        first = next((at for at, file in enumerate(stretch) if file.records <= newer[at]), None)
+        if first is not None:
+            groups.append(stretch[first:])
+    return groups
+
+
+def _stretches(files: Sequence[ControlFile]) -> list[list[ControlFile]]:
+    """Cut the files where one must stay alone, and where a stretch is as long as a file may become."""
+    stretches: list[list[ControlFile]] = [[]]
+    records = 0
+    for file in files:
+        if file.is_separate or records >= FULL_FILE_RECORDS:
+            stretches.append([])
+            records = 0
+        if not file.is_separate:
+            stretches[-1].append(file)
+            records += file.records
+    return stretches
+
+
+def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int) -> Merge | None:
+    """Write the files that a listing should have instead, and give the plan; None when it is well as it is."""
+    groups = plan(files)
+    if not groups:
+        return None
+    staged = [stage_rows(store, _united(group), _merged(store, group), at_ms=at_ms, data_change=False) for group in groups]
+    return Merge(files=staged, removed=[file.path for group in groups for file in group], epoch=epoch, at_ms=at_ms)
+
+
+def _united(group: Sequence[ControlFile]) -> ControlFile:
+    return ControlFile.new(group[0].first, group[-1].last, (kind for file in group for kind in file.kinds))
+
+
+def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:
+    # Whole, with columns that are unknown here: those of a newer version must survive a merge by an older one.
+    rows = pa.concat_tables([read_file(store, file.path) for file in group], promote_options="default")
+    if not np.array_equal(rows.column("record").to_numpy(), np.arange(group[0].first, group[-1].last + 1)):
+        raise delta.damaged(store, f"records are missing in control/{group[0].path} to {group[-1].path}", "They are not dense.")
+    return rows
+
+
+def data_files(store: Store) -> dict[str, int]:
+    """Return the keys of the data files in the store, and when each was written by the store's own time, in milliseconds."""
+    return {entry.key: entry.modified_ms for entry in store.list(CONTROL) if _DATA_FILE.fullmatch(entry.key)}
+
+
+def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[str]:
+    """Return the keys of data files that may go: no listing names them, and they and what holds their records stood long enough.
+
+    Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
+    are such. Times are the store's own, so no other clock matters.
+
+    Parameters
+    ----------
+    found : Mapping[str, int]
+        The `data_files` of the store, looked up before `files`: whatever is committed in between is named. What is committed
+        later was written within `PLAN_VALID_MS`, so its age keeps it, however long the caller sleeps.
+    files : Sequence[ControlFile]
+        The log's, of a reign that holds.
+    """
+    if not found:
+        return []
+    settled_ms = max(found.values()) - LEFTOVERS_KEPT_MS
+    named = {f"{CONTROL}/{file.path}" for file in files}
+    settled = [file for file in files if found.get(f"{CONTROL}/{file.path}", settled_ms) < settled_ms]
+    old = [key for key, written_ms in found.items() if written_ms < settled_ms and key not in named]
+    return [key for key in old if _holds(settled, int(key[len(CONTROL) + 1 :][:20]))]
+
+
+def _holds(files: Sequence[ControlFile], record: int) -> bool:
+    at = bisect_right(files, record, key=lambda file: file.first) - 1
+    return at >= 0 and record <= files[at].last

@@ -1,0 +1,62 @@
+"""Listing the versions of a Delta log."""
+
+from __future__ import annotations
+
+import re
+
+from spark_queue.journal.store import Store, log_key
+
+_ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
+
+
+_CHECKPOINT = re.compile(r"(?:.*/)?[0-9]{20}\.checkpoint\.parquet", re.DOTALL)
+
+
+def is_entry(key: str) -> bool:
+    """Return whether a file is a log's entry: checkpoints, temporary files, and what others left there share its folder."""
+    return _ENTRY.fullmatch(key) is not None
+
+
+def is_checkpoint(key: str) -> bool:
+    """Return whether a file is a log's checkpoint."""
+    return _CHECKPOINT.fullmatch(key) is not None
+
+
+def version_of(key: str) -> int:
+    """Return the version that a file of a Delta log is named by."""
+    return int(key.rsplit("/", 1)[1][:20])
+
+
+def versions_after(store: Store, table: str, version: int) -> list[int]:
+    """Return the versions beyond one for which the log has an entry, ascending."""
+    keys = (entry.key for entry in store.list(f"{table}/_delta_log", after=log_key(table, version)))
+    return [version_of(key) for key in keys if is_entry(key)]
+
+
+def first_unbroken(store: Store, table: str, version: int) -> int:
+    """Return the oldest version from which the log has an entry for each up to `version`, itself not asked for.
+
+    What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
+    """
+    standing = set(versions_after(store, table, -1))
+    while version - 1 in standing:
+        version -= 1
+    return version
+
+
+def missing_version(store: Store, table: str) -> int | None:
+    """Return the newest version that a reader of the log needs and that it has no entry for; None when none is missing."""
+    standing = versions_after(store, table, -1)
+    checkpoints = [entry.key for entry in store.list(f"{table}/_delta_log") if is_checkpoint(entry.key)]
+    missing = first_unbroken(store, table, standing[-1]) - 1 if standing else -1
+    # Entries below a checkpoint may be gone; and listing and reading are two moments, so only a second look makes a gap.
+    is_needed = missing > max(map(version_of, checkpoints), default=-1)
+    return missing if is_needed and store.read(log_key(table, missing)) is None else None
+
+
+def is_made_anew(store: Store, table: str, version: int) -> bool:
+    """Return whether what was committed after a version stands alone in its log.
+
+    delta-rs makes a folder anew that is away just then; once it is back, nobody finds the commit.
+    """
+    return store.is_local and store.read(log_key(table, version)) is None and missing_version(store, table) is not None

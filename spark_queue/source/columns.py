@@ -1,0 +1,46 @@
+"""The columns that a read gives: the message type's own, then what the journal stores, then what the reader appends."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, user_schema
+
+_BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
+
+
+#: Columns that only a lease gives.
+_OF_LEASE = (
+    pa.field("delivery_count", pa.int32(), nullable=False),
+    pa.field("cancel_count", pa.int32(), nullable=False),
+    pa.field("lease", pa.int64(), nullable=False),
+    pa.field("leased_until", INSTANT, nullable=False),
+    pa.field("is_barrier", pa.bool_(), nullable=False),
+)
+
+
+def read_columns(columns: str, *, leased: bool, of_instance: bool) -> pa.Schema:
+    """Return what a read of a message type gives, by a queue stream or without leases; `columns` is the type's DDL."""
+    origin, of_lease = ORIGIN if of_instance else (), _OF_LEASE if leased else ()
+    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *origin, *of_lease])
+
+
+def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:
+    """Return the named columns, in that order and in their own spelling, or all of them.
+
+    Raises
+    ------
+    CallerError
+        UNKNOWN_COLUMN, COLUMN_TWICE.
+    """
+    if names is None:
+        return available
+    return pa.schema([available.field(column) for column in ColumnNames(available.names).resolve(names, where=where)])
+
+
+def to_spark(schema: pa.Schema) -> StructType:
+    """Return a schema as Spark's; times without a zone are wall-clock readings, as in the journal."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

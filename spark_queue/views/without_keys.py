@@ -1,0 +1,48 @@
+"""Counting a queue of which a message file is gone or damaged: it matters not for that whose turn it is, which the file tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pyroaring import BitMap64
+
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
+
+
+class TraitsWithoutKeys:
+    """A trait source for who only counts: where a file cannot be read, its messages have no order key and no priority.
+
+    They match no subscription's filter either. A coordinator must not go by that: it sets the queue aside.
+    """
+
+    def __init__(self, source: TraitSource) -> None:
+        self._source = source
+
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        """Return the traits of a segment; see `TraitSource`."""
+        wanted = tuple(requests)
+        try:
+            return self._source.traits(segment, wanted)
+        except JournalError as trouble:
+            if trouble.code not in MESSAGE_FILE_CODES:
+                raise
+        plain = [replace(each, queue=replace(each.queue, order_key=None, priority=None), filters=frozenset()) for each in wanted]
+        found = self._source.traits(segment, plain)
+        return {
+            each.queue.name: replace(found[each.queue.name], matches={text: BitMap64() for text in each.filters}) for each in wanted
+        }
+
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
+        """Return which of `rows` match a filter, as far as it can be told; see `TraitSource`."""
+        matching = BitMap64()
+        for segment in segments:
+            try:
+                matching |= self._source.matches([segment], expression, rows, columns=columns, letters=letters)
+            except JournalError as trouble:
+                if trouble.code not in MESSAGE_FILE_CODES:
+                    raise
+        return matching
