@@ -32,7 +32,8 @@ class Source:
     def run(self, *, item: str = "concat('item ', id)", **more: Any) -> None:
         """Publish all that is there, as a new run of the query."""
         stream = self.home.spark.readStream.schema("id BIGINT").parquet(str(self.files)).selectExpr("id", f"{item} AS item")
-        writer = stream.writeStream.format("sparkqueue").options(**self.options, **more)
+        ordered = stream.coalesce(1).sortWithinPartitions("id")
+        writer = ordered.writeStream.format("sparkqueue").options(**self.options, **more)
         if "queryName" in more:
             writer = writer.queryName(more["queryName"])
         else:
