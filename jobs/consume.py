@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit.
 from ledger import Ledger
 from orders import judged
 from spark_queue import Journal
+from spark_queue.clock import SystemClock
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="end with 3 if a line died meanwhile, or somebody should look")
     parser.add_argument("--hang", nargs=2, metavar=("BATCH", "FILE"), help="for drills: hang after a commit, and make a file")
     given = parser.parse_args()
-    began = datetime.now(UTC)
+    began = datetime.fromtimestamp(SystemClock().wall_ms() / 1_000, UTC)
     spark = SparkSession.builder.appName(f"consume-{given.subscription}").getOrCreate()
     queue = Journal(given.journal).queue(given.queue)
     options = {"queue": given.queue, "subscription": given.subscription, "maxBacklog": given.max_backlog}

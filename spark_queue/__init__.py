@@ -28,7 +28,7 @@ _HOMES = {
     "Queue": "spark_queue.client.queue",
     "SparkQueueError": "spark_queue.errors",
     "configure_spark": "spark_queue.session",
-    "is_json": "spark_queue.journal.python_values",
+    "is_json": "spark_queue.journal.json_bodies",
 }
 
 

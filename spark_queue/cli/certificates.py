@@ -14,15 +14,10 @@ from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 
 #: How long before its end a certificate is mentioned, in days.
 _SOON_DAYS = 14
-
-
 _DAY_S = 86_400
-
 
 #: How long an address may take to answer, in seconds.
 _ANSWER_S = 5.0
-
-
 _ADVICE = "The coordinator reads its certificate when it starts: put a new one there, and restart it; a stand-in serves meanwhile."
 
 

@@ -73,16 +73,10 @@ def revive(
 Reason = Annotated[
     str | None, typer.Option(metavar="REASON", help="Only those of this reason: forced_expire, max_deliveries or max_cancels.")
 ]
-
-
 ErrorPart = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error has this text in it.")]
-
-
 Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only those that died from then on: a date (UTC), or a time with offset.")
 ]
-
-
 Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that died before then.")]
 
 

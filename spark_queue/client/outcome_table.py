@@ -17,17 +17,11 @@ from spark_queue.core.records import Outcome, Ranges
 from spark_queue.errors import CallerError, nearest
 
 _REQUIRED = ("bookmark", "outcome")
-
-
 OPTIONAL = ("retry_after", "error")
-
-
 COLUMNS = (*_REQUIRED, *OPTIONAL)
-
 
 #: Those whose names a column of a message type may have, too.
 OF_MESSAGES_TOO = frozenset({"outcome", *OPTIONAL})
-
 
 #: A column of any type; pyarrow's stubs tell more than can be known of a user's table.
 _Column = Any

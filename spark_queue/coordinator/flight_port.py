@@ -17,36 +17,25 @@ from spark_queue.protocol.host import Bind
 #: Most connections at one time; further ones are closed at once.
 CONNECTIONS_MAX = 2_048
 
-
 #: Descriptors that connections leave to the log, the journal's files and everything else.
 DESCRIPTORS_KEPT = 512
-
 
 #: Calls of one connection at one time; its caller waits with further ones.
 STREAMS_MAX = 256
 
-
 #: Threads that answer calls. A poll holds one for as long as it waits, at most a second; who finds none free waits in line.
 THREADS_MAX = 512
-
 
 #: Calls that are answered or in line; further ones are refused.
 CALLS_MAX = 4_096
 
-
 #: How long a connection may be without a call, and how long it may take to become one, in milliseconds.
 IDLE_MS = 60_000
-
-
 HANDSHAKE_MS = 10_000
-
 
 #: Room around an encoded request: a larger frame is refused by its first bytes, a smaller one by name.
 _AROUND_BYTES = 64 * 1024
-
-
 _SERVICE, _METHOD = "arrow.flight.protocol.FlightService", "DoAction"
-
 
 #: Answers a call: given its parts of the answer one by one, as Flight results.
 Answer = Callable[[Iterator[bytes], Any], Iterator[bytes]]

@@ -9,10 +9,8 @@ from spark_queue.ports import Clock
 
 _LOG = logging.getLogger(__name__)
 
-
 #: How far the last record may be ahead of the wall clock before it is worth a log line, in milliseconds.
 AHEAD_LOGGED_MS = 60_000
-
 
 #: How far it may be ahead before a reign is refused, in milliseconds.
 AHEAD_REFUSED_MS = 86_400_000

@@ -20,7 +20,6 @@ from spark_queue.protocol.wire import REQUESTS, Envelope
 #: Most characters of a name that records keep of who asks.
 _NAME_CHARACTERS = 256
 
-
 #: How errors name the user who runs the coordinator.
 HOST = "(the user who runs the coordinator)"
 

@@ -17,30 +17,23 @@ from spark_queue.protocol.host import is_loopback
 
 _LOG = logging.getLogger(__name__)
 
-
 #: How often a stand-in looks, in seconds.
 LOOK_S = 1.0
-
 
 #: How long a look waits for an answer, in seconds.
 ASK_S = 1.0
 
-
 #: How long a coordinator may neither answer nor renew its advertisement, in milliseconds: two renewals, and some patience.
 SILENCE_MS = 12_000
-
 
 #: How long one that answers may leave its advertisement as it was, in milliseconds: it does not reach the store any more.
 STUCK_MS = 30_000
 
-
 #: How often the advertisement of one that answers is read, in milliseconds.
 READ_MS = 5_000
 
-
 #: Most that may pass between two looks and count as silence, in milliseconds: whoever slept has heard nobody.
 LOOK_MOST_MS = 3_000
-
 
 #: Troubles that may be over at the next look: somebody else was faster, or the store is away.
 _PASSING = frozenset({"COORDINATOR_DEPOSED", "STORE_FAILED"})

@@ -41,7 +41,7 @@ class Caller:
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, by the word of the calling side: a user of the operating system of a host."""
+    """The user of an operating system, and its host, that ask, by the word of the calling side."""
 
     user: str
     host: str

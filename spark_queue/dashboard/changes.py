@@ -84,7 +84,7 @@ class ChangeRequest:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What is asked for, beside the queue and the number, by name."""
+        """The facts of a change beside its queue and number, by name."""
         told = []
         if self.kind is not None:
             told += [("Reason", self.kind.reason.replace("_", " ")), ("Error", self.kind.error or "no error was told")]

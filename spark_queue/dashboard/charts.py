@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 
-
 #: StepSeries between the lines of a time axis, in milliseconds, and how a time is written at them.
 _TIME_STEPS: tuple[tuple[int, str], ...] = (
     *((seconds * 1_000, "%H:%M:%S") for seconds in (1, 5, 10, 15, 30)),

@@ -12,7 +12,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 #: Most connections at one time. Where one more comes, the one that has waited longest for its request makes room.
 CONNECTIONS_MAX = 256
 
-
 #: Connections that are taken in one go, before those that were told to end have done so.
 BACKLOG = 64
 

@@ -18,7 +18,6 @@ from spark_queue.dashboard import charts, formatting
 #: Columns of the little chart of when letters of a group died.
 _BINS = 40
 
-
 #: Most groups that are shown; a filter finds the letters of others.
 GROUPS = 40
 

@@ -13,7 +13,6 @@ from spark_queue.views.explain import MessageEvent, MessageHistory, RepeatedDeli
 #: Width of the band, in the units of its picture.
 BAND_WIDTH = 1_000
 
-
 #: What each kind of event begins: a state of the band.
 _BEGINS = {
     "published": "waits", "committed": "waits", "taken": "waits", "reset": "waits", Kind.ENTERED: "waits", Kind.GRANTED: "leased",

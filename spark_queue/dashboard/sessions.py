@@ -12,7 +12,6 @@ from spark_queue.ports import Clock
 #: How long a session lasts, in milliseconds; pages load again by themselves, so that a rest of some time would never come.
 LENGTH_MS = 12 * 3_600_000
 
-
 #: Most sessions at one time; one more ends the oldest.
 KEPT = 1_000
 

@@ -26,17 +26,9 @@ from spark_queue.expression.steps import (
 
 #: Characters that Spark takes off the ends of a text before it reads a number: white space and control characters.
 _BLANK = " || ".join(f"chr({code})" for code in (*range(33), 127))
-
-
 _BLANK_END = r"'^[\x00-\x20\x7f]|[\x00-\x20\x7f]$'"
-
-
 _INTEGER = r"'[+-]?[0-9]+'"
-
-
 _NUMBER = r"'[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?'"
-
-
 _TARGETS = {
     "BOOLEAN": BOOLEAN, "TINYINT": ValueKind("TINYINT"), "SMALLINT": ValueKind("SMALLINT"), "INT": ValueKind("INT"),
     "BIGINT": BIGINT, "FLOAT": ValueKind("FLOAT"), "DOUBLE": DOUBLE, "TEXT": STRING, "VARCHAR": STRING, "DATE": DATE,
@@ -138,7 +130,6 @@ def _template(found: ValueKind, wanted: ValueKind) -> str | None:
 #: By its text: the nearest double of all, as in Java; DuckDB divides instead.
 _DECIMAL_TO_DOUBLE = "CAST(CAST({0} AS VARCHAR) AS DOUBLE)"
 
-
 #: Whole seconds, rounded down: `//` cuts off toward zero.
 _EPOCH = "(epoch_us({0}) - ((epoch_us({0}) % 1000000) + 1000000) % 1000000) // 1000000"
 
@@ -180,7 +171,6 @@ _JAVA_DOUBLE = (
     "OR {0} IN ('+NaN', '-NaN') THEN TRY_CAST(ltrim({0}, '+') AS DOUBLE)"
 )
 
-
 #: Spark reads year, year-month and year-month-day, the last with anything after a blank or T.
 _DATE_OF_TEXT = (
     "CASE WHEN regexp_full_match({0}, '[0-9]{{4}}(-[0-9]{{1,2}}(-[0-9]{{1,2}}([ T](.|\\n)*)?)?)?') THEN TRY(make_date("
@@ -188,7 +178,6 @@ _DATE_OF_TEXT = (
     "CAST(coalesce(nullif(regexp_extract({0}, '^[0-9]{{4}}-([0-9]+)', 1), ''), '1') AS INTEGER), "
     "CAST(coalesce(nullif(regexp_extract({0}, '^[0-9]{{4}}-[0-9]+-([0-9]+)', 1), ''), '1') AS INTEGER))) END"
 )
-
 
 #: Most digits of a decimal that DuckDB holds in 64 bits.
 NARROW_DIGITS = 18

@@ -12,15 +12,10 @@ from spark_queue.expression.steps import invalid, unsupported
 
 #: Java's line ends, which its dot does not match.
 _DOT = r"[^\n\r\x{85}\x{2028}\x{2029}]"
-
-
 _PATTERN_BLANK = r" \t\n\x0B\f\r"
-
 
 #: Java's `$` also matches before a line end that closes the text.
 _END = r"(?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z"
-
-
 _TOKEN = re.compile(
     r"(?P<escape>\\(?:[dDwW.*+?^$|(){}\[\]\\/\-&~#@!%,;:=<>\"' _]|[tnrf]))|(?P<blank>\\s)|"
     r"(?P<class>\[\^?(?:\\[dws\]\[\\^.\-+*?$|(){}/tnrf]|[^\\\[\]&])+\])"

@@ -17,16 +17,12 @@ from spark_queue.journal.store import CONTROL, Store
 #: Records at which a file is large enough: reading it once more to merge it would save nothing.
 FULL_FILE_RECORDS = 100_000
 
-
 #: How long what nothing names any more stays, in milliseconds: whoever opened the table before may still be reading it.
 LEFTOVERS_KEPT_MS = 24 * 3600 * 1000
-
 
 #: A staged plan that is older than this is dropped, in milliseconds: a host that slept in between would begin the time
 #: that replaced files stay too early.
 PLAN_VALID_MS = 3600 * 1000
-
-
 _DATA_FILE = re.compile(r"control/(\d{20})-[0-9a-f]{32}\.parquet")
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 #: The keys of a queue that hold expressions, and what each is for.
 EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "order_key": ORDER_KEY}
 
-
 #: Columns of a dead letter for filters, beside its message.
 LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()))
 

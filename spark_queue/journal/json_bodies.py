@@ -13,7 +13,6 @@ from spark_queue.journal.conversion import Column
 #: Most digits of a whole number in JSON lines; Python reads no more than some thousands.
 _JSON_DIGITS = 1_000
 
-
 #: What to do about JSON that does not stand on one line for each row.
 _OF_SEVERAL_LINES = " If the file is one array, convert it: `jq -c '.[]'`. If an object has several lines, `jq -c .` joins them."
 
@@ -105,7 +104,6 @@ def _with_point(number: str) -> Decimal:
 
 #: Reads a line: numbers with a point keep all of their digits.
 _VALUES = json.JSONDecoder(parse_int=_whole, parse_float=_with_point, parse_constant=_constant, object_pairs_hook=_once)
-
 
 #: Reads a body, of which nobody wants the numbers: they stay texts, however long.
 _TEXTS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_constant, object_pairs_hook=_once)

@@ -7,8 +7,6 @@ import re
 from spark_queue.journal.store import Store, log_key
 
 _ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
-
-
 _CHECKPOINT = re.compile(r"(?:.*/)?[0-9]{20}\.checkpoint\.parquet", re.DOTALL)
 
 

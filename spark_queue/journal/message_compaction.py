@@ -20,7 +20,6 @@ from spark_queue.journal.staging import write_rows
 
 _LOG = logging.getLogger(__name__)
 
-
 #: Key of the mapping in the merged file's own metadata.
 METADATA_KEY = "sparkqueue"
 

@@ -21,7 +21,6 @@ from spark_queue.journal.schema import ORIGIN, schema_of
 
 _Bookmarks = NDArray[np.int64]
 
-
 #: The columns of `RowRanges`.
 PIECES = schema_of(
     pa.field("path", pa.string(), nullable=False),
@@ -32,7 +31,6 @@ PIECES = schema_of(
     pa.field("cancel_count", pa.int32(), nullable=False),
     pa.field("is_barrier", pa.bool_(), nullable=False),
 )
-
 
 #: The column that pieces of a queue with an order key have beside: the hash of the key of each row, NULL where it has none.
 KEYS = pa.field("keys", pa.list_(pa.field("key", pa.uint64())), nullable=False)

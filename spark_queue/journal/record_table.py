@@ -16,8 +16,6 @@ from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, OF_NEXT_VER
 from spark_queue.journal.schema import INSTANT, schema_of
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
-
-
 CONTROL_SCHEMA = schema_of(
     pa.field("record", pa.int64(), nullable=False),
     pa.field("epoch", pa.int64(), nullable=False),
@@ -33,22 +31,15 @@ CONTROL_SCHEMA = schema_of(
     pa.field("detail", pa.string(), nullable=False),
 )
 
-
 #: Columns that a record has under the same name, as they are.
 _PLAIN = ("record", "epoch", "kind", "message_type", "queue", "subscription", "lease", "reason")
-
-
 _plain_of = attrgetter(*_PLAIN)
-
 
 #: All columns but the ranges.
 _FLAT = pa.struct([CONTROL_SCHEMA.field(name) for name in (*_PLAIN, "at", "due_at", "detail")])
 
-
 #: Kinds whose records stand in files of their own, so that statistics alone find them.
 SEPARATE_KINDS = frozenset({Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED})
-
-
 _MICROSECONDS = 1_000
 
 

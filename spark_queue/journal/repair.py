@@ -16,7 +16,6 @@ from spark_queue.journal.store import Store, log_key
 
 _log = logging.getLogger(__name__)
 
-
 #: Appended to the key of what is set aside.
 TORN = ".torn"
 

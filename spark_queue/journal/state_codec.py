@@ -18,22 +18,11 @@ from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import SparkQueueError, error
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
-
-
 _SEQUENCES: dict[str, type] = {each.__name__: each for each in (list, tuple, set, frozenset, deque)}
-
-
 _MAPPINGS: dict[str, type] = {each.__name__: each for each in (dict, Counter)}
-
-
 _BUILT_IN = (*_PLAIN - {type(None)}, *_SEQUENCES.values(), *_MAPPINGS.values())
-
-
 _CORE = "spark_queue.core."
-
-
 _T = TypeVar("_T")
-
 
 #: Attributes of `JournalState` that are no part of what the log says: where traits come from.
 _LEFT_OUT = frozenset({"traits"})

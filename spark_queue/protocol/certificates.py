@@ -11,7 +11,6 @@ from spark_queue.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 
-
 #: How long nobody looks again whether a certificate was replaced, in milliseconds.
 LOOK_AGAIN_MS = 5_000
 

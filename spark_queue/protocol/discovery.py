@@ -16,10 +16,8 @@ from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 
 _LOG = logging.getLogger(__name__)
 
-
 #: When planners called last, by queue and subscription, in milliseconds since 1970 UTC.
 Heard: TypeAlias = Mapping[str, Mapping[str, int]]
-
 
 #: How often a living coordinator renews it, in seconds.
 RENEWAL_S = 5.0

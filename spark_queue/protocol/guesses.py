@@ -13,13 +13,9 @@ from spark_queue.ports import Clock
 
 _LOG = logging.getLogger(__name__)
 
-
 #: Wrong tokens of an address that are looked at however fast they come, and how long each further one takes, in milliseconds.
 FREE_GUESSES = 5
-
-
 GUESS_MS = 2_000
-
 
 #: Addresses that are remembered; the one that guessed longest ago is forgotten first.
 ADDRESSES_MAX = 1_024

@@ -28,18 +28,14 @@ from spark_queue.replication.peer_log import LogReplacedError
 #: Most memory that reading a peer takes, in bytes; a row group of ours has 128 MiB, and is in memory some times over.
 MEMORY_BYTES = 2 * 1024**3
 
-
 #: Most processor time between two files that are opened, in seconds: a chunk of a log, or a row group, takes some.
 CPU_S = 60
-
 
 #: Longest silence of the process while it is awaited, in seconds: it says what it opens, and a store that hangs keeps it for ever.
 SILENT_S = 600.0
 
-
 #: Most files that are open at once.
 FILES_MOST = 512
-
 
 #: Most bytes of one thing that is handed over.
 HANDED_BYTES = 64 * 1024**2
@@ -95,7 +91,7 @@ Said = Opens | Looks | Meets | HandsOver | Stepped | Raised | Replaced | Answers
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class WantsStep:
     """The process is to take a step: what its puller is made of, where it has none, and what others have read since."""
 
     begins: tuple[Store, Store, Mapping[str, Any], str] | None

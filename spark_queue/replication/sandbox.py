@@ -41,7 +41,7 @@ from spark_queue.replication.peer_process import (
     Replaced,
     Said,
     Stepped,
-    Steps,
+    WantsStep,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class SandboxedPuller:
         read = {name: each for name, each in list(self._read.items()) if name != self._name}
         others = {name: dict(each.stored) for name, each in read.items() if self._told.get(name) is not each}
         self._told = read
-        self._reader.send(Steps(self._begins, others, tells_held))
+        self._reader.send(WantsStep(self._begins, others, tells_held))
         while True:
             said = self._reader.receive()
             if isinstance(said, Stepped):
@@ -141,9 +141,9 @@ class _Served:
             while True:
                 self._say(self._done(self._pipe.recv()))
 
-    def _done(self, asked: Steps | Asks) -> Said:
+    def _done(self, asked: WantsStep | Asks) -> Said:
         try:
-            if isinstance(asked, Steps):
+            if isinstance(asked, WantsStep):
                 return self._step(asked)
             self._name, store = asked.peer, _TellingStore(asked.store.path, asked.store.storage_options)
             return Answers(msgspec.Raw(ENCODER.encode(asked.read(store, *asked.given))))
@@ -157,7 +157,7 @@ class _Served:
             _LOG.exception("Reading peer '%s' raised.", self._name)
             return Raised(None, f"{reason!r:.500}")
 
-    def _step(self, asked: Steps) -> Stepped:
+    def _step(self, asked: WantsStep) -> Stepped:
         if asked.begins is not None:
             self._begin(*asked.begins)
         assert self._puller is not None, "it was begun"

@@ -11,7 +11,6 @@ from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, user_schema
 
 _BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
 
-
 #: Columns that only a lease gives.
 _OF_LEASE = (
     pa.field("delivery_count", pa.int32(), nullable=False),

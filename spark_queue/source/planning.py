@@ -15,18 +15,12 @@ from spark_queue.source.partitions import FilePieces, MessagePartition, to_numpy
 #: Most rows of a partition, give or take a quarter.
 PARTITION_ROWS = 100_000
 
-
 #: Handfuls of keys for each partition: so many keys, or so many parts of all keys, are spread one by one.
 _HANDFULS = 64
-
-
 _COLUMNS = ("first_row", "rows", "bookmark", "delivery_count", "cancel_count", "is_barrier")
-
 
 #: Those of which a piece has the value of its first row, and each later row one more.
 _COUNTED = ("first_row", "bookmark", "origin_bookmark")
-
-
 _Columns = dict[str, NDArray[Any]]
 
 

@@ -10,7 +10,6 @@ from spark_queue.errors import LeaseError, SparkQueueError
 
 _log = logging.getLogger(__name__)
 
-
 #: Attempts in one interval while the coordinator is away: who takes over leaves an open lease no more than one interval.
 _ATTEMPTS = 10
 

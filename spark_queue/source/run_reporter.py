@@ -18,7 +18,6 @@ from spark_queue.source.offsets import QueueOffset
 
 _log = logging.getLogger(__name__)
 
-
 #: A proof that takes longer is left to the planner.
 PROOF_TIMEOUT_S = 5.0
 

@@ -18,8 +18,6 @@ from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.store import Store
 
 Bookmarks = NDArray[np.int64]
-
-
 _WITHOUT_BODIES = "Look at a later moment, or choose columns that the queue knows, such as bookmark and state."
 
 

@@ -16,7 +16,7 @@ from spark_queue.views.journal_view import JournalView, queue_status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCheck:
-    """What somebody should look at, of one queue."""
+    """Findings about one queue that a job fails for."""
 
     queue: str
     #: Dead letters that stand and died since the moment that was asked for, by reason and error, the latest kind first.
@@ -32,7 +32,7 @@ class QueueCheck:
 
     @property
     def findings(self) -> list[str]:
-        """What was found, a sentence each, with what to do next; empty when all is well."""
+        """The findings, a sentence each, with the next step; empty when all is well."""
         found = [
             f"Dead letters: {len(kind.rows):,} ({kind.reason}{'' if kind.error is None else f': {kind.error}'})."
             for kind in self.dead_letters
@@ -50,7 +50,7 @@ class QueueCheck:
 
     @property
     def exit_code(self) -> int:
-        """What a job ends with: 0 when all is well, 3 when somebody should look."""
+        """The exit code of a job: 0 when all is well, 3 when somebody should look."""
         return 3 if self.findings else 0
 
     def __str__(self) -> str:

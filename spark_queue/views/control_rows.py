@@ -19,13 +19,11 @@ from spark_queue.views.message_search import Mask, one_of
 #: Records of a page.
 PAGE_RECORDS = 80
 
-
 #: What people do, or a program in their name; the rest is consumers and the coordinator itself.
 BY_PEOPLE = (
     Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED, Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN, Kind.UNSUBSCRIBED,
     Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED, Kind.RESTORED, Kind.RETURNING,
 )  # fmt: skip
-
 
 #: Details that tell who it was, in this order.
 _WHO = ("principal", "user", "host", "pid")

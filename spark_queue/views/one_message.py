@@ -22,14 +22,11 @@ from spark_queue.views.message_search import Mask, one_of
 #: Of the whole journal.
 _GENERAL = (Kind.JOURNAL_CREATED, Kind.EPOCH_CLAIMED, Kind.DEFINITIONS_APPLIED, Kind.RETURNING)
 
-
 #: Of the message's type, where they touch it.
 _OF_FILES = (Kind.ENTERED, Kind.NAMED, Kind.RETIRED)
 
-
 #: Of its queues, whatever they speak of.
 _OF_QUEUE = (Kind.SUBSCRIBED, Kind.UNSUBSCRIBED, Kind.PAUSED, Kind.UNPAUSED)
-
 
 #: Of the leases that it was in, without naming it.
 _OF_LEASE = (Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN, Kind.RESUMED)

@@ -41,7 +41,7 @@ FAILING = (
         "an alarm stops every subscription",
         "    alarm = subscription.alarm\n",
         "    alarm = next((each.alarm for each in ledger.subscriptions.values() if each.is_stopped), None)\n",
-        _SCENARIOS, within="_is_paused",
+        _SCENARIOS, within="is_paused",
     ),
     Mutant(
         "after an alarm its suspects are tried alone",

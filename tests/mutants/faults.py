@@ -12,7 +12,7 @@ FAULTS = (
     Mutant("a forked child goes on with what its parent holds", "    elif _Use.process != here:\n", "    elif False:\n", _FORKS),
     Mutant(
         "a forked child waits for a lock before it is refused",
-        "        forks.check_process()\n        if timeout_s is None:\n", "        if timeout_s is None:\n", _FORKS,
+        "        forks.check_process()\n        # Whoever says how long has reasons.\n", "", _FORKS,
     ),
     Mutant(
         "a reign goes on with what a fault left half done",
@@ -25,14 +25,14 @@ FAULTS = (
     Mutant("what was set aside stays so when it is revived", "self._revived.get(queue, -1) > after", "False", _TESTS),
     Mutant(
         "a fault that was revived hides a later one",
-        "        if not self.foresight.is_revived(queue, after=record.record):\n            self.faults.pop(queue, None)\n",
-        "        self.faults.pop(queue, None)\n        if not self.foresight.is_revived(queue, after=record.record):\n",
+        "    if not state.foresight.is_revived(queue, after=record.record):\n        state.faults.pop(queue, None)\n",
+        "    state.faults.pop(queue, None)\n    if not state.foresight.is_revived(queue, after=record.record):\n",
         (*_TESTS, "tests/unit/journal/test_snapshot.py"),
     ),
     Mutant(
         "a fault of a queue that was dropped is forgotten when it is put back",
-        "        if not self.foresight.is_revived(queue, after=record.record):\n",
-        "        if queue in self.definitions.queues and not self.foresight.is_revived(queue, after=record.record):\n", _TESTS,
+        "    if not state.foresight.is_revived(queue, after=record.record):\n",
+        "    if queue in state.definitions.queues and not state.foresight.is_revived(queue, after=record.record):\n", _TESTS,
     ),
     Mutant(
         "a start that meets a fault does not record it",
@@ -51,8 +51,8 @@ FAULTS = (
     Mutant("a queue begins to be replicated while it is set aside", ", each.is_replicated(name))", ")", _TESTS),
     Mutant(
         "a barrier that comes while its queue is set aside is an ordinary message",
-        "self.enter(segment, ledgers, barriers=segment.barriers)",
-        "self.enter(segment, ledgers, barriers=dict.fromkeys(self.queues, ()) | dict(segment.barriers))",
+        "state.enter(segment, ledgers, barriers=segment.barriers)",
+        "state.enter(segment, ledgers, barriers=dict.fromkeys(state.queues, ()) | dict(segment.barriers))",
         ("tests/unit/core/test_scenarios.py", "tests/unit/core/test_troubles.py"),
     ),
     Mutant(

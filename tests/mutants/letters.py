@@ -13,7 +13,7 @@ LETTERS = (
     ),
     Mutant(
         "letters that logs of before settled are not ended",
-        "        self._of_each(self.state.queues, now_ms, manual_settlement.end_settled)\n", "",
+        "        self._of_each(self.state.queues, now_ms, redriving.end_settled)\n", "",
         ("tests/unit/core/test_letters.py",),
     ),
     Mutant(

@@ -57,8 +57,8 @@ ORDERING = (
     ),
     Mutant(
         "what failed alone goes with the others of its key",
-        "    free = without_lone(ledger, _free(work, subscription))\n",
-        "    free = _free(work, subscription)\n",
+        "    free = without_lone(ledger, free_of(work, subscription))\n",
+        "    free = free_of(work, subscription)\n",
         _SCENARIOS,
     ),
     Mutant(

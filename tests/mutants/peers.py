@@ -236,7 +236,7 @@ PEERS = (
     ),
     Mutant(
         "who returns grants",
-        "if _is_paused(work, subscription) or not work.may_grant():", "if _is_paused(work, subscription):",
+        "if is_paused(work, subscription) or not work.may_grant():", "if is_paused(work, subscription):",
         ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
@@ -277,7 +277,7 @@ PEERS = (
     ),
     Mutant(
         "a partition that begins within a piece tells the origin of its first row",
-        '"bookmark", "origin_bookmark")\n\n_Columns', '"bookmark")\n\n_Columns',
+        '"bookmark", "origin_bookmark")\n_Columns', '"bookmark")\n_Columns',
         ("tests/unit/source/test_origins.py",),
     ),
     Mutant(

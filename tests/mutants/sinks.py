@@ -265,7 +265,7 @@ SINKS = (
     ),
     Mutant(
         "another table in its place is taken for the one that was known",
-        "            self._table = self._table if known is None else None\n            return False\n", "            pass\n",
+        "            self._table = None\n            return False\n        while", "            pass\n        while",
         _TABLE,
     ),
 )  # fmt: skip

@@ -67,7 +67,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "rich": ("spark_queue.cli", "jobs"),
     "sqlglot": ("spark_queue.expression",),
     # A command works without what the page needs.
-    "spark_queue.dashboard": ("spark_queue.dashboard", "spark_queue.cli.serve"),
+    "spark_queue.dashboard": ("spark_queue.dashboard", "spark_queue.cli.dashboard"),
     "starlette": ("spark_queue.dashboard",),
     "typer": ("spark_queue.cli",),
     "uvicorn": ("spark_queue.dashboard",),

@@ -19,11 +19,8 @@ from spark_queue.errors import CallerError, nearest
 #: Longest error text that is kept with a message, in characters.
 ERROR_TEXT_LIMIT = 4_000
 
-
 #: An outcome as a lease keeps it, and its messages.
 Said = tuple[Staged, BitMap64]
-
-
 _NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
 
 

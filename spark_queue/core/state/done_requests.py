@@ -8,10 +8,8 @@ from spark_queue.core.records import Kind, Record
 #: How long a request is known at least, in milliseconds: its caller asks again for a minute at most.
 _KEPT_MS = 120_000
 
-
 #: So many of the newest are known however long ago they were: the next coordinator's clock may be far ahead.
 _KEPT = 4_096
-
 
 #: What a settlement or a purge records of the messages that it changes.
 _SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})

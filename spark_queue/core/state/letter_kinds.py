@@ -48,7 +48,6 @@ class LetterChoice:
 #: Stands in the class of an error for what differs from message to message.
 FOLDED = "…"
 
-
 #: What does: quoted values, and words with a digit in them, such as numbers, times and UUIDs; a hexadecimal number may have none.
 #: Quotes stand at the edge of words, so that an apostrophe is none. Words begin at their edge, and values have an end, which keeps
 #: the search short.

@@ -22,7 +22,6 @@ from spark_queue.core.state.ownership import PASSED_ON_MS, Ownership
 #: Most ranges of what one record says never was in a queue: with all that names them a record's detail stays below 16 MiB.
 ABSENT_RANGES = 2**17
 
-
 #: Most messages of it, each name of a message counted: who reads it refuses more than 2^24.
 ABSENT_ROWS = 2**20
 
