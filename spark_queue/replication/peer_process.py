@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -25,6 +26,8 @@ from spark_queue.replication.exchange import Step
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import LogReplacedError
 
+_LOG = logging.getLogger(__name__)
+
 #: Most memory that reading a peer takes, in bytes; a row group of ours has 128 MiB, and is in memory some times over.
 MEMORY_BYTES = 2 * 1024**3
 
@@ -33,6 +36,9 @@ CPU_S = 60
 
 #: Longest silence of the process while it is awaited, in seconds: it says what it opens, and a store that hangs keeps it for ever.
 SILENT_S = 600.0
+
+#: Silence after which it is told that the process may have been stopped, in seconds.
+QUIET_S = 30.0
 
 #: Most files that are open at once.
 FILES_MOST = 512
@@ -159,8 +165,8 @@ class Reader:
             ours, theirs = socket.socketpair()
             with theirs:
                 limits = map(str, (theirs.fileno(), self._memory_bytes, self._cpu_s, FILES_MOST))
-                # By `-m` there were two of this module, and two of each of its types.
-                command = [sys.executable, "-c", f"from {__name__} import main; main()", *limits]
+                # By `-m` there were two of that module, and two of each of its types.
+                command = [sys.executable, "-c", "from spark_queue.replication.sandbox import main; main()", *limits]
                 # Others reserve more memory than they need.
                 around = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
                 self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=around)
@@ -173,8 +179,10 @@ class Reader:
         assert self._pipe is not None, "it was told something"
         while True:
             try:
-                if not self._pipe.poll(SILENT_S):
-                    raise TimeoutError(f"it has said nothing for {SILENT_S:g} s")
+                if not self._pipe.poll(QUIET_S):
+                    self._tell_of_silence()
+                    if not self._pipe.poll(SILENT_S - QUIET_S):
+                        raise TimeoutError(f"it has said nothing for {SILENT_S:g} s")
                 said = self._decoder.decode(self._pipe.recv_bytes(HANDED_BYTES))
             except (EOFError, OSError, msgspec.MsgspecError, ValueError) as reason:
                 raise refused(self._peer, self._doing, self._death(reason)) from None
@@ -187,6 +195,13 @@ class Reader:
                     raise LogReplacedError
                 case _:
                     return said
+
+    def _tell_of_silence(self) -> None:
+        _LOG.warning(
+            "peer '%s' is not read on: process %s, which does it, has said nothing for %g s (%s). Its store hangs, or somebody "
+            "stopped the process: let it go on (kill -CONT), or wait until it is ended, %g s after its last word",
+            self._peer, self.pid, QUIET_S, self._doing, SILENT_S,
+        )  # fmt: skip
 
     def _death(self, reason: Exception) -> str:
         process = self._process

@@ -161,8 +161,13 @@ class SinkWrapper(BatchWrapper):
         told = cast(replies.SinkTold, started.sink)
         if started.is_barrier:
             return super()._work(reporter, started, batch, batch_id)
+        if not started.messages:
+            # Whether such a batch stands in the sink already, nothing could tell: it has no lease, and so no attempt.
+            reason = "the batch has no new messages, and rows from the state of its query, which no acknowledgement can append."
+            next_step = "Use `foreach_batch` with a sink that takes each row once, or return each message's rows with its batch."
+            raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
         if not told.messages:
-            # It landed in an earlier run, or has no messages.
+            # It landed in an earlier run.
             return ()
         self._check_writes()
         rows, outcomes = self._rows(self._call(self._fn, batch, batch_id), batch)

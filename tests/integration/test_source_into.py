@@ -80,6 +80,16 @@ def test_exceptions_do_not_stand_in_the_table(make_home: MakeHome) -> None:
     assert [letter["id"] for letter in home.journal.view("dead_letters", queue="WORK").to_pylist()] == [1, 3, 5, 7]
 
 
+def test_rows_of_a_batch_without_messages_are_refused_by_name(make_home: MakeHome) -> None:
+    """They come from the state of the query: nothing could tell whether they stand in the table already."""
+    home = make_home()
+    home.publish(0, MESSAGES)
+    counted = home.stream().selectExpr("timestamp_seconds(id * 3600) AS at").withWatermark("at", "1 second").groupBy("at").count()
+    with pytest.raises(StreamingQueryException, match="OUTCOME_INVALID.*no new messages, and rows from the state"):
+        home.run_out(counted.writeStream.outputMode("append").foreachBatch(into(home, lambda batch, _: batch)))
+    assert DeltaTable(sink(home)).to_pyarrow_table().num_rows == 0
+
+
 class Harm:
     """Raises once at one of the points between which a consumer may die."""
 

@@ -26,7 +26,7 @@ PEER_FILES = (
     ),
     Mutant(
         "a process that hangs while it reads a peer is awaited for ever",
-        "if not self._pipe.poll(SILENT_S):", "if not self._pipe.poll(600):",
+        "if not self._pipe.poll(SILENT_S - QUIET_S):", "if not self._pipe.poll(600):",
         (f"{_STORES}::test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_goes_on",),
     ),
     Mutant(

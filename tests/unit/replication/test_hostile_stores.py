@@ -338,16 +338,19 @@ def test_what_takes_longer_than_it_may_is_refused(sandboxed: Sandboxed) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("given", "said"), [(signal.SIGKILL, "has ended (exit code -9"), (signal.SIGSTOP, "said nothing for")])
 def test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_goes_on(
-    sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch, given: signal.Signals, said: str
+    sandboxed: Sandboxed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, given: signal.Signals, said: str
 ) -> None:
     assert sandboxed.step() is None
     pid = sandboxed.reader.pid
     assert pid is not None
     os.kill(pid, given)
     with monkeypatch.context() as soon:
-        soon.setattr(peer_process, "SILENT_S", 0.2)
+        soon.setattr(peer_process, "QUIET_S", 0.1)
+        soon.setattr(peer_process, "SILENT_S", 0.3)
         refusal = str(sandboxed.step())
     assert (refusal.startswith("[PEER_REFUSED]"), said in refusal, psutil.pid_exists(pid)) == (True, True, False), refusal
+    # Of a silence it is told long before it has an end.
+    assert (f"process {pid}, which does it, has said nothing for 0.1 s" in caplog.text) == (given is signal.SIGSTOP)
     again = Sandboxed(sandboxed.attack)
     assert again.step() is None
     again.reader.close()
