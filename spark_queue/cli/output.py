@@ -207,7 +207,7 @@ def draw(drawn: RenderableType) -> None:
 
 
 def progress(*, counted: bool = False) -> Progress:
-    """Make a progress bar on stderr; it vanishes into a plain line where nobody watches."""
+    """Make a progress bar on stderr, for a terminal alone: elsewhere it would leave a blank line."""
     from rich import progress as rich
 
     amount = [rich.MofNCompleteColumn()] if counted else [rich.TextColumn("{task.percentage:>3.0f}%")]
@@ -220,6 +220,7 @@ def progress(*, counted: bool = False) -> Progress:
         rich.TimeRemainingColumn(),
         console=err(),
         transient=True,
+        disable=not err().is_interactive,
     )
 
 

@@ -347,7 +347,7 @@ def _encoding(file_format: str, given: str | None) -> str | None:
     try:
         codecs.getincrementaldecoder(given)
         "".encode(given)
-    except LookupError:
+    except (LookupError, ValueError):
         raise bad_argument("--encoding", given, "the name of a text encoding, such as cp1252, latin-1 or utf-16") from None
     return given
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow import flight
 
-from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError, check_text
 from spark_queue.journal.store import Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.discovery import is_own_word
@@ -50,6 +50,12 @@ class Endpoint:
     addresses: str | None = None
     #: The file of the caller's token; None where the environment or the user's own file has it.
     token_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.addresses is not None:
+            check_text(self.addresses, key="coordinator", where="the caller")
+        if self.token_file is not None:
+            check_text(str(self.token_file), key="token_file", where="the caller")
 
     def uris(self) -> tuple[str, ...]:
         """Return the Flight URIs of `addresses`, ``host:port,host:port``, in order: a coordinator, and its stand-ins."""

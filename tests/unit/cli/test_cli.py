@@ -260,6 +260,8 @@ def test_peek_refuses_by_name_what_does_not_exist(
 def test_verify_finds_nothing_wrong_with_a_sound_journal(sparkq: Terminal, journal: Journal) -> None:
     journal.publish([{"amount": 1}], topic="LINES")
     answer = sparkq("verify", journal.path, "--json")
+    # No progress bar where nobody watches, and no blank line in its place.
+    assert answer.err == ""
     assert (answer.code, answer.json["problems"]) == (0, [])
 
 
