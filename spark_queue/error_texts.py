@@ -399,6 +399,10 @@ ACCESS: dict[str, str] = {
         "Principal '{principal}' has no right '{right}' on {what}. Ask an administrator of the journal for it, or call with the "
         "token of a principal that has it."
     ),
+    "TOKEN_OF_NOBODY": (
+        "Your token belongs to no principal of this journal, so it has no right '{right}' on {what}. Name the file of another "
+        "token with --token-file, or in SPARKQ_TOKEN_FILE."
+    ),
     "SUBSCRIPTION_OF_OTHER": (
         "Subscription '{subscription}' of queue '{queue}' belongs to another principal than '{principal}'. Take another name, or "
         "have somebody with the right 'change' unsubscribe it."

@@ -32,7 +32,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: A count, the noun that follows it, and the verb of that.
 _COUNTED = re.compile(
     r"(?<![\w.,])(?P<number>\d[\d,]*)(?P<nouns>(?: [A-Za-z'-]+){0,3}? [A-Za-z]+\(s\))"
-    r"(?P<verb> (?:are|were|have|find|wait|enter)\b)?"
+    r"(?P<that> that)?(?P<verb> (?:are|were|have|find|wait|enter)\b)?"
 )
 _OF_ONE = {" are": " is", " were": " was", " have": " has", " find": " finds", " wait": " waits", " enter": " enters"}
 
@@ -131,10 +131,10 @@ def counted(text: str) -> str:
 
 
 def _agreeing(found: re.Match[str]) -> str:
-    number, nouns, verb = found["number"], found["nouns"], found["verb"] or ""
+    number, nouns, that, verb = found["number"], found["nouns"], found["that"] or "", found["verb"] or ""
     if number != "1":
-        return f"{number}{nouns.replace('(s)', 's')}{verb}"
-    return f"{number}{nouns.replace('(s)', '')}{_OF_ONE.get(verb, verb)}"
+        return f"{number}{nouns.replace('(s)', 's')}{that}{verb}"
+    return f"{number}{nouns.replace('(s)', '')}{that}{_OF_ONE.get(verb, verb)}"
 
 
 def parsed(parse: Callable[[Any], _Parsed], value: Any, *, key: str, where: str) -> _Parsed:

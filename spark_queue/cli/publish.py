@@ -13,7 +13,7 @@ import typer
 
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, TokenFile, bad_argument, open_target
 from spark_queue.cli.output import harmless, progress, show, warn
-from spark_queue.errors import CallerError, ConfigError, SparkQueueError
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError, counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +170,7 @@ def _say_what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, number
 def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> str:
     # After a failure of the store nobody knows whether the last commit arrived.
     known = "The" if isinstance(refusal, CallerError | ConfigError) else "At least the"
-    stands = f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal."
+    stands = counted(f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal.")
     if numbered and not append:
         return f"{stands} Leave them in the file, correct what follows, and run the same command with --repeat: they are dropped."
     again = "with --append again" if append else "because the whole file would double them"

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from spark_queue.client.rights import NOBODY, principal_of
+from spark_queue.client.rights import denied, principal_of
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import Caller
 from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
 from spark_queue.core.definitions.keys import CHANGE, READ
 from spark_queue.core.engine import Engine
-from spark_queue.errors import AccessError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
@@ -55,8 +54,7 @@ def _caller(definitions: Definitions, command: commands.QueueCommand, token: Cal
         return None
     principal = principal_of(definitions, token, now_ms=now_ms)
     if principal is None or not _may(principal, command):
-        name = NOBODY if principal is None else principal.name
-        raise AccessError("ACCESS_DENIED", principal=name, right=CHANGE, what=f"queue '{command.queue}'")
+        raise denied(principal, CHANGE, f"queue '{command.queue}'")
     return Caller(principal=principal.name, host="")
 
 

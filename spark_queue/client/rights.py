@@ -10,9 +10,6 @@ from spark_queue.core.definitions.keys import ADMINISTER, WRITE
 from spark_queue.errors import AccessError
 from spark_queue.protocol.tokens import token_hash
 
-#: How errors name a caller whose token is no principal's.
-NOBODY = "(none: your token belongs to no principal here)"
-
 
 def principal_of(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> PrincipalDefinition | None:
     """Return whose token the caller has; None for a token that is no principal's.
@@ -29,19 +26,26 @@ def principal_of(definitions: Definitions, token: Callable[[], str], *, now_ms: 
     return known
 
 
+def denied(principal: PrincipalDefinition | None, right: str, what: str) -> AccessError:
+    """Return the refusal of a principal without a right, or of a caller whose token is no principal's."""
+    if principal is None:
+        return AccessError("TOKEN_OF_NOBODY", right=right, what=what)
+    return AccessError("ACCESS_DENIED", principal=principal.name, right=right, what=what)
+
+
 def check_administers(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> None:
     """Refuse what administers the journal to who may not, where there are principals.
 
     Raises
     ------
     AccessError
-        ACCESS_DENIED or TOKEN_EXPIRED.
+        ACCESS_DENIED, TOKEN_OF_NOBODY or TOKEN_EXPIRED.
     """
     if not definitions.principals:
         return
     known = principal_of(definitions, token, now_ms=now_ms)
     if known is None or not known.administers:
-        raise AccessError("ACCESS_DENIED", principal=NOBODY if known is None else known.name, right=ADMINISTER, what="the journal")
+        raise denied(known, ADMINISTER, "the journal")
 
 
 def check_writes(definitions: Definitions, names: Iterable[str], token: Callable[[], str]) -> None:
@@ -52,10 +56,9 @@ def check_writes(definitions: Definitions, names: Iterable[str], token: Callable
     Raises
     ------
     AccessError
-        ACCESS_DENIED or TOKEN_EXPIRED.
+        ACCESS_DENIED, TOKEN_OF_NOBODY or TOKEN_EXPIRED.
     """
     known = principal_of(definitions, token, now_ms=SystemClock().wall_ms())
     for name in names:
         if known is None or not known.may(WRITE, name):
-            principal = NOBODY if known is None else known.name
-            raise AccessError("ACCESS_DENIED", principal=principal, right=WRITE, what=f"'{name}'")
+            raise denied(known, WRITE, f"'{name}'")

@@ -9,7 +9,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.delta import REFUSALS, Mark, back_off, refresh, swap
+from spark_queue.journal import delta
+from spark_queue.journal.delta import REFUSALS, Mark
 from spark_queue.journal.log_listing import is_made_anew
 from spark_queue.journal.store import Store, log_key
 
@@ -61,17 +62,17 @@ def commit_transaction(
             # Lost with the power, the number would be drawn again while its holder lives on, on another host.
             store.sync([log_key(key, base + 1)])
         # Last of all: whoever is given a number is the newest by then.
-        refresh(store, key, table)
+        delta.refresh(store, key, table)
         if won and table.transaction_version(name) == wanted:
             return wanted
-        back_off(attempt)
+        delta.back_off(attempt)
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_TRANSACTION_ATTEMPTS)
 
 
 def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, version: int, writer: str, at_ms: int) -> bool:
     with store.failures(f"committing to {key}"):
         try:
-            swap(table, [], schema=pa.schema([]), mark=Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
+            delta.swap(table, [], schema=pa.schema([]), mark=Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
         except CommitFailedError:
             return False
         except REFUSALS as reason:

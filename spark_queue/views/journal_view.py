@@ -378,13 +378,13 @@ def fold_until(
     *,
     now_ms: int,
     looks_ahead: bool,
-    fold: Callable[[JournalState, Record], None] = folds.fold,
+    fold: Callable[[JournalState, Record], None] | None = None,
     of: BitMap64 | None = None,
 ) -> None:
     """Fold the first `count` records, knowing from the others where messages stand today, and what had been published by then."""
     state.foresee(records, of=of)
     for record in records[:count]:
-        fold(state, record)
+        (fold or folds.fold)(state, record)
     # Types of which something was published after that moment: what follows it in their logs was, too.
     ended: set[str] = set()
     for record in records[count:]:

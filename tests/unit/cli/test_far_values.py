@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue import Journal
-from spark_queue.journal import python_values
+from spark_queue.journal import casting
 from tests.unit.cli.sparkq import Terminal
 
 FAR: Any = pa.array([2**63 - 1, None], pa.timestamp("us", "UTC"))
@@ -48,7 +48,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
     types = {"t": {"columns": COLUMNS, "topics": ["T"]}}
     journal = Journal.create(str(tmp_path / "journal"), {"message_types": types, "queues": {"Q": {"underlying_topic": "T"}}})
     with monkeypatch.context() as older:
-        older.setattr(python_values, "check", lambda column: None)
+        older.setattr(casting, "check", lambda column: None)
         journal.publish(pa.table(ROWS), topic="T")
     return journal
 

@@ -73,7 +73,7 @@ def test_a_textfile_is_replaced_again_and_again_by_one_process(
             raise KeyboardInterrupt
         journal.publish([{"amount": 1}], topic="LINES")
 
-    monkeypatch.setattr("spark_queue.cli.serve.time.sleep", sleep)
+    monkeypatch.setattr("spark_queue.cli.metrics.time.sleep", sleep)
     assert sparkq("metrics", journal.path, "--textfile", file, "--every", 15).code != 0
     assert [value(text, "sparkqueue_available_messages", queue="WORK") for text in told] == [0, 1, 2]
     assert waited == [15, 15, 15]

@@ -105,7 +105,7 @@ def test_redrive_tells_what_is_back_and_what_was_skipped(
     sparkq: Terminal, asked: Asked, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("spark_queue.client.letters.time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr("spark_queue.client.redriving.time", SimpleNamespace(sleep=slept.append))
     found = replies.DeadLetters(ranges=((0, 1_200),), skipped=3)
     part = replies.Redriven(requested=600, redriven=599, skipped=1)
     asked.replies = {commands.FindDeadLetters: found, commands.Redrive: part}

@@ -50,7 +50,7 @@ def test_hidden_messages_are_not_counted(work: Queue, monkeypatch: pytest.Monkey
     [
         ("reader", "ACCESS_DENIED.*'reader' has no right 'change' on queue 'WORK'"),
         ("changer", "ACCESS_DENIED.*'changer' has no right 'change' on queue 'WORK'"),
-        ("stranger", "ACCESS_DENIED.*no principal here"),
+        ("stranger", "TOKEN_OF_NOBODY.*no principal of this journal.*'change' on queue 'WORK'"),
         ("gone", "TOKEN_EXPIRED.*2020"),
     ],
 )

@@ -231,7 +231,7 @@ def test_how_long_to_wait_for_calls_may_raise_too(two: World, monkeypatch: pytes
 
 def test_an_alarm_that_cannot_be_told_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr("spark_queue.coordinator.loop.alarms", raising_of("WORK", status.alarms))
+    monkeypatch.setattr("spark_queue.coordinator.alarm_bell.alarms", raising_of("WORK", status.alarms))
     other = Planner(two, queue="OTHER")
     two.ask(commands.Pause, queue="WORK")
     assert other.next().messages == 3
@@ -333,7 +333,7 @@ def test_definitions_that_raise_are_refused_and_change_nothing(two: World, monke
         if state.raises_faults:
             raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("spark_queue.core.folds.peers.replicate", broken)
+    monkeypatch.setattr("spark_queue.core.folds.definitions.replicate", broken)
     other = Planner(two, queue="OTHER")
     before, calls = len(two.records()), [two.call(commands.Apply, definitions=TWO), other.next_call()]
     two.loop.step(calls)
@@ -348,7 +348,7 @@ def test_two_faults_of_one_group_leave_nobody_without_an_answer(two: World, monk
             raise ZeroDivisionError("a bug")
 
     work, other = Planner(two), Planner(two, queue="OTHER")
-    monkeypatch.setattr("spark_queue.core.folds.peers.replicate", broken)
+    monkeypatch.setattr("spark_queue.core.folds.definitions.replicate", broken)
     handler(monkeypatch, commands.Next, after=True)
     calls = [two.call(commands.Apply, definitions=TWO), work.next_call(), other.next_call()]
     two.loop.step(calls)

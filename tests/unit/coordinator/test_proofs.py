@@ -202,7 +202,7 @@ def test_a_principals_token_goes_to_a_found_address_of_its_own_journal_only(
     file.write_text(token + {"nothing": "", "this journal": f" {store.path}", "another journal": f" {other}"}[names])
     if not is_own_word:
         somebody = SimpleNamespace(fstat=os.fstat, getuid=lambda: os.getuid() + 1)
-        monkeypatch.setattr("spark_queue.protocol.connection.os", somebody)
+        monkeypatch.setattr("spark_queue.protocol.discovery.os", somebody)
     client = CoordinatorClient(store, "j", endpoint=Endpoint(token_file=str(file)), start=False)
     refused = {"nothing": "TOKEN_NAMES_NO_JOURNAL", "another journal": "TOKEN_OF_OTHER_JOURNAL"}.get(names)
     if refused is None or (names == "nothing" and is_own_word):

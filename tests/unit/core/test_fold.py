@@ -72,7 +72,7 @@ def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkey
     # A snapshot serves the software that wrote it, and no other.
     scenario.world.snapshot = None
     with monkeypatch.context() as older:
-        older.setattr(journal_state, "KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
+        older.setattr(folds, "KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
         scenario.run(
             "crash\nstate T available 2 leased 0..1 dead 3\nstart p1\nprove p1\nnext p1 limit=1 -> lease 2: 2\n"
             "state T leased 2 dead 3 removed 0..1"

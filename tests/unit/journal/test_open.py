@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from spark_queue.core import engine
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError
@@ -156,7 +155,7 @@ def test_place_without_a_journal_is_refused_and_left_as_it_is(tmp_path: Path, in
 
 def test_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path / "journal"))
-    monkeypatch.setattr(engine, "FORMAT", 2)
+    monkeypatch.setattr("spark_queue.core.creation.FORMAT", 2)
     create_journal(store)
     monkeypatch.undo()
     with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*format 2 \(known: 1\)"):
@@ -171,9 +170,9 @@ def test_definitions_of_newer_software_are_told_by_whoever_reads_them(tmp_path: 
     stored = {"queues": {"WORK": {"underlying_topic": "T", "of_tomorrow": 3}}, "message_types": {"json": {"topics": ["T"]}}}
     newer = Record(kind=Kind.DEFINITIONS_APPLIED, record=len(control.load()), detail={"definitions": stored, "resets": {"WORK": 0}})
     control.append([newer], epoch=0)
-    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*UNKNOWN_KEY.*of_tomorrow.*Upgrade"):
+    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*Unknown key 'of_tomorrow'.*Upgrade"):
         open_reader(store).definitions()
-    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*UNKNOWN_KEY.*of_tomorrow.*Upgrade"):
+    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*Unknown key 'of_tomorrow'.*Upgrade"):
         control.load().fold(open_journal(store).traits)
 
 

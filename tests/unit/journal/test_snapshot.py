@@ -16,7 +16,7 @@ from spark_queue.core import folds
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal import snapshot, state_codec, upkeep
+from spark_queue.journal import snapshot, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.reader import list_files
@@ -291,7 +291,7 @@ def test_what_raises_as_a_snapshot_is_taken_makes_none_whatever_was_revived_befo
     control, number = filled(disk)
     control.append([of_queue(Kind.SET_ASIDE, number), of_queue(Kind.REVIVED, number + 1)], epoch=1)
     with monkeypatch.context() as broken:
-        broken.setattr(folds, "fold", lambda *_: 1 // 0)
+        broken.setattr(folds, "fold_into", lambda *_: 1 // 0)
         take(disk)
     assert snapshots(disk) == []
     take(disk)
@@ -322,7 +322,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 1)
-    monkeypatch.setattr(state_codec, "encode", lambda _: _refuse())
+    monkeypatch.setattr(snapshot, "encode", lambda _: _refuse())
     journal = disk.open()
     claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)

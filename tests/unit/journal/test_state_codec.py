@@ -80,7 +80,7 @@ def test_what_is_not_known_is_refused_by_name(value: object) -> None:
     [
         None, [], ["objects"], ["objects", "lease:Lease", ["number"], [["plain", [1]]]], ["enum", "records:Kind", "granted"],
         ["objects", "lease:Incarnation", [], []], ["objects", "..settings.read:Settings", [], []],
-        ["objects", "records:dataclass", [], []], ["objects", "state.journal_state:folds", [], []],
+        ["objects", "records:dataclass", [], []], ["objects", "state.journal_state:parsing", [], []],
     ],
     ids=repr,
 )  # fmt: skip
@@ -91,7 +91,7 @@ def test_bytes_that_are_no_state_are_refused(packed: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["records:dataclass", "state.journal_state:folds", "state.ledger:Counter", "message_files.segment:stretches"]
+    "name", ["records:dataclass", "state.journal_state:parsing", "state.ledger:Counter", "message_files.segment:stretches"]
 )
 @pytest.mark.parametrize("packed", [["objects", "", [], []], ["enum", "", "of"]], ids=lambda packed: packed[0])
 def test_what_the_core_only_imports_or_is_no_class_is_refused_before_it_is_used(packed: list[Any], name: str) -> None:

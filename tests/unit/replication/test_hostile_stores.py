@@ -287,7 +287,7 @@ def test_definitions_of_other_peers_are_told_once(sandboxed: Sandboxed) -> None:
         for _ in range(2):
             assert sandboxed.step() is None
     sent = [call.args[0] for call in send.call_args_list]
-    assert [sorted(each.others) for each in sent if isinstance(each, peer_process.Steps)] == [["tokyo"], []]
+    assert [sorted(each.others) for each in sent if isinstance(each, peer_process.WantsStep)] == [["tokyo"], []]
 
 
 def _bomb(attack: Attack) -> None:

@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.protocol.connection import Endpoint
-from spark_queue.source import proof_listener, run_reporter
 from spark_queue.source.foreach_batch import BatchWrapper
 from spark_queue.source.run_ends import RunEnd
 
@@ -295,7 +294,7 @@ def test_commits_of_the_running_query_are_heard_by_one_listener(monkeypatch: pyt
         listeners.append(SimpleNamespace(query_id=query_id, committed=committed))
         return listeners[-1]
 
-    monkeypatch.setattr(proof_listener, "ProofListener", listen)
+    monkeypatch.setattr("spark_queue.source.foreach_batch.ProofListener", listen)
     wrapper(batch_of(QUERY), 0)
     wrapper(batch_of(QUERY), 1)
     [listener] = listeners
@@ -333,7 +332,7 @@ def test_wrapper_that_is_shipped_takes_no_connection_along(monkeypatch: pytest.M
         made.append((place, about))
         return Reporter()
 
-    monkeypatch.setattr(run_reporter, "RunReporter", connect)
+    monkeypatch.setattr("spark_queue.source.foreach_batch.RunReporter", connect)
     shipped(ROWS, 0)
     shipped(ROWS, 1)
     assert made == [(("store",), {"endpoint": Endpoint("grpc://far:1"), "queue": "Q", "subscription": "s"})]

@@ -191,7 +191,8 @@ PLAN_AND_READ = """
 import pickle, sys
 import pyarrow as pa
 from spark_queue.source.object_store import ExecutorFiles
-from spark_queue.source.partitions import MessageReader, cut
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planning import cut
 pieces, schema = (pa.ipc.open_stream(path) for path in sys.argv[1:3])
 parts = cut(pieces.read_all(), min_partitions=3, lease=7, leased_until_ms=1_500)
 reader = MessageReader(files=ExecutorFiles(root=sys.argv[3], options={}), schema=schema.schema)

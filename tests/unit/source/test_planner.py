@@ -12,7 +12,6 @@ from spark_queue.errors import CoordinatorError
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner as planner_module
-from spark_queue.source import renewal
 from spark_queue.source.planner import QueuePlanner
 
 PERIOD_MS = 60_000
@@ -74,7 +73,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
     Client.made = []
     for module in (planner_module, coordinator_client):
         monkeypatch.setattr(module, "CoordinatorClient", Client)
-    monkeypatch.setattr(renewal, "LeaseRenewer", Renewer)
+    monkeypatch.setattr("spark_queue.source.planner.LeaseRenewer", Renewer)
     return Client
 
 

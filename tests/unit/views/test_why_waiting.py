@@ -173,7 +173,7 @@ def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorl
         folded.append(str(record.kind))
         fold(state, record)
 
-    monkeypatch.setattr(JournalState, "fold", noted)
+    monkeypatch.setattr(folds, "fold", noted)
     # Who reads every record reads for a second at ten million messages.
     monkeypatch.setattr(DeltaJournal, "records", None)
     world.commit()
