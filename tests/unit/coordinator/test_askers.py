@@ -65,4 +65,4 @@ def test_the_log_tells_user_and_host_as_people_read_it(tmp_path: Any, command: A
     world.commit()
     (row,) = record_page(world.opened.record_rows(), queue="BILLING", kind=None, by_people=True, before=None).rows
     assert row.who == "user bob, host laptop"
-    assert row.text.endswith(", by 'bob' from laptop")
+    assert row.text.endswith(" by bob (laptop)")

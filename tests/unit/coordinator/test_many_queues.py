@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import loop
+from spark_queue.coordinator import alarm_bell
 from spark_queue.coordinator.loop import ROUND_MS
 from spark_queue.core import commands, engine
 from spark_queue.core.deciding import timers
@@ -41,7 +41,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("next_due_ms", "purge_old"):
         count(timers, name)
     count(engine, "UnitOfWork")
-    count(loop, "alarms")
+    count(alarm_bell, "alarms")
     return counts
 
 

@@ -89,7 +89,7 @@ def test_connections_are_bounded_and_who_was_there_before_goes_on(serve: Serve) 
 
 @pytest.mark.parametrize("bound", ["HANDSHAKE_MS", "IDLE_MS"])
 def test_who_says_nothing_loses_the_connection(serve: Serve, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    monkeypatch.setattr(server, bound, 100)
+    monkeypatch.setattr(flight_port, bound, 100)
     with closing(Stranger(serve().port, speaks=bound == "IDLE_MS")) as stranger:
         assert stranger.is_closed(within_s=WAIT_S)
 

@@ -10,7 +10,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.relocation import foreign_record
 from spark_queue.core.message_files.segment import Segment, from_record, to_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state import done_requests, journal_state
+from spark_queue.core.state import done_requests
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError

@@ -25,6 +25,6 @@ def test_what_may_be_given_is_found_out_once_for_all_who_are_alike(monkeypatch: 
         found.append(arguments)
         return grantable(*arguments)
 
-    monkeypatch.setattr(free_rows, "grantable", count)
+    monkeypatch.setattr("spark_queue.core.deciding.granting.grantable", count)
     scenario.run("next asker")
     assert len(found) == 1

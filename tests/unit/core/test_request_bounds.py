@@ -116,7 +116,8 @@ def test_who_gives_or_passes_on_names_no_more_than_a_record_holds(
     pair: tuple[Instance, Instance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert NAMED_MOST <= RANGES
-    monkeypatch.setattr(transfers, "NAMED_MOST", 3)
+    for module in (requests, transfers):
+        monkeypatch.setattr(module, "NAMED_MOST", 3)
     frankfurt, virginia = pair
     frankfurt.publish(5)
     exchange(*pair)

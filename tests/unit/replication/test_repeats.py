@@ -84,7 +84,7 @@ def test_a_commit_of_pulled_messages_tells_their_publishers_and_raises_their_num
     two.pull()
     (commit,) = commits(two)
     assert commit.mark["publishers"] == [{"app": [1, 3]}, {"other": [10, 12]}]
-    assert commit.transactions == {"p:app": 3, "p:other": 12}
+    assert commit.transactions == {"p:app": 3, "p:other": 12, "q:T:app": 3, "q:T:other": 12}
     for each in (one, two):
         assert [record.detail["publishers"] for record in each.records(Kind.ENTERED)] == commit.mark["publishers"]
     assert two.known.publishers == {"app": 3, "other": 12}
