@@ -382,9 +382,10 @@ def fold_until(
     of: BitMap64 | None = None,
 ) -> None:
     """Fold the first `count` records, knowing from the others where messages stand today, and what had been published by then."""
+    apply = folds.fold if fold is None else fold
     state.foresee(records, of=of)
     for record in records[:count]:
-        (fold or folds.fold)(state, record)
+        apply(state, record)
     # Types of which something was published after that moment: what follows it in their logs was, too.
     ended: set[str] = set()
     for record in records[count:]:
@@ -399,10 +400,10 @@ def fold_until(
             if at_ms > now_ms:
                 ended.add(str(record.message_type))
             elif record.message_type not in ended:
-                fold(state, replace(record, at_ms=at_ms))
+                apply(state, replace(record, at_ms=at_ms))
         elif record.kind == Kind.DECIDED and looks_ahead and record.ranges[-1][1] <= message_type.entered_until:
             # Behind what it speaks of, which was published by then.
-            fold(state, record)
+            apply(state, record)
     state.foresee(())
 
 

@@ -54,7 +54,7 @@ def test_a_reader_is_given_what_it_may_see_and_nothing_else(guarded: World, monk
     guarded.publish(10)
     assert planner.consume() == [27]
     queue = journal(guarded).queue("WORK")
-    with pytest.raises(CallerError, match=r"UNKNOWN_BOOKMARK.*2 bookmark\(s\) that never entered the queue, first 4"):
+    with pytest.raises(CallerError, match=r"UNKNOWN_BOOKMARK.*2 bookmarks that never entered the queue, first 4"):
         queue.settle([4, 5])
     assert queue.settle(where="value IS NOT NULL").acknowledged == 0
     assert queue.purge().purged == 0

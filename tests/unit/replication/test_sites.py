@@ -234,7 +234,7 @@ def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(here: Si
     consumed(there, "a", "b")
     assert retired_after(there, 7 * DAY_MS + MINUTE_MS) == 2
     there.publish("c")
-    with pytest.raises(JournalError, match=r"PEER_GAP.*2 message\(s\).*bookmarks 0 to 1: .*sparkq peers skip .*virginia"):
+    with pytest.raises(JournalError, match=r"PEER_GAP.*2 messages.*bookmarks 0 to 1: .*sparkq peers skip .*virginia"):
         here.pull("virginia")
     assert here.values() == {}
     with pytest.raises(ConfigError, match=r"UNKNOWN_PEER.*virginia"):
