@@ -63,7 +63,7 @@ def test_a_queue_is_shown_now_and_at_a_past_moment(bucket: Bucket) -> None:
 def test_messages_are_found_with_their_bodies(bucket: Bucket) -> None:
     found = bucket.visitor.get(f"{QUEUE}/messages?where=amount+%3E+8").text
     assert re.findall(r'<td class="body">(kettle|\d+)</td>', found) == ["kettle", "9", "kettle", "9"]
-    assert bucket.visitor.get(f"{QUEUE}/messages?state=leased").text.count("east, until") == 5
+    assert bucket.visitor.get(f"{QUEUE}/messages?state=leased").text.count("east</span>, until") == 5
     then = bucket.visitor.get(f"{QUEUE}/messages?state=leased&at={machine_time(bucket.world.at(2.5))}").text
     assert "Nothing was found." in then
     one = bucket.visitor.get(f"{QUEUE}/messages/3").text
