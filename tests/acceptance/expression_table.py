@@ -172,7 +172,7 @@ REFUSED = {
     "n.a = 1": "no field",
     "*": "Star",
     "lenght(word)": "Did you mean 'length'?",
-    "length()": "0 argument(s)",
+    "length()": "0 arguments",
     "n >": "something is missing",
     "(n = 1": "cannot be read",
     "": "empty",

@@ -64,7 +64,7 @@ def test_the_owner_of_the_store_replaces_the_principals_past_the_coordinator(
     monkeypatch.delenv(TOKEN_VARIABLE)
     epoch, admin = locked_out.ping().epoch, new_token()
     file = definitions(tmp_path / "after.toml", admin, "reader")
-    with pytest.raises(AccessError, match="ACCESS_DENIED"):
+    with pytest.raises(AccessError, match="TOKEN_OF_NOBODY"):
         Journal(locked_out.store.path).apply(file)
     apply(locked_out, file, dry_run=True)
     assert "Nothing was changed yet" in capsys.readouterr().out
