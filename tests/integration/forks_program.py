@@ -55,6 +55,7 @@ def calls(journal: Journal, queue: Queue, publisher: Any) -> dict[str, Callable[
         "redrive": queue.redrive,
         "letter_kinds": queue.letter_kinds,
         "status": queue.status,
+        "check": queue.check,
         "explain": partial(queue.explain, 0),
         "pause": queue.pause,
         "unpause": queue.unpause,
