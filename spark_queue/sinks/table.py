@@ -111,7 +111,7 @@ class SinkTable(Sink):
             with self._store.failures("looking at the table"):
                 if self._table is None or not self._read_on():
                     self._list()
-        except SparkQueueError as reason:
+        except (ConfigError, JournalError) as reason:
             self._table = None
             if reason.code == "PROTOCOL_NEWER":
                 raise self._unsupported(str(reason.facts["what"])) from None
