@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from spark_queue.client import coordinator_client
 from spark_queue.client.arguments import checked
-from spark_queue.client.coordinator_client import call_once
 from spark_queue.core import commands, replies
 from spark_queue.errors import JournalError
 from spark_queue.journal.reader import open_reader
@@ -104,5 +104,5 @@ class Peer:
             time.sleep(_PAUSE_S)
 
     def _ask(self, command: commands.InstanceCommand) -> replies.CoreReply:
-        found = call_once(self.store, open_reader(self.store).journal_id, command, endpoint=self.endpoint)
+        found = coordinator_client.call_once(self.store, open_reader(self.store).journal_id, command, endpoint=self.endpoint)
         return cast(replies.CoreReply, found)

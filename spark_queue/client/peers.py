@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_queue.client.coordinator_client import call_once
+from spark_queue.client import coordinator_client
 from spark_queue.core.definitions.definition import PeerDefinition
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.journal.open import open_journal
@@ -70,7 +70,7 @@ def peer_status(store: Store, endpoint: Endpoint) -> list[PeerStatus]:
 def _told(store: Store, journal_id: str, endpoint: Endpoint) -> Mapping[str, wire.PeerTold] | None:
     """Return what the coordinator tells; None where none runs."""
     try:
-        reply = call_once(store, journal_id, wire.AskPeers(), endpoint=endpoint, start=False, timeout_s=_ASK_S)
+        reply = coordinator_client.call_once(store, journal_id, wire.AskPeers(), endpoint=endpoint, start=False, timeout_s=_ASK_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there.
         if endpoint.addresses is not None or refusal.code != "COORDINATOR_UNAVAILABLE":

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_queue.client.coordinator_client import call_once
+from spark_queue.client import coordinator_client
 from spark_queue.client.dry_runs import try_out
 from spark_queue.core.commands import Prove
 from spark_queue.core.records import Removal
@@ -60,7 +60,7 @@ def prove(store: Store, endpoint: Endpoint, checkpoint: Store) -> list[ProvenLea
     for each in found:
         if not each.was_proven:
             subscription = view.state.ledger(each.queue).subscriptions[each.subscription]
-            call_once(store, view.state.journal_id, _proof(each.lease, each.queue, subscription), endpoint=endpoint)
+            coordinator_client.call_once(store, view.state.journal_id, _proof(each.lease, each.queue, subscription), endpoint=endpoint)
     return found
 
 

@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_queue import tracing
-from spark_queue.client import dry_runs
+from spark_queue.client import coordinator_client, dry_runs
 from spark_queue.client.arguments import checked
-from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.handle import Handle
 from spark_queue.client.letter_choices import letter_choice, to_bookmarks
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
@@ -417,7 +416,7 @@ class Queue:
             UNSUPPORTED_WRITE for a queue that is not set aside.
         """
         store, command = self.journal.store, commands.Revive(queue=self.name)
-        call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint)
+        coordinator_client.call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint)
 
     def unpause(self) -> None:
         """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
@@ -496,4 +495,4 @@ class Queue:
         store, endpoint = self.journal.store, self.journal.endpoint
         if dry_run:
             return dry_runs.dry_run(store, command, endpoint)
-        return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=endpoint))
+        return cast(replies.CoreReply, coordinator_client.call_once(store, self.journal.journal_id(), command, endpoint=endpoint))

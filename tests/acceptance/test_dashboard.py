@@ -38,7 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     world.commit()
     made = Served(world, minute=180)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_queue.client.queue.call_once", made.answer)
+        patch.setattr("spark_queue.client.coordinator_client.call_once", made.answer)
         yield made
     made.end()
 

@@ -33,11 +33,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         world.publish(400 * (minute % 7 + 1), minute)
         world.work(LONG, 700, minute + 1)
     newest = world.engine.state.message_types["order"].entered_until
-    world.expire(LONG, range(newest - 10, newest), "card declined", 175)
+    # Each width has letters of its own to redrive.
+    world.expire(LONG, range(newest - 20, newest - 10), "card declined", 175)
+    world.expire(LONG, range(newest - 10, newest), "no such item", 175)
     world.commit()
     made = Served(world, minute=179)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_queue.client.queue.call_once", made.answer)
+        patch.setattr("spark_queue.client.coordinator_client.call_once", made.answer)
         yield made
     made.end()
 

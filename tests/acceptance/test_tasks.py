@@ -56,7 +56,7 @@ def night(place: Path) -> DashboardWorld:
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     made = Served(night(tmp_path), minute=NOW + 4.1)
-    monkeypatch.setattr("spark_queue.client.queue.call_once", made.answer)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", made.answer)
     yield made
     made.end()
 

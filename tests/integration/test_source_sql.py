@@ -25,11 +25,15 @@ def journal(tmp_path: Path) -> Journal:
     return made
 
 
-def test_a_temporary_view_reads_a_view_of_the_journal_anew_each_time(spark: SparkSession, journal: Journal) -> None:
+def test_a_temporary_view_reads_a_view_of_the_journal_when_it_is_made(spark: SparkSession, journal: Journal) -> None:
     options = f"path '{journal.path}', queue 'WORK', view 'messages'"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW waiting USING sparkqueue OPTIONS ({options})")
+    made = f"CREATE OR REPLACE TEMPORARY VIEW waiting USING sparkqueue OPTIONS ({options})"
+    spark.sql(made)
     assert [tuple(row) for row in spark.sql("SELECT item, bookmark FROM waiting").collect()] == [("pear", 0)]
     journal.publish([{"item": "plum"}], topic="LINES")
+    # Spark keeps the partitions of a source of Python's for as long as its plan.
+    assert spark.sql("SELECT item FROM waiting WHERE bookmark > 0").collect() == []
+    spark.sql(made)
     assert spark.sql("SELECT item FROM waiting WHERE bookmark > 0").first() == ("plum",)
     spark.catalog.dropTempView("waiting")
 
@@ -38,7 +42,7 @@ def test_a_table_of_the_catalog_is_made_and_cannot_be_read(spark: SparkSession, 
     options = f"queue 'WORK', view 'messages', journal '{journal.path}'"
     spark.sql(f"CREATE TABLE waiting_table USING sparkqueue OPTIONS ({options})")
     try:
-        with pytest.raises(Exception, match=r"UNSUPPORTED|not supported|cannot"):
+        with pytest.raises(Exception, match="not a valid Spark SQL Data Source"):
             spark.sql("SELECT * FROM waiting_table").collect()
     finally:
         spark.sql("DROP TABLE IF EXISTS waiting_table")

@@ -35,7 +35,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DashboardWorld:
         made.commit()
         return reply
 
-    monkeypatch.setattr("spark_queue.client.queue.call_once", answer)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", answer)
     return made
 
 

@@ -31,7 +31,7 @@ def site(tmp_path: Path, name: str, *peers: str, **queue: Any) -> Journal:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
-    monkeypatch.setattr("spark_queue.client.peers.call_once", asked)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", asked)
     return asked
 
 
@@ -115,7 +115,7 @@ def test_status_says_what_to_do_where_the_store_of_a_peer_is_away(
     sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R112: to make a journal there would put a stranger in the place of the one that comes back."""
-    monkeypatch.setattr("spark_queue.client.peers.call_once", lambda *_, **__: wire.PeersTold(peers={}))
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", lambda *_, **__: wire.PeersTold(peers={}))
     said = sparkq("peers", "status", site(tmp_path, "frankfurt", "virginia").path)
     assert (said.code, "virginia: [PEER_AWAY]" in said.out) == (3, True)
     assert ("sparkq proxied-transfer" in said.out, "sparkq init" in said.out) == (True, False)
@@ -134,7 +134,7 @@ def test_a_coordinator_tells_who_is_reachable_and_what_troubles_it(
         peer = wire.PeerTold(silent_ms=silent_ms, rows_copied=7, bytes_copied=900, trouble=trouble)
         return wire.PeersTold(peers={"virginia": peer})
 
-    monkeypatch.setattr("spark_queue.client.peers.call_once", told)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", told)
     here = site(tmp_path, "frankfurt", "virginia")
     site(tmp_path, "virginia", "frankfurt")
     (found,) = here.peer_status()
@@ -209,7 +209,7 @@ def test_a_drain_asks_until_the_peer_has_heard_of_the_last(
         requests.append(request)
         return answers[len(requests) - 1]
 
-    monkeypatch.setattr("spark_queue.client.peers.call_once", call_once)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", call_once)
     monkeypatch.setattr("spark_queue.client.peer._PAUSE_S", 0.0)
     said = sparkq("peers", "drain", journal.path, "virginia")
     assert requests == [commands.DrainTo(peer="virginia", record=record) for record in (-1, -1, -1, 9)]

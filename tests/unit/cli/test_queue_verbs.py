@@ -36,7 +36,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
-    monkeypatch.setattr("spark_queue.client.queue.call_once", asked)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", asked)
     return asked
 
 

@@ -72,8 +72,6 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
 
     # What would be asked was judged before: no coordinator is started.
     monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", ask)
-    monkeypatch.setattr("spark_queue.client.queue.call_once", ask)
-    monkeypatch.setattr("spark_queue.client.peers.call_once", ask)
     return made
 
 

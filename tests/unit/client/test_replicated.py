@@ -107,7 +107,7 @@ def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(sites: Sites, n
 
 def test_what_no_peer_has_in_time_is_published_all_the_same(sites: Sites, nudged: Acts) -> None:
     frankfurt, virginia = sites
-    with pytest.raises(CoordinatorError, match=r"REPLICATION_PENDING.*are published.*no coordinator has let them enter"):
+    with pytest.raises(CoordinatorError, match=r"REPLICATION_PENDING.*is published.*no coordinator has let them enter"):
         frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=1, timeout="0.3s")
     nudged.append(frankfurt.enter)
     with (

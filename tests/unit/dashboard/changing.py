@@ -33,7 +33,7 @@ class Held(DashboardWorld):
         self.expire("BILLING", range(6), "card declined", 2)
         self.expire("BILLING", range(6, 10), "timeout", 3)
         self.commit()
-        monkeypatch.setattr("spark_queue.client.queue.call_once", self._answer)
+        monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", self._answer)
         self.visitor = asker(self.journal, allows_changes=True)
 
     def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:

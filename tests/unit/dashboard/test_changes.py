@@ -187,7 +187,7 @@ def test_a_refusal_is_what_a_failed_change_says(held: Held, monkeypatch: pytest.
     def refuse(*_: Any, **__: Any) -> None:
         raise CallerError("UNKNOWN_SUBSCRIPTION", queue="BILLING", subscription="x", nearest="")
 
-    monkeypatch.setattr("spark_queue.client.queue.call_once", refuse)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", refuse)
     change = StartedChange("shop", ChangeRequest(verb="purge", queue="SHIPPING"), 1)
     change.work(held.journal)
     assert change.state == "failed"
@@ -221,7 +221,7 @@ class Absent:
 
     def __init__(self, held: Held, monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
         self.left, self._answer = times, held._answer
-        monkeypatch.setattr("spark_queue.client.queue.call_once", self)
+        monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", self)
 
     def __call__(self, *asked: Any, **options: Any) -> Any:
         if self.left:
@@ -270,7 +270,7 @@ def test_a_change_ends_in_good_order_with_the_process(held: Held, monkeypatch: p
         waits.set()
         raise CoordinatorError("COORDINATOR_UNAVAILABLE", path="shop", reason="nobody answered.", log="log")
 
-    monkeypatch.setattr("spark_queue.client.queue.call_once", answer)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", answer)
     known = Changes()
     change = known.start(held.journal, "shop", ChangeRequest(verb="pause", queue="BILLING"), 1)
     assert waits.wait(30)

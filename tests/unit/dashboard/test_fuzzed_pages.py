@@ -127,7 +127,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(command)
         raise AssertionError("nobody may change anything")
 
-    monkeypatch.setattr("spark_queue.client.queue.call_once", ask)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", ask)
     return asked
 
 
