@@ -19,13 +19,7 @@ class _Use:
 
 
 def check_process() -> None:
-    """Refuse to go on in a child of a process that had used a journal before it forked; otherwise this one uses it from now on.
-
-    Raises
-    ------
-    CallerError
-        JOURNAL_FORKED.
-    """
+    """Refuse to go on in a child of a process that had used a journal before it forked; otherwise this one uses it from now on."""
     here = os.getpid()
     if _Use.process is None:
         _Use.process = here
@@ -51,12 +45,6 @@ os.register_at_fork(after_in_child=_keep_all)
 
 
 def check_panic(failure: BaseException) -> None:
-    """Refuse as `check_process` what a library panics about: it was used before the fork by others than this package.
-
-    Raises
-    ------
-    CallerError
-        JOURNAL_FORKED.
-    """
+    """Refuse as `check_process` what a library panics about: it was used before the fork by others than this package."""
     if type(failure).__name__ == "PanicException" and "fork" in str(failure).lower():
         raise CallerError("JOURNAL_FORKED", pid=os.getpid(), parent=os.getppid()) from None

@@ -148,27 +148,11 @@ class MessageLog(Protocol):
         """Set a torn head entry aside, and check that `version`, entered last (-1 for none), still is the commit `token`.
 
         Called once in a reign, before the first `tail`; the token of a stranger's commit is empty.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED when that version is gone or is another commit.
         """
         ...
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Return the versions after `after_version` (-1 for all), in order, up to the head.
-
-        Parameters
-        ----------
-        finds_gaps : bool
-            Whether to make sure that what looks like the head is not a gap, which may take a listing of the log.
-
-        Raises
-        ------
-        JournalError
-            LOG_GAP, JOURNAL_REWRITTEN or JOURNAL_DAMAGED, after the entries before the trouble were given.
-        """
+        """Return the versions after `after_version` (-1 for all), in order, up to the head."""
         ...
 
 
@@ -176,35 +160,15 @@ class ControlLog(Protocol):
     """The log of what happened to queues; one writer, fenced by the log itself (DESIGN 3.4)."""
 
     def load(self) -> LogTail:
-        """Refresh and give every record in order, or a state and every record since, and take the head as the place to append at.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED when records are not dense or epochs go back; PROTOCOL_NEWER.
-        """
+        """Refresh and give every record in order, or a state and every record since, and take the head as the place to append at."""
         ...
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
-        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when the swap is refused or the check fails: the process must end.
-        JournalError
-            STORE_FAILED when the outcome is unknown: the process must end.
-        """
+        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds."""
         ...
 
     def check(self, *, epoch: int) -> None:
-        """Refresh and check that the head is still the own last commit and the epoch the own one (P7).
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when it is not.
-        """
+        """Refresh and check that the head is still the own last commit and the epoch the own one (P7)."""
         ...
 
 
@@ -235,13 +199,7 @@ class JournalPort(Protocol):
         ...
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
-        """Commit files of pulled messages right after a version; returns whether that was the head.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED: the outcome is unknown, and what was pulled is looked at again.
-        """
+        """Commit files of pulled messages right after a version; returns whether that was the head."""
         ...
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:

@@ -66,19 +66,6 @@ def span(
 ) -> Iterator[bool]:
     """Make a span around what is done, or nothing where no spans are made.
 
-    Parameters
-    ----------
-    operation
-        ``send``, ``receive``, ``process`` or ``settle``.
-    destination
-        The topic or queue.
-    links
-        Contexts that it has to do with, as `traceparent` writes them.
-    begun_ms
-        When it began, in milliseconds since 1970 UTC, if that was before now.
-    **attributes
-        Further attributes below ``messaging``, with ``__`` for a dot; those that are None are left out.
-
     Yields
     ------
     bool

@@ -59,13 +59,7 @@ AsOf = Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 
 
 
 def open_target(path: str, storage: list[str] | None, coordinator: str | None = None, token_file: str | None = None) -> Journal:
-    """Return the journal that the arguments name.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE when a storage option is not KEY=VALUE, or a path is empty.
-    """
+    """Return the journal that the arguments name."""
     if token_file == "":
         raise bad_argument("--token-file", token_file, "a path")
     options = storage_options(path, storage)
@@ -76,11 +70,6 @@ def storage_options(path: str, storage: list[str] | None) -> dict[str, str]:
     """Return the storage options of a journal: what the user's file of stores says, and over it KEY=VALUE texts.
 
     The values may be secrets and are never shown.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE when one is not KEY=VALUE; STORES_UNREADABLE.
     """
     from spark_queue.cli.output import warn
     from spark_queue.journal.store import Store, is_secret

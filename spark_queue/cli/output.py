@@ -128,22 +128,6 @@ def table(
     """Make a table for people, of columns as wide as their words are. A pipe gets columns without lines around them.
 
     Values are shown as they can be typed back, in a filter or as an argument.
-
-    Parameters
-    ----------
-    rows
-        Their values by column.
-    columns
-        The columns, in order.
-    title
-        What stands above it.
-    cut
-        Whether long cells are cut; else they take several lines.
-    needed
-        Columns that must be there, None for all of them. Others are left out where they find no room, the last ones first; where
-        these find none, each row becomes a block of lines.
-    figures
-        Columns with figures, which nobody types: their thousands stand apart, and truth is yes or no.
     """
     from rich.box import HEAVY_HEAD
     from rich.console import Group

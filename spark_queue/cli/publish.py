@@ -178,13 +178,7 @@ def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: 
 
 
 def _first_sequence(opened: Publisher, *, repeat: bool, append: bool) -> int:
-    """Return the number of the file's first row: what the file is to earlier ones only its sender knows.
-
-    Raises
-    ------
-    CallerError
-        SEQUENCE_MISSING when the publisher has rows in the journal and nobody said whether these are the same.
-    """
+    """Return the number of the file's first row: what the file is to earlier ones only its sender knows."""
     last = opened.last_sequence
     if last is None or repeat:
         return 1

@@ -62,22 +62,6 @@ def read_csv(file: IO[bytes], *, separator: str = ",", dropped: Collection[str] 
     """Yield texts: the message type, not a guess from the first rows, says what they are; nothing is NULL, and "" is empty.
 
     The first table has no rows, only the columns.
-
-    Parameters
-    ----------
-    file
-        In UTF-8, with a header.
-    separator
-        What stands between two values: one character of ASCII.
-    dropped
-        Columns that are left out.
-
-    Raises
-    ------
-    ValueError
-        For a quote that is not closed or has text behind it, a row that is too long, and whatever Arrow refuses.
-    CallerError
-        COLUMN_TWICE; UNKNOWN_COLUMN for one that is left out and not there.
     """
     header, kept = list[str](), dict[int, str]()
     for line, block in _blocks(file, separator):
@@ -222,21 +206,7 @@ STDIN = "-"
 
 
 class Source:
-    """A file of rows, or stdin; a context manager.
-
-    Parameters
-    ----------
-    name : str
-        A path, or ``-``.
-    file_format : str or None
-        One of `FORMATS`; None goes by the name.
-    separator : str or None
-        Of CSV: one character, or ``tab``; None goes by the name.
-    encoding : str or None
-        Of CSV and JSON lines, as Python names it; None is UTF-8, or what a byte order mark says.
-    dropped : Sequence of str
-        Columns that are left out.
-    """
+    """A file of rows, or stdin; a context manager."""
 
     def __init__(
         self,
@@ -286,11 +256,6 @@ class Source:
         """Yield the rows in batches of `batch_rows`, the last one shorter: tables, or for JSON lines the lines as they stand.
 
         A file that names columns but holds no row gives one empty table, so that its columns can be checked.
-
-        Raises
-        ------
-        CallerError
-            FILE_UNREADABLE.
         """
         file: Any = gzip.GzipFile(fileobj=self._raw) if self.name.endswith(".gz") else self._raw
         try:

@@ -40,15 +40,7 @@ from spark_queue.views.journal_view import repeated_entries, state_of
 
 
 def of_peers(journal: DeltaJournal, folded: JournalState) -> tuple[list[str], list[str]]:
-    """Return problems and warnings: what an instance has pulled it knows, and so do its peers; who cannot be read is named.
-
-    Parameters
-    ----------
-    journal : DeltaJournal
-        The journal.
-    folded : JournalState
-        Its control log.
-    """
+    """Return problems and warnings: what an instance has pulled it knows, and so do its peers; who cannot be read is named."""
     problems, warnings = list(of_origins(folded)), list[str]()
     for trouble in folded.peer_troubles.values():
         # That this journal was put back is a fault of its own.
@@ -79,16 +71,6 @@ def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
     """Return what one of two journals has pulled of the other and does not know, and what was not compared.
 
     To be asked of a process (`sandbox`).
-
-    Parameters
-    ----------
-    store
-        The peer's.
-
-    Raises
-    ------
-    JournalError
-        What keeps the peer from being read, such as PEER_AWAY or PEER_REFUSED; PEER_REPLACED.
     """
     journal = open_journal(own)
     records = journal.records()

@@ -29,13 +29,7 @@ class AppliedVersion:
 
 
 def applied_versions(rows: ControlRows) -> list[AppliedVersion]:
-    """Return the versions of definitions that a control log tells of, newest first.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_DAMAGED or PROTOCOL_NEWER.
-    """
+    """Return the versions of definitions that a control log tells of, newest first."""
     return [
         AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each.detail), stored=each.detail["definitions"])
         for each in reversed(rows.applied())

@@ -133,11 +133,6 @@ def checked(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """Let a public method refuse arguments of which nothing can be made, by name; numbers of numpy become Python's.
 
     None stands for itself where it is an argument's default.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
     """
     signature = inspect.signature(method)
     unknown = [name for name in signature.parameters if name not in _CHECKS and name not in JUDGED_ELSEWHERE and name != "cls"]

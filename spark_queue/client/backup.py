@@ -47,14 +47,6 @@ def back_up(store: Store, destination: Store) -> BackedUp:
 
     Which records the copy has is settled first, and which messages after that: so it has all that they name. The control log is
     written last, in its order: what ends half-way leaves no journal, or one of an earlier moment.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE when the destination lies within the journal.
-    JournalError
-        NOT_A_JOURNAL; BACKUP_TARGET_TAKEN when something is at the destination; BACKUP_OVERTAKEN when a file that the
-        copy needs was gone before it was copied; STORE_FAILED.
     """
     journal = open_reader(store).journal_id
     _check_place(store, destination)

@@ -65,35 +65,7 @@ def plan(
     endpoint: Endpoint | None,
     dry_run: bool,
 ) -> list[Change]:
-    """Refuse new definitions that cannot be applied to a journal as it is now, and list what they change.
-
-    Parameters
-    ----------
-    journal
-        The journal; nothing in it is changed.
-    wanted
-        The whole set of new definitions.
-    reset
-        Queues whose recovery point is taken again.
-    remove
-        Queues that may go, of those that the definitions leave out.
-    leave
-        The same, of those that are shared with other instances.
-    dry_run
-        Whether the expressions of new and changed queues are tried out on messages of the journal.
-    endpoint
-        Whose right to administer is asked, also where nothing changes and so no coordinator is; None for who owns the store.
-
-    Raises
-    ------
-    ConfigError
-        RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
-        DEFINITION_IN_USE or UNKNOWN_QUEUE.
-    AccessError
-        ACCESS_DENIED, TOKEN_EXPIRED.
-    JournalError
-        JOURNAL_MISMATCH, MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
-    """
+    """Refuse new definitions that cannot be applied to a journal as it is now, and list what they change."""
     now = state_at(journal)
     token = None if endpoint is None else partial(endpoint.token, journal.store)
     if token is not None:

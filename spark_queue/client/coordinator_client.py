@@ -54,13 +54,7 @@ _FRUGAL = {
 
 
 def launch(options: StartOptions, *, timeout_s: float) -> str:
-    """Start a coordinator process and give the address that serves now: its own, or that of one it found alive.
-
-    Raises
-    ------
-    SparkQueueError
-        What kept it from serving, or COORDINATOR_UNAVAILABLE when it did not report within `timeout_s`.
-    """
+    """Start a coordinator process and give the address that serves now: its own, or that of one it found alive."""
     location = location_of(Store(options.path, options.storage_options))
     log = user_files.open_log(options.journal_id, location)
     try:
@@ -176,17 +170,6 @@ class CoordinatorClient:
     """Speaks with the coordinator of one journal, which may change between two calls. Safe to share between threads.
 
     A child that is forked after a call is refused: Flight would wait in it for threads that it does not have.
-
-    Parameters
-    ----------
-    store : Store
-        Where the journal is.
-    journal_id : str
-        Which journal the caller means.
-    endpoint : Endpoint
-        Where it has addresses, the one of them that serves is followed, and none is searched or started.
-    start : bool
-        Whether to start a coordinator when none answers.
     """
 
     def __init__(self, store: Store, journal_id: str, *, endpoint: Endpoint = LOCAL, start: bool = True) -> None:
@@ -204,13 +187,6 @@ class CoordinatorClient:
 
         It is given the journal's id, and an id of its own where it has none. The same request is sent again when no answer
         comes, so it may arrive more than once; the coordinator answers a repeat as it answered the first.
-
-        Raises
-        ------
-        SparkQueueError
-            The refusal, or COORDINATOR_UNAVAILABLE when nobody answered within `timeout_s`: 30 s where that is not given, and 60 s
-            where several addresses are. Where it is not given, the time in which a coordinator is started here, or recovers, does
-            not count, up to 60 s. COORDINATOR_LACKS_SINKS for a run that appends to one, before it may.
         """
         reply = self._ask(request, timeout_s)[0]
         if isinstance(request, commands.StartRun) and request.sink and cast(replies.RunStarted, reply).sink is None:
@@ -219,13 +195,7 @@ class CoordinatorClient:
         return reply
 
     def rows(self, request: commands.Rows, *, timeout_s: float | None = None) -> RowRanges:
-        """Ask for the rows of a lease.
-
-        Raises
-        ------
-        SparkQueueError
-            As `call`.
-        """
+        """Ask for the rows of a lease."""
         reply, parts = self._ask(request, timeout_s)
         head = cast(replies.RowsOf, reply)
         pieces = pa.ipc.open_stream(b"".join(parts)).read_all()
@@ -310,13 +280,7 @@ class CoordinatorClient:
             self._turn += 1
 
     def _find(self, deadline_s: float) -> str:
-        """Return an address that answered just now, starting a coordinator when there is none.
-
-        Raises
-        ------
-        SparkQueueError
-            COORDINATOR_UNAVAILABLE, or what kept a coordinator from serving.
-        """
+        """Return an address that answered just now, starting a coordinator when there is none."""
         if self._endpoint.addresses is not None:
             addresses = self._endpoint.uris()
             return addresses[0] if len(addresses) == 1 else self._serving_of(addresses, deadline_s)
@@ -392,18 +356,7 @@ def call_once(
     start: bool = True,
     timeout_s: float | None = None,
 ) -> wire.AnyReply:
-    """Ask one thing, starting a coordinator when none answers, and let go of the connection.
-
-    Parameters
-    ----------
-    store, journal_id, request, endpoint, start, timeout_s
-        As for `CoordinatorClient` and its `call`.
-
-    Raises
-    ------
-    SparkQueueError
-        The refusal, or COORDINATOR_UNAVAILABLE.
-    """
+    """Ask one thing, starting a coordinator when none answers, and let go of the connection."""
     client = CoordinatorClient(store, journal_id, endpoint=endpoint, start=start)
     try:
         return client.call(request, timeout_s=timeout_s)

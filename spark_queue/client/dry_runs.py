@@ -20,31 +20,14 @@ from spark_queue.views import JournalView, state_at
 
 
 def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) -> replies.CoreReply:
-    """Return what the coordinator would answer to the caller now; starts nothing and changes nothing.
-
-    Raises
-    ------
-    SparkQueueError
-        What the coordinator would refuse.
-    """
+    """Return what the coordinator would answer to the caller now; starts nothing and changes nothing."""
     now = state_at(open_journal(store))
     caller = _caller(now.state.definitions, command, partial(endpoint.token, store), now_ms=now.now_ms)
     return try_out(now, command, caller)
 
 
 def try_out(now: JournalView, command: commands.QueueCommand | commands.Apply, caller: Caller | None = None) -> replies.CoreReply:
-    """Decide about a command on the journal as it is `now`, whose state is changed in memory.
-
-    Parameters
-    ----------
-    caller
-        Who asks, from whom messages may be hidden; None for the owner of the store.
-
-    Raises
-    ------
-    SparkQueueError
-        What the coordinator would refuse.
-    """
+    """Decide about a command on the journal as it is `now`, whose state is changed in memory."""
     return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
 
 

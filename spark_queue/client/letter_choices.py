@@ -14,15 +14,7 @@ from spark_queue.settings.timestamps import in_utc, to_ms
 
 
 def letter_choice(*, reason: str | None, error: str | None, since: datetime | None, until: datetime | None) -> LetterChoice:
-    """Return a choice of dead letters.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for a reason that no dead letter has, and an error that is no text.
-    CallerError
-        TIMESTAMP_AMBIGUOUS for a time without an offset.
-    """
+    """Return a choice of dead letters."""
     if error is not None:
         check_text(error, key="error", where="the choice of dead letters")
     if reason is not None and reason not in DEAD_LETTER_REASONS:
@@ -32,13 +24,7 @@ def letter_choice(*, reason: str | None, error: str | None, since: datetime | No
 
 
 def to_bookmarks(bookmarks: Iterable[int], *, where: str) -> BitMap64:
-    """Return bookmarks that a user gave as a set.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what is no bookmark.
-    """
+    """Return bookmarks that a user gave as a set."""
     try:
         return BitMap64(bookmarks)
     except (TypeError, ValueError, OverflowError) as reason:

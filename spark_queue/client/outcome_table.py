@@ -28,22 +28,7 @@ _Column = Any
 
 
 def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> dict[str, str]:
-    """Return the columns to evaluate of what a batch function returned, and what each of them is called here.
-
-    Parameters
-    ----------
-    queue
-        For the error.
-    found
-        The columns that it returned.
-    batch
-        The columns that the batch has, which may come along unused; any other is a slip of the pen.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID for a column that is missing or means nothing.
-    """
+    """Return the columns to evaluate of what a batch function returned, and what each of them is called here."""
     found, known = list(found), ColumnNames(batch)
     columns = named_columns(queue, found, COLUMNS)
     for name in _REQUIRED:
@@ -66,13 +51,7 @@ def refuse_unclear(queue: str, found: Collection[str], columns: Mapping[str, str
 
 
 def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
-    """Return those of some columns that mean wanted ones, and which each of them means.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID for two that mean one.
-    """
+    """Return those of some columns that mean wanted ones, and which each of them means."""
     names = ColumnNames(wanted)
     columns: dict[str, str] = {}
     for name in found:
@@ -86,13 +65,7 @@ def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> di
 
 
 def evaluated(queue: str, rows: Any, columns: Mapping[str, str]) -> pa.Table:
-    """Return columns of a DataFrame, of Spark or pandas, or of an Arrow table, under their names here.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID for a column of a pandas frame whose values have no type in common.
-    """
+    """Return columns of a DataFrame, of Spark or pandas, or of an Arrow table, under their names here."""
     if hasattr(rows, "toArrow"):
         table = rows.select(*columns).toArrow()
     elif isinstance(rows, pa.Table | pa.RecordBatch):
@@ -104,20 +77,7 @@ def evaluated(queue: str, rows: Any, columns: Mapping[str, str]) -> pa.Table:
 
 
 def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
-    """Read a table of outcomes; rows said twice in the same words count once.
-
-    Parameters
-    ----------
-    queue
-        For errors.
-    table
-        Columns bookmark and outcome; with cancel, retry_after as a duration, as text such as "5m", or in seconds; error as text.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID for a NULL, an unknown outcome, a type that does not fit, or two outcomes for one bookmark.
-    """
+    """Read a table of outcomes; rows said twice in the same words count once."""
     columns: dict[str, _Column] = {
         "bookmark": cast_column(queue, table, "bookmark", pa.int64()),
         "outcome": cast_column(queue, table, "outcome", pa.string()),
@@ -141,13 +101,7 @@ def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
 
 
 def _from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
-    """Return columns of a pandas frame as Arrow; what pandas calls missing (NaN, NaT, NA, None) is NULL.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID for a column of values that have no type in common.
-    """
+    """Return columns of a pandas frame as Arrow; what pandas calls missing (NaN, NaT, NA, None) is NULL."""
     try:
         chosen = frame.loc[:, [str(name) in columns for name in frame.columns]]
         return pa.Table.from_pandas(chosen, preserve_index=False)
@@ -160,13 +114,7 @@ def _rows(table: pa.Table) -> Iterable[dict[str, Any]]:
 
 
 def cast_column(queue: str, table: pa.Table, name: str, kind: pa.DataType) -> Any:
-    """Return a column of a user's table as another type.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID where a value does not fit.
-    """
+    """Return a column of a user's table as another type."""
     try:
         return table.column(name).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:

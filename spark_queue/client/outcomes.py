@@ -34,13 +34,7 @@ _MISSPELT = 0.8
 
 
 def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
-    """Read how long cancelled messages wait, in milliseconds.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
-    """
+    """Read how long cancelled messages wait, in milliseconds."""
     if retry_after is None:
         return None
     if isinstance(retry_after, timedelta):
@@ -49,15 +43,7 @@ def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
 
 
 def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -> None:
-    """Refuse an error that is no text, or that nobody would see.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
-    CallerError
-        OUTCOME_INVALID.
-    """
+    """Refuse an error that is no text, or that nobody would see."""
     if error is not None:
         check_text(error, key="error", where="settle")
     if error is not None and Outcome.ACKNOWLEDGE in outcomes:
@@ -76,13 +62,6 @@ def to_outcomes(
     """Yield the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
 
     `columns` tells those of the message type, in Spark DDL; it is asked only where rows may have some of them.
-
-    Raises
-    ------
-    CallerError
-        OUTCOME_INVALID.
-    ConfigError
-        BAD_VALUE for an `error` that is no text.
     """
     table = _to_table(queue, rows, functools.cache(columns))
     if "error" not in table.column_names:

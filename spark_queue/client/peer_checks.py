@@ -29,15 +29,7 @@ class PeerCheck:
 
 
 def check_peers(store: Store) -> PeerCheck:
-    """Read the definitions of a journal's peers, and of theirs as far as they can be read, and check them all.
-
-    Raises
-    ------
-    ConfigError
-        NO_PEERS when the journal has none.
-    JournalError
-        What keeps the journal itself from being read.
-    """
+    """Read the definitions of a journal's peers, and of theirs as far as they can be read, and check them all."""
     reader = open_reader(store)
     own = reader.definitions()
     if not own.peers or own.journal.instance is None:

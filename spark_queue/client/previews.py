@@ -60,22 +60,7 @@ def has_expressions(queue: QueueDefinition) -> bool:
 
 
 def preview(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinition) -> Preview:
-    """Evaluate the expressions of a queue over the newest messages of its topics.
-
-    Parameters
-    ----------
-    traits
-        Evaluates expressions.
-    segments
-        The messages of its message type, newest first.
-    queue
-        Its expressions were checked.
-
-    Raises
-    ------
-    JournalError
-        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
-    """
+    """Evaluate the expressions of a queue over the newest messages of its topics."""
     messages, matched, failed, barriers = 0, BitMap64(), BitMap64(), 0
     priorities: Counter[int] = Counter()
     for of_topic, found in _found(traits, segments, queue):

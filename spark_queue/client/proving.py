@@ -60,7 +60,8 @@ def prove(store: Store, endpoint: Endpoint, checkpoint: Store) -> list[ProvenLea
     for each in found:
         if not each.was_proven:
             subscription = view.state.ledger(each.queue).subscriptions[each.subscription]
-            coordinator_client.call_once(store, view.state.journal_id, _proof(each.lease, each.queue, subscription), endpoint=endpoint)
+            proof = _proof(each.lease, each.queue, subscription)
+            coordinator_client.call_once(store, view.state.journal_id, proof, endpoint=endpoint)
     return found
 
 

@@ -21,19 +21,7 @@ def redrive_rows(
     per_second: int | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> replies.Redriven:
-    """Give dead letters back, oldest first.
-
-    Parameters
-    ----------
-    ask
-        Asks the coordinator.
-    requested
-        How many were meant, with those that are none and are skipped.
-    per_second
-        Most messages each second; None for all at once.
-    on_progress
-        Called after each step with how many of all that were meant are done, and how many those are.
-    """
+    """Give dead letters back, oldest first."""
     left, redriven = rows, 0
     while left:
         part = left if per_second is None else oldest(left, per_second)

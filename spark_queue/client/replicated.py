@@ -56,24 +56,7 @@ class _Log:
 
 @dataclass(slots=True)
 class ReplicationWait:
-    """Waits until so many peers have pulled what is published after this was made.
-
-    Parameters
-    ----------
-    journal : JournalReader
-        The journal.
-    definitions : Definitions
-        Its own: they name the peers.
-    count : int
-        How many peers.
-    timeout : str
-        Such as ``"30s"``.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE: there are not so many peers, or the timeout is none. Nothing was published.
-    """
+    """Waits until so many peers have pulled what is published after this was made."""
 
     journal: JournalReader
     definitions: Definitions
@@ -102,13 +85,7 @@ class ReplicationWait:
                 each.trouble = str(trouble)
 
     def wait(self, published: Sequence[Published]) -> None:
-        """Return when so many peers have all of it.
-
-        Raises
-        ------
-        CoordinatorError
-            REPLICATION_PENDING: the time is over. It is published all the same.
-        """
+        """Return when so many peers have all of it."""
         commits = [(each.message_type, each.version) for each in published if each.version is not None]
         deadline_s = time.monotonic() + self._timeout_ms / 1_000
         if any(not each.rows for each in published):

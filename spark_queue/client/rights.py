@@ -12,13 +12,7 @@ from spark_queue.protocol.tokens import token_hash
 
 
 def principal_of(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> PrincipalDefinition | None:
-    """Return whose token the caller has; None for a token that is no principal's.
-
-    Raises
-    ------
-    AccessError
-        TOKEN_EXPIRED.
-    """
+    """Return whose token the caller has; None for a token that is no principal's."""
     known = definitions.principal_with(token_hash(token()))
     expiry = None if known is None else known.expiry(now_ms)
     if expiry is not None:
@@ -34,13 +28,7 @@ def denied(principal: PrincipalDefinition | None, right: str, what: str) -> Acce
 
 
 def check_administers(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> None:
-    """Refuse what administers the journal to who may not, where there are principals.
-
-    Raises
-    ------
-    AccessError
-        ACCESS_DENIED, TOKEN_OF_NOBODY or TOKEN_EXPIRED.
-    """
+    """Refuse what administers the journal to who may not, where there are principals."""
     if not definitions.principals:
         return
     known = principal_of(definitions, token, now_ms=now_ms)
@@ -52,11 +40,6 @@ def check_writes(definitions: Definitions, names: Iterable[str], token: Callable
     """Refuse to publish to names without the right, which is one on the name alone.
 
     Who may publish to a queue's name may do so also where it goes to a default target, and has no right on that target itself.
-
-    Raises
-    ------
-    AccessError
-        ACCESS_DENIED, TOKEN_OF_NOBODY or TOKEN_EXPIRED.
     """
     known = principal_of(definitions, token, now_ms=SystemClock().wall_ms())
     for name in names:

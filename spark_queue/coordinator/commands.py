@@ -93,17 +93,7 @@ class Commands:
     def figures(
         self, asked: Observe, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int
     ) -> JournalFigures:
-        """Return what metrics tell of this reign's state.
-
-        Parameters
-        ----------
-        asked
-            The question, with what is known of message files.
-        troubles
-            What keeps the messages of a type from entering, which is an alarm of its queues.
-        told
-            How each peer is pulled, by name.
-        """
+        """Return what metrics tell of this reign's state."""
         state = self._engine.state
 
         texts = {name: str(trouble) for name, trouble in troubles.items()}

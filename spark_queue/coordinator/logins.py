@@ -47,15 +47,7 @@ class Login:
 
 
 class CallerTokens:
-    """Tells callers by their tokens, counts failed logins by address, and slows them.
-
-    Parameters
-    ----------
-    own_token : str
-        The token of the user who runs the coordinator.
-    pause : callable
-        Waits for so many seconds.
-    """
+    """Tells callers by their tokens, counts failed logins by address, and slows them."""
 
     def __init__(self, own_token: str, *, pause: Callable[[float], None] = time.sleep) -> None:
         self.own = own_token.encode()

@@ -54,15 +54,7 @@ def configure(log_format: str) -> None:
 
 
 class RefusalLog:
-    """Says in the log which calls were refused, each kind once a minute.
-
-    Parameters
-    ----------
-    count : callable or None
-        Counts each of them by its code.
-    monotonic_s : callable
-        Reads a clock that never goes back.
-    """
+    """Says in the log which calls were refused, each kind once a minute."""
 
     def __init__(self, count: Callable[[str], None] | None = None, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._count = count

@@ -49,13 +49,7 @@ class ReignEndedError(Exception):
 
 
 class Loop:
-    """Serves calls until it is stopped, idle, or in doubt.
-
-    Parameters
-    ----------
-    ends_idle : bool
-        Whether to end when nobody has called for the journal's `coordinator_idle`.
-    """
+    """Serves calls until it is stopped, idle, or in doubt."""
 
     def __init__(
         self, *, journal: JournalPort, engine: Engine, entrance: Sequencer, inbox: Inbox, clock: ReignClock, epoch: int,

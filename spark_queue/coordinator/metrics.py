@@ -50,15 +50,7 @@ class PastReader(Protocol):
 
 
 class ProcessMetrics:
-    """The metrics of one process, from its start on; safe to be asked by any thread.
-
-    Parameters
-    ----------
-    store : Store
-        The place of the journal that it serves, or stands by for.
-    journal_id : str
-        Its id.
-    """
+    """The metrics of one process, from its start on; safe to be asked by any thread."""
 
     def __init__(self, store: Store, journal_id: str, *, per_subscription: bool) -> None:
         self._store = store

@@ -87,13 +87,7 @@ class _Post:
 
 
 def serve(options: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
-    """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process.
-
-    Parameters
-    ----------
-    announce : callable
-        Called once with the own address, when it is certain to serve; it may still be recovering.
-    """
+    """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process."""
     around = environment or Environment()
     store = Store(options.path, options.storage_options)
     journal = around.open_journal(store)
@@ -110,15 +104,7 @@ def stand_by(
     told_to_end: threading.Event,
     environment: Environment | None = None,
 ) -> NoReturn:
-    """Serve a journal as `serve` does, as soon as nobody else does; until then callers hear that this one stands by.
-
-    Parameters
-    ----------
-    waits : callable
-        Called once with the address of the one that serves, if this process has to wait.
-    told_to_end : Event
-        Set by whoever wants the waiting to end. What a signal raises is lost where it meets a call of Flight.
-    """
+    """Serve a journal as `serve` does, as soon as nobody else does; until then callers hear that this one stands by."""
     around, waiting = environment or Environment(), Waiting(waits, told_to_end)
     store = Store(options.path, options.storage_options)
     post = None

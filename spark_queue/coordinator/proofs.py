@@ -17,13 +17,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Proofs:
-    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone.
-
-    Parameters
-    ----------
-    location : callable
-        Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
-    """
+    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone."""
 
     def __init__(self, journal_id: str, logins: CallerTokens, location: Callable[[], str]) -> None:
         #: Random, so that what was sent to one process opens no other.

@@ -165,13 +165,7 @@ class Peers:
         }  # fmt: skip
 
     def join(self, known: Mapping[str, Ownership | None], *, now_ms: int) -> None:
-        """Grant nothing of replicated queues that begin by new definitions before peers were read from their beginnings (R130).
-
-        Parameters
-        ----------
-        known : Mapping of str to Ownership or None
-            What was known of the messages of each queue before.
-        """
+        """Grant nothing of replicated queues that begin by new definitions before peers were read from their beginnings (R130)."""
         state = self._engine.state
         # Also one that was taken away and put back: what became of its messages meanwhile stands in the logs of others.
         begun = [

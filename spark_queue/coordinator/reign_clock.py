@@ -17,15 +17,7 @@ AHEAD_REFUSED_MS = 86_400_000
 
 
 class ReignClock:
-    """Milliseconds since 1970 UTC that never go back, whatever happens to the wall clock.
-
-    Parameters
-    ----------
-    clock : Clock
-        The host's clock; the reign's time takes its wall time once, here.
-    last_record_ms : int
-        Time of the newest record of the control log, in milliseconds.
-    """
+    """Milliseconds since 1970 UTC that never go back, whatever happens to the wall clock."""
 
     def __init__(self, clock: Clock, *, last_record_ms: int) -> None:
         self._clock = clock

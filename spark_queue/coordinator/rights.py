@@ -25,13 +25,7 @@ HOST = "(the user who runs the coordinator)"
 
 
 def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int) -> SparkQueueError | None:
-    """Return why a call is refused; None for one that is not.
-
-    Parameters
-    ----------
-    who : Login or None
-        None for what the coordinator asks itself.
-    """
+    """Return why a call is refused; None for one that is not."""
     definitions = state.definitions
     principal = _asking(definitions, who, request, now_ms)
     if not isinstance(principal, PrincipalDefinition):

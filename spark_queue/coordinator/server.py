@@ -58,11 +58,6 @@ class Admission:
     Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
     `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
     still recovers, or after `refuse` why it cannot.
-
-    Parameters
-    ----------
-    refused : callable
-        Told of each call that is refused: the request, None where it could not be understood, and the code.
     """
 
     def __init__(self, *, path: str, journal_id: str, refused: Refused = lambda *_: None) -> None:
@@ -190,17 +185,7 @@ class Reads:
 
 
 class Server:
-    """Carries frames between the port and the admission.
-
-    Parameters
-    ----------
-    logins : Logins
-        Tells callers by their tokens.
-    location : callable
-        Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
-    connections_max : int
-        How many connections there may be at one time.
-    """
+    """Carries frames between the port and the admission."""
 
     def __init__(
         self,

@@ -54,15 +54,7 @@ class Holder:
 
 
 def succeed(control: ControlLog, candidate: Candidate, around: ElectionPorts, *, silent_epoch: int) -> Reign | Holder:
-    """Claim the next epoch if the newest one is known to be silent, or there is none; return its holder otherwise.
-
-    Parameters
-    ----------
-    control : ControlLog
-        One that was not used before: after a lost claim it is in doubt.
-    silent_epoch : int
-        The epoch whose holder was silent for long enough; 0 for none.
-    """
+    """Claim the next epoch if the newest one is known to be silent, or there is none; return its holder otherwise."""
     past = load_log(control, candidate)
     last = past.claim
     if last is not None and last.epoch != silent_epoch:
@@ -134,15 +126,7 @@ class Watch:
 
 
 class Waiting:
-    """Pauses between two looks, which somebody may end; says once for whom.
-
-    Parameters
-    ----------
-    waits : callable
-        Called at the first pause with the address of the one that serves.
-    told_to_end : Event
-        Set by whoever wants the waiting to end.
-    """
+    """Pauses between two looks, which somebody may end; says once for whom."""
 
     def __init__(self, waits: Callable[[str], None], told_to_end: threading.Event) -> None:
         self._waits = waits

@@ -42,15 +42,7 @@ _LOOK_S = 0.25
 
 
 def apply_principals(store: Store, journal_id: str, principals: Mapping[str, Any], stop: Callable[[], object]) -> None:
-    """Replace the principals of a journal, and nothing else of its definitions.
-
-    Parameters
-    ----------
-    principals : Mapping
-        The tables as definitions have them; none let everybody in who has the token of the user who runs the coordinator.
-    stop : callable
-        Tells the coordinator that serves, if there is one, to stop.
-    """
+    """Replace the principals of a journal, and nothing else of its definitions."""
     stop()
     journal = open_journal(store)
     reign = _claim(journal, store, journal_id)

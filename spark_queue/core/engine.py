@@ -43,13 +43,7 @@ from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, CoordinatorError
 
 
 class Engine:
-    """Decides for one journal.
-
-    Parameters
-    ----------
-    state : JournalState
-        The fold of the whole control log; owned by the engine from here on.
-    """
+    """Decides for one journal."""
 
     def __init__(self, state: JournalState) -> None:
         self.state = state
@@ -158,13 +152,7 @@ class Engine:
         self._release_barriers(now_ms)
 
     def begin_return(self, *, joins: bool, queues: Collection[str] = (), now_ms: int) -> None:
-        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come.
-
-        Parameters
-        ----------
-        queues : collection of str
-            The only ones that wait, since they begin; empty for all.
-        """
+        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come."""
         known, wanted = self.state.returning, frozenset(queues)
         if known is not None:
             wanted = known.queues | wanted if known.queues and wanted else frozenset()

@@ -30,11 +30,6 @@ class Retention:
 
         Needed is whatever is in a queue, in any state, or is a dead letter; and what an at-most-once reader may still be reading.
         A queue that is set aside might need everything. A peer needs what it has not pulled.
-
-        Parameters
-        ----------
-        pulled_here : Mapping of str to int or None
-            How far peers have pulled from here; see `Liveness`.
         """
         retention_ms = state.definitions.journal.retention_ms
         if retention_ms is None or now_ms < self._looked_at_ms + min(ROUND_MS, retention_ms):

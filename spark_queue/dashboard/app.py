@@ -152,17 +152,7 @@ def make_app(
     *,
     hides_bodies: bool = False,
 ) -> ASGIApp:
-    """Make the application.
-
-    Parameters
-    ----------
-    followers
-        The journals; started with the application, and stopped with it.
-    access
-        Who may come in, and whether they may change something.
-    hides_bodies
-        Whether bodies of messages are kept off every page.
-    """
+    """Make the application."""
     pages = Pages(access, hides_bodies=hides_bodies)
     site, changes = _Site(followers, pages), Changes()
     named = {follower.name: follower for follower in followers}

@@ -305,17 +305,7 @@ def _told(settled: Settled) -> str:
 
 
 class ChangeSite:
-    """Handlers of changes; all of them refuse where changes are not allowed.
-
-    Parameters
-    ----------
-    followers : Mapping of str to JournalFollower
-        The journals, by what their pages are called.
-    pages : Pages
-        Renders, and knows who may do what.
-    changes : Changes
-        Those that this process was asked for.
-    """
+    """Handlers of changes; all of them refuse where changes are not allowed."""
 
     def __init__(self, followers: Mapping[str, JournalFollower], pages: Pages, changes: Changes) -> None:
         self._followers = followers

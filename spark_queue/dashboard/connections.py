@@ -17,13 +17,7 @@ BACKLOG = 64
 
 
 class BoundedListener(socket.socket):
-    """A socket that listens, and knows which of its connections have not brought a request.
-
-    Parameters
-    ----------
-    listening : socket.socket
-        The socket that this one takes the place of.
-    """
+    """A socket that listens, and knows which of its connections have not brought a request."""
 
     def __init__(self, listening: socket.socket) -> None:
         super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())

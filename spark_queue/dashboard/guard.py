@@ -103,15 +103,7 @@ class Access:
 
 
 class Guard:
-    """Stands before the application: refuses strangers' hosts, other sites and who has not logged in, and adds `HEADERS`.
-
-    Parameters
-    ----------
-    app : ASGIApp
-        What it stands before.
-    access : Access
-        Who may come in.
-    """
+    """Stands before the application: refuses strangers' hosts, other sites and who has not logged in, and adds `HEADERS`."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app

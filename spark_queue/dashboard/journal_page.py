@@ -60,13 +60,7 @@ class Moments:
 
 
 class MetricsSite:
-    """Answers scrapes.
-
-    Parameters
-    ----------
-    followers : Sequence of JournalFollower
-        The journals of the page.
-    """
+    """Answers scrapes."""
 
     def __init__(self, followers: Sequence[JournalFollower]) -> None:
         self._followers = followers

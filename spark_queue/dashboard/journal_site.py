@@ -44,17 +44,7 @@ class StartedChanges(Protocol):
 
 
 class JournalSite:
-    """Handlers of everything below ``/j/JOURNAL``.
-
-    Parameters
-    ----------
-    followers : Mapping of str to JournalFollower
-        The journals, by what their pages are called; no other name leads anywhere.
-    pages : Pages
-        Renders.
-    changes : StartedChanges
-        The changes that this process was asked for.
-    """
+    """Handlers of everything below ``/j/JOURNAL``."""
 
     def __init__(self, followers: Mapping[str, JournalFollower], pages: Pages, changes: StartedChanges) -> None:
         self._followers = followers

@@ -17,13 +17,7 @@ KEPT = 1_000
 
 
 class LoginSessions:
-    """The sessions of one process.
-
-    Parameters
-    ----------
-    clock : Clock
-        Says when a session is over.
-    """
+    """The sessions of one process."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

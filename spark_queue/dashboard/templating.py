@@ -38,15 +38,7 @@ def environment() -> Environment:
 
 
 class Pages:
-    """Renders pages for who is logged in.
-
-    Parameters
-    ----------
-    access : Access
-        Who may come in, and whether they may change something.
-    hides_bodies : bool
-        Whether bodies of messages are kept off every page.
-    """
+    """Renders pages for who is logged in."""
 
     def __init__(self, access: Access, *, hides_bodies: bool) -> None:
         self.access = access

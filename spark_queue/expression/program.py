@@ -102,13 +102,7 @@ class Program:
             self._check()
 
     def run(self, rows: pa.Table) -> Mapping[Wanted, Found]:
-        """Evaluate everything; a column that `rows` lacks was appended later, and is NULL (DESIGN 4).
-
-        Parameters
-        ----------
-        rows : pa.Table
-            Messages, with those of `columns` that their file has.
-        """
+        """Evaluate everything; a column that `rows` lacks was appended later, and is NULL (DESIGN 4)."""
         if self._is_too_large(rows):
             return self._run_apart(rows) if len(rows) == 1 else self._halves(rows)
         try:

@@ -385,13 +385,7 @@ class Steps:
         return self._growth.get(part, 1)
 
     def add(self, template: str, *parts: str, growth: int | None = None) -> str:
-        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name.
-
-        Parameters
-        ----------
-        growth : int or None
-            How many times as long as the message its text may be; None for no longer than its parts.
-        """
+        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name."""
         sql = template.format(*parts)
         if sql not in self._names:
             if len(self._names) >= _STEPS_MAX:

@@ -63,15 +63,7 @@ _BEYOND = frozenset(str(2 ** (bits - 1)) for bits in (8, 16, 32, 64))
 
 
 class Translator:
-    """Translates expressions over one message type into steps that they share.
-
-    Parameters
-    ----------
-    steps : Steps
-        Where the steps are added.
-    columns : pa.Schema
-        The message type's columns, and what every message has beside them and expressions may use (DESIGN 8).
-    """
+    """Translates expressions over one message type into steps that they share."""
 
     def __init__(self, steps: Steps, columns: pa.Schema) -> None:
         self._steps = steps

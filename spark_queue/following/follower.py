@@ -42,13 +42,7 @@ class LogVanishedError(Exception):
 
 
 class LogReader:
-    """A control log that is read forward; nothing is opened before the first call.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    """
+    """A control log that is read forward; nothing is opened before the first call."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -152,15 +146,6 @@ class _Followed:
 class JournalFollower:
     """Keeps up with one journal.
 
-    Parameters
-    ----------
-    name : str
-        What its pages are called by.
-    store : Store
-        The journal's place.
-    coordinator : str or None
-        ``host:port`` of its coordinator, for changes, where that runs on another host.
-
     Attributes
     ----------
     handle : Journal
@@ -209,13 +194,7 @@ class JournalFollower:
 
     @contextmanager
     def look(self, *, wait_s: float = FIRST_WAIT_S) -> Iterator[FollowedView | None]:
-        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time.
-
-        Parameters
-        ----------
-        wait_s
-            How long to wait for that, in seconds.
-        """
+        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time."""
         self._looked.wait(wait_s)
         with self._lock:
             found = self._found

@@ -119,15 +119,7 @@ class OwnerHistory:
 
 
 def owners_of(state: JournalState, traits: TraitSource, records: Callable[[], Sequence[Record]]) -> OwnerHistory | None:
-    """Return whose the messages of an instance were, which takes a fold of its whole log; None for any other journal.
-
-    Parameters
-    ----------
-    state
-        What the log leads to.
-    records
-        Gives all of its records.
-    """
+    """Return whose the messages of an instance were, which takes a fold of its whole log; None for any other journal."""
     if state.definitions.journal.instance is None:
         return None
     owners = OwnerHistory()

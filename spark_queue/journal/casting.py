@@ -27,19 +27,7 @@ from spark_queue.journal.conversion import (
 
 
 def cast(column: Column, wanted: Any, *, timezone: str | None = None, epoch: str | None = None) -> Column:
-    """Cast a column; values stay what they are, or it is refused.
-
-    Parameters
-    ----------
-    column
-        Of any type.
-    wanted
-        A type that Spark DDL can declare.
-    timezone
-        Zone of times that carry no offset; None refuses them where an instant is wanted.
-    epoch
-        What numbers count since 1970 UTC where an instant is wanted, one of `EPOCHS`; None refuses them.
-    """
+    """Cast a column; values stay what they are, or it is refused."""
     column = _unwrapped(column)
     if column.null_count == len(column):
         nulls: Column = pa.nulls(len(column), wanted)

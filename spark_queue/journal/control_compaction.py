@@ -98,14 +98,6 @@ def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[st
 
     Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
     are such. Times are the store's own, so no other clock matters.
-
-    Parameters
-    ----------
-    found : Mapping[str, int]
-        The `data_files` of the store, looked up before `files`: whatever is committed in between is named. What is committed
-        later was written within `PLAN_VALID_MS`, so its age keeps it, however long the caller sleeps.
-    files : Sequence[ControlFile]
-        The log's, of a reign that holds.
     """
     if not found:
         return []

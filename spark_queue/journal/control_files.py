@@ -102,13 +102,7 @@ def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0, 
 
 
 def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
-    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more.
-
-    Parameters
-    ----------
-    schema
-        The columns to read, among them `record` and `epoch`.
-    """
+    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more."""
     wanted = [file for file in files if file.last >= first]
     with ThreadPoolExecutor(_READERS) as readers:
         tables = list(readers.map(lambda file: read_known(store, file.path, first=first, schema=schema), wanted))
@@ -127,13 +121,6 @@ def read_known(store: Store, path: str, *, first: int = 0, schema: pa.Schema = C
 
 class ControlRows:
     """The rows of a control log: some columns of all of them, and the whole of a few. Millions of whole ones take gigabytes.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    files : Sequence of ControlFile
-        The log's.
 
     Attributes
     ----------

@@ -30,17 +30,7 @@ Column: TypeAlias = "pa.Array[Any]"
 
 
 class LossError(ValueError):
-    """A value cannot be told in another type.
-
-    Parameters
-    ----------
-    row : int
-        The first such row.
-    found : str
-        What it is.
-    reason : str
-        What would be lost, as a sentence.
-    """
+    """A value cannot be told in another type."""
 
     def __init__(self, row: int, found: str, reason: str) -> None:
         super().__init__(reason)

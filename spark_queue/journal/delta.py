@@ -187,21 +187,7 @@ def swap(
     table: DeltaTable, files: Sequence[NewFile], *,
     schema: pa.Schema, mark: Mark, transactions: Sequence[tuple[str, int]], at_ms: int,
 ) -> None:  # fmt: skip
-    """Commit as the version after the handle's, or fail; the handle stays where it is.
-
-    Parameters
-    ----------
-    table : DeltaTable
-        The handle, at the version that the commit was planned on.
-    files, schema : Sequence[NewFile], pa.Schema
-        Files to add, in this order, and their columns; may be empty.
-    mark : Mark
-        Who writes.
-    transactions : Sequence[tuple[str, int]]
-        Delta transaction ids and their versions.
-    at_ms : int
-        Time of the transactions, in milliseconds since 1970 UTC.
-    """
+    """Commit as the version after the handle's, or fail; the handle stays where it is."""
     properties = CommitProperties(
         custom_metadata=mark.commit_info(len(files) + len(transactions)),
         max_commit_retries=0,

@@ -140,13 +140,7 @@ class Sequencer:
         self._names.clear()
 
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
-        """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
-
-        Parameters
-        ----------
-        finds_gaps : bool
-            Whether to look beyond the head for versions after a gap; after a trouble that is done until it is over.
-        """
+        """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come."""
         if message_type in self._ended:
             return False
         begun = self._engine.begun
@@ -185,11 +179,6 @@ class Sequencer:
         """Commit files of pulled messages, and let them enter; returns False where some of them have entered by another way.
 
         What is held here is exactly what the version before the commit says, so no message enters twice.
-
-        Parameters
-        ----------
-        append : callable
-            `JournalPort.append_pulled`.
         """
         known = self._engine.state.message_types[files.message_type]
         while True:

@@ -13,13 +13,7 @@ UNAWAITED_MS = 600_000
 
 
 class LogLooks:
-    """The looks at one message log. The longer nothing has come, the longer is the time to the next one.
-
-    Parameters
-    ----------
-    now_ms
-        When somebody begins to look, by any clock that does not go back.
-    """
+    """The looks at one message log. The longer nothing has come, the longer is the time to the next one."""
 
     def __init__(self, now_ms: int) -> None:
         self._came_at_ms = now_ms

@@ -37,17 +37,7 @@ class MergeLimits:
 
 
 def worth_merging(segments: Sequence[Segment], sizes: Mapping[str, int], limits: MergeLimits) -> list[list[Segment]]:
-    """Return runs of adjacent whole files to merge, oldest first, as far as one round goes.
-
-    Parameters
-    ----------
-    segments : Sequence[Segment]
-        All of the message type.
-    sizes : Mapping[str, int]
-        The files of the table, in bytes; what does not stand there is left alone.
-    limits : MergeLimits
-        What is worth it.
-    """
+    """Return runs of adjacent whole files to merge, oldest first, as far as one round goes."""
     found: list[list[Segment]] = []
     run: list[Segment] = []
     run_bytes = copied_bytes = 0

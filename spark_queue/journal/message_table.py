@@ -68,13 +68,7 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
 
 
 def widen(store: Store, message_type: str, peer: str, fields: list[Field], *, durable: bool) -> pa.Schema:
-    """Append columns that a peer has to a message type's table, unless it has them; returns its columns then.
-
-    Raises
-    ------
-    ConfigError
-        MESSAGE_TYPE_DIFFERS where it has one of them in another spelling, or of another type.
-    """
+    """Append columns that a peer has to a message type's table, unless it has them; returns its columns then."""
     key = messages_key(message_type)
 
     def opened() -> DeltaTable:

@@ -87,17 +87,7 @@ class MessageUpkeep:
         self._dropped_rows[work.message_type] = sum(segment.row_count for segment in retired)
 
     def _delete(self, named: Collection[str], replaced: Mapping[str, int], work: MessageTableWork) -> None:
-        """Delete what nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4).
-
-        Parameters
-        ----------
-        named : Collection[str]
-            Files in which messages stand, as far as the control log knows.
-        replaced : Mapping[str, int]
-            Files that left the table lately, and when, in milliseconds.
-        work : MessageTableWork
-            The table. Its files stay as long after they were written, too: a publisher commits or stages anew within an hour.
-        """
+        """Delete what nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4)."""
         # First the store, then the table: a file that is committed in between stands in the table.
         candidates = unnamed_files(work.store, work.message_type, named)
         # By the store's own clock too, since a host whose clock is wrong must not take files from under their publishers.

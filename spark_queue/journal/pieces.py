@@ -50,21 +50,6 @@ def cut_pieces(
 
     Cost follows pieces, not rows.
 
-    Parameters
-    ----------
-    segments : Sequence[Segment]
-        All segments of the message type, oldest first.
-    rows : BitMap64
-        Entered bookmarks.
-    delivered, cancelled : Counts
-        Of the queue.
-    is_barrier : bool
-        Whether the rows are a barrier, whose counts are those of the subscription that it is given to.
-    order_keys : OrderKeys or None
-        Of the queue, where its order key matters.
-    origins : OriginNames or None
-        Of the message type, in a journal that is an instance.
-
     Returns
     -------
     pa.Table

@@ -65,23 +65,7 @@ def make_plan(
     expires_after_ms: int | None,
     deliver_after_ms: int | None = None,
 ) -> StagingPlan:
-    """Plan a publish: everything that staging needs to know, picklable.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    definitions : Definitions
-        What holds now.
-    message_type : str
-        Where the rows go.
-    topic : str or None
-        Topic, or queue name (R62), of every row; None takes the rows' own ``topic`` column.
-    expires_after_ms : int or None
-        Life of every message, in milliseconds (R60); None takes the rows' own ``expires_at``, or none.
-    deliver_after_ms : int or None
-        Delay of every message, in milliseconds from its commit (R128).
-    """
+    """Plan a publish: everything that staging needs to know, picklable."""
     targets = {
         queue.name: queue.default_publish_target
         for queue in definitions.queues.values()
@@ -110,25 +94,7 @@ def publish(
     sequence_column: str | None = None,
     clock: Clock | None = None,
 ) -> Published:
-    """Publish rows in one commit.
-
-    Parameters
-    ----------
-    plan : StagingPlan
-        Made by `make_plan`.
-    journal_id : str
-        The journal that the caller means.
-    definitions : Definitions
-        What holds now.
-    rows : pa.Table
-        In publish order; columns by name.
-    identity : Identity or None
-        How the publish is told from its repeat; None for rows without any (R99).
-    first_sequence, sequence_column : int or None, str or None
-        Where a named publisher's numbers come from: one of them.
-    clock : Clock or None
-        The host's, unless a test brings one.
-    """
+    """Publish rows in one commit."""
     identity, clock = identity or Identity(), clock or SystemClock()
     if not rows.num_rows:
         return Published(rows=0)

@@ -41,19 +41,7 @@ _AWARE = "datetime with a zone"
 
 
 def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | None = None, epoch: str | None = None) -> Column:
-    """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is.
-
-    Parameters
-    ----------
-    values
-        One for each row.
-    wanted
-        A type that Spark DDL can declare.
-    timezone
-        Zone of times that carry no offset; None refuses them where an instant is wanted.
-    epoch
-        What numbers count since 1970 UTC where an instant is wanted, one of `EPOCHS`; None refuses them.
-    """
+    """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is."""
     kinds = set(map(type, values)) - {type(None)}
     missing = {kind for kind in kinds if kind.__name__ in _MISSING}
     if missing:

@@ -47,23 +47,7 @@ _NOTHING_SAID: _Times = {"timezone": None, "epoch": None}
 def to_arrow(
     data: Any, definitions: Definitions, *, topic: str | None = None, timezone: str | None = None, epoch: str | None = None
 ) -> tuple[str, pa.Table]:
-    """Return the message type that rows belong to, and the rows as a table.
-
-    Parameters
-    ----------
-    data : pyarrow.Table, pandas.DataFrame, anything with `__arrow_c_stream__`, or an iterable
-        An iterable holds dicts, by column name. For message type ``json`` it may hold texts instead, each one a body, or dicts
-        that are bodies themselves, and for ``binary`` bytes. A dict is a row, not a body, if it has a key ``value`` and none but
-        ``topic`` and ``expires_at`` beside it; all of an iterable are one or the other.
-    definitions : Definitions
-        What holds now.
-    topic : str or None
-        Topic of every row; None looks at the rows' own.
-    timezone : str or None
-        Zone of times that carry no offset; None refuses them for a TIMESTAMP.
-    epoch : str or None
-        What numbers count since 1970 UTC, one of `EPOCHS`; None refuses them for a TIMESTAMP.
-    """
+    """Return the message type that rows belong to, and the rows as a table."""
     times: _Times = {"timezone": timezone, "epoch": epoch}
     if _is_pandas(data):
         return _from_pandas(data, definitions, topic, times)

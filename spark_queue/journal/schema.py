@@ -79,13 +79,7 @@ _TOKEN = re.compile(
 
 @functools.lru_cache(maxsize=256)
 def user_schema(columns: str) -> pa.Schema:
-    """Return the Arrow schema of a message type's own columns.
-
-    Parameters
-    ----------
-    columns : str
-        Spark DDL, such as ``"id BIGINT NOT NULL, tags ARRAY<STRING>"``.
-    """
+    """Return the Arrow schema of a message type's own columns."""
     return _Parser(columns).parse()
 
 
@@ -142,13 +136,7 @@ def check_kept(message_type: str, before: str, columns: str) -> None:
 
 
 def of_others(message_type: str, peer: str, there: pa.Schema, known: pa.Schema) -> list[Field]:
-    """Return the columns of a peer's file that a table lacks, and that it can have; refuse one that it has as another.
-
-    Raises
-    ------
-    ConfigError
-        MESSAGE_TYPE_DIFFERS.
-    """
+    """Return the columns of a peer's file that a table lacks, and that it can have; refuse one that it has as another."""
     names, found = ColumnNames({*known.names, *RESERVED_COLUMNS, *INSTANCE_COLUMNS}), list[Field]()
     for field in there:
         name = names.find(field.name)
@@ -173,17 +161,7 @@ def _is_declarable(kind: Any) -> bool:
 
 
 def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) -> list[Field]:
-    """Return the fields that `declared` has beyond `stored`, which are appended to a table in use.
-
-    Parameters
-    ----------
-    message_type : str
-        For the error.
-    stored : pa.Schema
-        What the table has.
-    declared : pa.Schema
-        What the definition wants, envelope included.
-    """
+    """Return the fields that `declared` has beyond `stored`, which are appended to a table in use."""
 
     def refuse(reason: str) -> ConfigError:
         return ConfigError("MESSAGE_TYPE_CHANGED", message_type=message_type, reason=reason)

@@ -142,15 +142,7 @@ def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
 
 
 def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
-    """Return what one snapshot tells, checked against the record that it ends with.
-
-    Parameters
-    ----------
-    since : callable
-        Gives the records of the log from a number on.
-    journal_id : callable
-        Gives the journal's id, as the log says it.
-    """
+    """Return what one snapshot tells, checked against the record that it ends with."""
     header, state, history = _read(store.read(key) or b"")
     number = f"{SNAPSHOTS}/{header.record:020d}"
     if (header.journal, number, state.next_record) != (journal_id(), key.rpartition(".")[0], header.record + 1):

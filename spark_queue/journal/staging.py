@@ -83,19 +83,7 @@ class StagedFile:
 def stage_file(
     plan: StagingPlan, rows: Iterable[pa.RecordBatch], *, now_ms: int, sequences: Sequences | None = None
 ) -> StagedFile | None:
-    """Write rows to one uniquely named message file; give None when there are no rows.
-
-    Parameters
-    ----------
-    plan : StagingPlan
-        Where and how.
-    rows : Iterable[pa.RecordBatch]
-        In publish order; columns by name.
-    now_ms : int
-        Becomes ``published_at``, in milliseconds since 1970 UTC.
-    sequences : Sequences or None
-        How rows are numbered; None numbers this file by itself, under a publisher of its own (R99).
-    """
+    """Write rows to one uniquely named message file; give None when there are no rows."""
     sequences = sequences or Sequences(publisher=f"~{uuid.uuid4().hex}", first=1)
     stored = _stored(plan, rows, sequences, now_ms)
     if not plan.sums_columns:

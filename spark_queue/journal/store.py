@@ -168,16 +168,6 @@ class Store:
     """A journal's place: a local directory or an object-store prefix, and the options to reach it.
 
     Frozen, picklable and lazy: making one opens nothing. Keys are relative to the journal, with ``/``.
-
-    Parameters
-    ----------
-    path : str
-        A local path (made absolute here, because other processes have other working directories), ``file://`` URL, or the
-        URL of an object-store prefix.
-    storage_options : Mapping[str, str]
-        As `deltalake` takes them, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
-    log_folder : str
-        The folder that has to be there before anything is written on a local disk.
     """
 
     path: str
@@ -304,15 +294,7 @@ class Store:
         return obstore.open_writer(_object_store(self), key, buffer_size=PUT_BYTES)
 
     def sync(self, keys: Iterable[str], *, ancestors: bool = False) -> None:
-        """Force objects and then the directories that name them to the disk; object stores are durable by themselves.
-
-        Parameters
-        ----------
-        keys : Iterable[str]
-            What to sync, in this order.
-        ancestors : bool
-            Also the directories above, up to the journal's parent: for objects whose directories are new.
-        """
+        """Force objects and then the directories that name them to the disk; object stores are durable by themselves."""
         if not self.is_local:
             return
         for key in keys:
@@ -393,13 +375,7 @@ def log_key(table: str, version: int) -> str:
 
 
 def normal_path(path: str, *, key: str = "path", where: str = "the call") -> str:
-    """Return a place as a journal, a table or a checkpoint is named; `key` and `where` say who named it, for errors.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what is neither a directory nor a URL.
-    """
+    """Return a place as a journal, a table or a checkpoint is named; `key` and `where` say who named it, for errors."""
 
     def refuse(expected: str, value: str = path) -> ConfigError:
         return ConfigError("BAD_VALUE", key=key, where=where, value=value, expected=expected)

@@ -31,17 +31,7 @@ _MICROSECONDS = 1_000
 
 
 class Sequences:
-    """The numbers that one publisher's rows get, in order.
-
-    Parameters
-    ----------
-    publisher : str
-        The publisher's name.
-    first : int or None
-        Number of the first row, the others follow one by one; None takes the numbers from `column`.
-    column : str or None
-        The rows' own column of numbers.
-    """
+    """The numbers that one publisher's rows get, in order."""
 
     def __init__(self, *, publisher: str, first: int | None = None, column: str | None = None) -> None:
         self.publisher = publisher

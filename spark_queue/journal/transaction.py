@@ -28,27 +28,7 @@ def commit_transaction(
     at_ms: int,
     durable: bool,
 ) -> int:
-    """Commit a Delta transaction id without files, and give the version that it then has.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    key : str
-        The table's folder.
-    table : DeltaTable
-        A handle; it is refreshed.
-    name : str
-        The transaction id.
-    version : Callable[[int], int or None]
-        Given the id's version (0 for none), the one to commit, or None to leave it; asked again after each lost race.
-    writer : str
-        For the mark.
-    at_ms : int
-        Milliseconds since 1970 UTC.
-    durable : bool
-        Whether the entry that it commits on must reach the disk first, and its own before success (PROTOCOL 6).
-    """
+    """Commit a Delta transaction id without files, and give the version that it then has."""
     for attempt in range(_TRANSACTION_ATTEMPTS):
         found = table.transaction_version(name) or 0
         wanted = version(found)

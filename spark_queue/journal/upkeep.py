@@ -188,19 +188,7 @@ class Upkeep:
 
 
 def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
-    """Delete the oldest entries of a log, up to the first that must stay, and the checkpoints that only they needed.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    table : str
-        The table's folder.
-    below : int
-        Entries of this version and later stay.
-    before_ms : int
-        Entries written at or after this time stay, in milliseconds since 1970 UTC.
-    """
+    """Delete the oldest entries of a log, up to the first that must stay, and the checkpoints that only they needed."""
     objects = store.list(f"{table}/_delta_log")
     entries = [entry for entry in objects if is_entry(entry.key)]
     checkpoints = [entry.key for entry in objects if is_checkpoint(entry.key)]

@@ -81,13 +81,7 @@ def figures_of(
     now_ms: int,
     told: Mapping[str, wire.PeerTold] | None = None,
 ) -> JournalFigures:
-    """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does.
-
-    Parameters
-    ----------
-    status : callable
-        Returns the status of a queue as whoever looks knows it. One for which it raises is told of like one that is set aside.
-    """
+    """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does."""
     statuses, subscriptions = dict[str, QueueStatus](), dict[str, list[SubscriptionFigures]]()
     untold = list(state.set_aside_queues())
     for queue in state.queues:

@@ -57,13 +57,7 @@ def push(families: Callable[[], Sequence[Family]], to: Any, *, ended: threading.
 
 
 def to_otlp(families: Iterable[Family], *, begun_ms: int, now_ms: int) -> Any:
-    """Return metrics as OpenTelemetry's SDK holds them.
-
-    Parameters
-    ----------
-    begun_ms : int
-        Since when counters count, in milliseconds since 1970 UTC.
-    """
+    """Return metrics as OpenTelemetry's SDK holds them."""
     from opentelemetry.sdk.metrics import export
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 

@@ -60,20 +60,7 @@ def listen(
     tls: ssl.SSLContext | None = None,
     admits: Callable[[bytes, str], bool | None] | None = None,
 ) -> str:
-    """Answer scrapes from a thread until this process ends; returns the address to scrape.
-
-    Parameters
-    ----------
-    families
-        Returns the metrics as they are.
-    host, port
-        Where to listen. On loopback only names of loopback are answered.
-    tls
-        The certificate; None for plain HTTP.
-    admits
-        Returns whether an authorization header, from an address, may ask, and None where too many wrong ones came from there;
-        None where everybody may.
-    """
+    """Answer scrapes from a thread until this process ends; returns the address to scrape."""
     client = _client()
     registry = _registry(families)
     try:
@@ -149,17 +136,7 @@ _ROOM_S = 1.0
 
 
 class ScrapeServer(socketserver.ThreadingTCPServer):
-    """Answers scrapes, each in a thread of its own.
-
-    Parameters
-    ----------
-    host, port
-        Where it listens.
-    told : callable
-        Returns the body of an answer, and its content type.
-    tls : ssl.SSLContext or None
-        The certificate that it is served with.
-    """
+    """Answers scrapes, each in a thread of its own."""
 
     allow_reuse_address = True
     daemon_threads = True

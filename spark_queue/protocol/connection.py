@@ -112,18 +112,7 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    """A lazy connection to the coordinator of one journal at one address.
-
-    Parameters
-    ----------
-    location : str
-        Where the journal is, as `location_of` tells.
-    token : callable
-        Reads the token: now, and again when the coordinator refuses it, so that a new one needs no restart of its caller.
-    check_sends : callable, optional
-        Of an address that was found somewhere: refuses to send it a token. It must be the one that the coordinator says is its own.
-        None where the caller named the address.
-    """
+    """A lazy connection to the coordinator of one journal at one address."""
 
     def __init__(
         self,

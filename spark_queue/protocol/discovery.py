@@ -99,17 +99,7 @@ def is_own_word(store: Store, address: str) -> bool:
 
 
 class Advertiser:
-    """Keeps a reign's advertisement fresh from a thread of its own, so that a long commit does not look like death.
-
-    Parameters
-    ----------
-    advertisement : Advertisement
-        What to write; its time is taken anew at each renewal.
-    wall_ms : callable
-        Reads the wall clock, in milliseconds since 1970 UTC.
-    deposed : callable
-        Called, with the newer advertisement, when another reign has begun.
-    """
+    """Keeps a reign's advertisement fresh from a thread of its own, so that a long commit does not look like death."""
 
     def __init__(
         self,

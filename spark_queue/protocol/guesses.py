@@ -22,13 +22,7 @@ ADDRESSES_MAX = 1_024
 
 
 class GuessLimit:
-    """Counts wrong tokens by address; safe to be asked by any thread.
-
-    Parameters
-    ----------
-    clock : Clock
-        Says when an address may try again.
-    """
+    """Counts wrong tokens by address; safe to be asked by any thread."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

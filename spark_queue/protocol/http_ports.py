@@ -29,15 +29,7 @@ def reaches_others(host: str) -> bool:
 
 
 def check_reach(what: str, host: str, address: str, **needed: object) -> bool:
-    """Refuse a port that other hosts can reach without all of what makes that safe; returns whether they can reach it.
-
-    Parameters
-    ----------
-    what
-        Who listens there, as an error names it.
-    **needed
-        What is given of certificate, key and token, by the names of their options.
-    """
+    """Refuse a port that other hosts can reach without all of what makes that safe; returns whether they can reach it."""
     if not reaches_others(host):
         return False
     missing = [f"--{name.replace('_', '-')}" for name, value in needed.items() if value is None]
@@ -47,17 +39,7 @@ def check_reach(what: str, host: str, address: str, **needed: object) -> bool:
 
 
 def host_headers(host: str, port: int, others: Iterable[str] = ()) -> frozenset[str]:
-    """Return the values of a ``Host`` header that mean a port: any other one is a stranger's name for it (DNS rebinding).
-
-    Parameters
-    ----------
-    host : str
-        Where the port listens; on loopback every name of loopback means it.
-    port : int
-        The port.
-    others : Iterable of str
-        Further names of the host.
-    """
+    """Return the values of a ``Host`` header that mean a port: any other one is a stranger's name for it (DNS rebinding)."""
     names = {host, *others}
     if not reaches_others(host):
         names |= {"localhost", "127.0.0.1", "::1"}

@@ -79,17 +79,7 @@ def token(file: str | None = None, *, store: Store | None = None, makes_named: b
 
 
 def find_token(file: str | None = None, *, store: Store | None = None, makes_named: bool = False) -> Token:
-    """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use.
-
-    Parameters
-    ----------
-    file : str, optional
-        Holds the token of the caller; what is said so goes before what the environment says.
-    store : Store, optional
-        The journal that it is for.
-    makes_named : bool
-        Whether to make also a file that `TOKEN_FILE_VARIABLE` names: callers are given one, and only who serves may begin it.
-    """
+    """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use."""
     if file is not None:
         return _read_token(Path(file), store, key="token_file", where="the call")
     given = os.environ.get(TOKEN_VARIABLE, "").strip()

@@ -115,15 +115,7 @@ class Hearing:
 
 
 class BeaconThread(threading.Thread):
-    """Renews the beacon of an instance until it is told to end.
-
-    Parameters
-    ----------
-    seen : callable
-        Returns the newest numbers of other instances.
-    gaps : list of int or None
-        Is told how long it was not written where that is two of its periods or more, in milliseconds; None where nobody knows.
-    """
+    """Renews the beacon of an instance until it is told to end."""
 
     def __init__(
         self, store: Store, instance: str, seen: Callable[[], dict[str, int]], clock: Clock, gaps: list[int | None]

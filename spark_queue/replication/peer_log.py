@@ -58,17 +58,7 @@ class LogReplacedError(Exception):
 
 
 class PeerLog:
-    """A peer's control log, read from some record on, some files at a time.
-
-    Parameters
-    ----------
-    kinds : Collection of str or None
-        Which records are wanted; None for all.
-    origin : str
-        Of messages that entered, only records that name this are wanted, too.
-    files : Sequence of ControlFile
-        Those that are read first; where there are none, all that the log has.
-    """
+    """A peer's control log, read from some record on, some files at a time."""
 
     def __init__(
         self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None, origin: str = "",

@@ -135,15 +135,7 @@ ENCODER = msgspec.msgpack.Encoder(enc_hook=encode)
 
 
 class Reader:
-    """The process in which one peer is read; it starts with the first thing that is asked, and again after it died.
-
-    Parameters
-    ----------
-    peer
-        The name of its instance.
-    share
-        How many times as much it may have as who reads a log chunk by chunk.
-    """
+    """The process in which one peer is read; it starts with the first thing that is asked, and again after it died."""
 
     def __init__(self, peer: str, *, share: int = 1) -> None:
         self._peer = peer
@@ -228,22 +220,7 @@ _Answer = TypeVar("_Answer")
 
 
 def ask(peer: str, kind: type[_Answer], read: Callable[..., _Answer], store: Store, *given: object, share: int = 1) -> _Answer:
-    """Return what a function finds in a peer's store, called in a process of its own.
-
-    Parameters
-    ----------
-    kind
-        What it returns; texts, numbers, and lists, tuples and tables of them.
-    read
-        A function of a module, which is called with the store and what else is given.
-    share
-        See `Reader`.
-
-    Raises
-    ------
-    SparkQueueError
-        What it raises; PEER_REFUSED where it takes more than it may have.
-    """
+    """Return what a function finds in a peer's store, called in a process of its own."""
     reader = Reader(peer, share=share)
     try:
         reader.send(Asks(peer, read, store, given))

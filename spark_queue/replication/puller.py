@@ -48,22 +48,7 @@ _Read = tuple[Record, Segment | None, News | None]
 
 
 class Puller:
-    """Pulls from one peer.
-
-    Parameters
-    ----------
-    own, peer : Store
-        The two journals.
-    definitions : Definitions
-        The own, with `definition` of what is pulled; `fit` tells whether the peer's fit them.
-    look : callable
-        Returns the `PullState` of the own journal.
-    hand_over : callable
-        Gives a `ApplyPulled` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
-    meet : callable
-        Called before anything is taken over, once the peer shows no sign that the own journal was restored; waits for those who
-        pull from others, who may see one.
-    """
+    """Pulls from one peer."""
 
     def __init__(
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,

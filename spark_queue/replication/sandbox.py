@@ -51,15 +51,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SandboxedPuller:
-    """A `Puller` in the process of a `Reader`.
-
-    Parameters
-    ----------
-    reader
-        The process.
-    read
-        The definitions of all peers by name, shared by their pullers.
-    """
+    """A `Puller` in the process of a `Reader`."""
 
     def __init__(
         self, reader: Reader, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,

@@ -25,13 +25,7 @@ _SPARKS_OWN_PREFIXES = ("option.", "spark.")
 
 
 def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
-    """Return what a read is for: a stream names exactly one of queue and topic; a batch of a queue is a view of it.
-
-    Raises
-    ------
-    ConfigError
-        CONTRADICTORY_SETTINGS or MISSING_OPTION.
-    """
+    """Return what a read is for: a stream names exactly one of queue and topic; a batch of a queue is a view of it."""
     names = {name.lower() for name in options}
     if "topic" in names and names & {"queue", "view"}:
         reason = "a read is of one thing: a queue (leases), a topic (replay) or, in batch, a view of a queue."
@@ -44,23 +38,7 @@ def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
 
 
 def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
-    """Check Spark options and give them in the type that `TYPES` has for their purpose.
-
-    Parameters
-    ----------
-    options
-        Names in any case; what Spark adds by itself is let through, ``path`` stands for ``journal``, and ``storage.*`` is
-        collected.
-    purpose
-        What they are for.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_OPTION, MISSING_OPTION, BAD_VALUE or CONTRADICTORY_SETTINGS.
-    CallerError
-        TIMESTAMP_AMBIGUOUS.
-    """
+    """Check Spark options and give them in the type that `TYPES` has for their purpose."""
     known = [option for option in OPTIONS if purpose in option.purposes]
     given, storage = _sort_out(options, known, purpose)
     values: dict[str, Any] = {"storage": storage}
@@ -134,13 +112,7 @@ def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known:
 
 
 def load_definitions(source: str | Path | Mapping[str, Any]) -> Definitions:
-    """Read and check definitions: a TOML file, or the same tables as a dict.
-
-    Raises
-    ------
-    ConfigError
-        DEFINITIONS_UNREADABLE, or what `core.parsing.parse_wanted` refuses.
-    """
+    """Read and check definitions: a TOML file, or the same tables as a dict."""
     if isinstance(source, Mapping):
         return parsing.parse_wanted(source)
     try:

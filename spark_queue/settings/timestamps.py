@@ -8,15 +8,7 @@ from spark_queue.errors import CallerError
 
 
 def parse_timestamp(value: str) -> datetime:
-    """Parse an ISO-8601 time that carries its offset.
-
-    Raises
-    ------
-    ValueError
-        When it is no ISO-8601 time.
-    CallerError
-        TIMESTAMP_AMBIGUOUS, showing both readings, when the offset is missing.
-    """
+    """Parse an ISO-8601 time that carries its offset."""
     try:
         return in_utc(datetime.fromisoformat(value), value=value, where="the options")
     except (ValueError, OverflowError):
@@ -25,15 +17,7 @@ def parse_timestamp(value: str) -> datetime:
 
 
 def parse_moment(value: str) -> datetime:
-    """Parse an ISO-8601 time that carries its offset, or a date, which stands for its beginning in UTC.
-
-    Raises
-    ------
-    ValueError
-        When it is neither.
-    CallerError
-        TIMESTAMP_AMBIGUOUS for a time without an offset.
-    """
+    """Parse an ISO-8601 time that carries its offset, or a date, which stands for its beginning in UTC."""
     try:
         return datetime.combine(date.fromisoformat(value), datetime.min.time(), UTC)
     except ValueError:

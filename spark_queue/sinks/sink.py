@@ -66,13 +66,7 @@ class Sink(ABC):
 
     @abstractmethod
     def check(self) -> object:
-        """Refuse what no batch can be appended to.
-
-        Raises
-        ------
-        SparkQueueError
-            Why not.
-        """
+        """Refuse what no batch can be appended to."""
 
     @abstractmethod
     def taken(self, columns: Sequence[str]) -> list[str]:
@@ -82,26 +76,10 @@ class Sink(ABC):
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
     ) -> Any:
-        """Return how rows of these columns, as Spark's schema has them in JSON, are staged: an object with a method `stage`.
-
-        Raises
-        ------
-        CallerError
-            Where such rows cannot be appended.
-        """
+        """Return how rows of these columns, as Spark's schema has them in JSON, are staged: an object with a method `stage`."""
 
     def stage(self, rows: Any, plan: Any, session: Any, *, messages: int) -> list[Any]:  # noqa: ARG002 - for what Spark commits itself.
-        """Write a DataFrame's rows to files that no commit names yet, by a job of Spark's.
-
-        Parameters
-        ----------
-        rows, plan
-            The DataFrame, and what `plan` returned for its columns.
-        session
-            That of the batch.
-        messages
-            How many messages the rows were made of.
-        """
+        """Write a DataFrame's rows to files that no commit names yet, by a job of Spark's."""
         texts = self._gathered(rows, plan, messages)
         if texts is None:
             texts = self._by_tasks(rows, plan)
@@ -133,49 +111,22 @@ class Sink(ABC):
 
     @abstractmethod
     def transaction_version(self, transaction: str) -> int:
-        """Look for the newest version of a transaction id; -1 where there is none.
-
-        Raises
-        ------
-        JournalError
-            SINK_FAILED where the sink cannot be read.
-        """
+        """Look for the newest version of a transaction id; -1 where there is none."""
 
     @abstractmethod
     def append(self, plan: Any, files: Sequence[Any], *, transaction: str, attempt: int) -> Landing:
-        """Commit an attempt's files, unless it is decided already.
-
-        Raises
-        ------
-        CallerError
-            Where the sink is no longer what the files were staged for; the attempt is in doubt still.
-        JournalError
-            SINK_FAILED where it could not be found out whether it landed; it is in doubt.
-        """
+        """Commit an attempt's files, unless it is decided already."""
 
     @abstractmethod
     def fence(self, *, transaction: str, attempt: int) -> Landing:
-        """Find out what became of an attempt; if it is in doubt, see to it that it never lands.
-
-        Raises
-        ------
-        JournalError
-            SINK_FAILED where that could not be found out; it is in doubt still.
-        """
+        """Find out what became of an attempt; if it is in doubt, see to it that it never lands."""
 
     @abstractmethod
     def discard(self, files: Sequence[Any]) -> None:
         """Delete staged files that no commit names, nor ever will."""
 
     def decide(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Landing:
-        """Fence an attempt as the coordinator tells of it, if this is still the sink that it was prepared for (R125).
-
-        Raises
-        ------
-        JournalError
-            SINK_UNREADABLE where the sink is gone, is another one, or cannot be read; SINK_UNFENCED where it can be read, and the
-            fence cannot be written.
-        """
+        """Fence an attempt as the coordinator tells of it, if this is still the sink that it was prepared for (R125)."""
         self.fate(attempt, journal_id=journal_id, queue=queue)
         facts: dict[str, Any] = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
         try:
@@ -184,13 +135,7 @@ class Sink(ABC):
             raise JournalError("SINK_UNFENCED", table=attempt.table, reason=failure.reason, **facts) from None
 
     def fate(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Fate:
-        """Return what the sink says of an attempt, and change nothing.
-
-        Raises
-        ------
-        JournalError
-            SINK_UNREADABLE.
-        """
+        """Return what the sink says of an attempt, and change nothing."""
         try:
             version = self.transaction_version(transaction_id(journal_id, queue, attempt.subscription))
             if self.id() == attempt.table_id:

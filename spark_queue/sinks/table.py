@@ -58,15 +58,7 @@ _DECIMAL = re.compile(r"decimal\(\d+, ?-?\d+\)")
 
 
 class SinkTable(Sink):
-    """A table that batches are appended to.
-
-    Parameters
-    ----------
-    path
-        A local path or a URL.
-    storage_options
-        As `deltalake` takes them.
-    """
+    """A table that batches are appended to."""
 
     staged_type = SinkFile
 
@@ -98,15 +90,7 @@ class SinkTable(Sink):
             raise ConfigError("SINK_IN_JOURNAL", table=self.name, path=journal.path)
 
     def look(self) -> DeltaTable | None:
-        """Return the table as it is at its head; None where there is none. What its handle knows of commits may be older.
-
-        Raises
-        ------
-        JournalError
-            SINK_FAILED where it cannot be read.
-        ConfigError
-            SINK_FEATURE_UNSUPPORTED where it is read in a way of which this software knows nothing.
-        """
+        """Return the table as it is at its head; None where there is none. What its handle knows of commits may be older."""
         try:
             with self._store.failures("looking at the table"):
                 if self._table is None or not self._read_on():
@@ -158,15 +142,7 @@ class SinkTable(Sink):
         return True
 
     def check(self) -> DeltaTable | None:
-        """Return the table as `look` does, where batches may be appended to it.
-
-        Raises
-        ------
-        ConfigError
-            SINK_FEATURE_UNSUPPORTED or SINK_RETENTION_SHORT, beside what `look` raises.
-        JournalError
-            STORE_UNSAFE where two writers could put the same version.
-        """
+        """Return the table as `look` does, where batches may be appended to it."""
         if not self._is_store_known:
             self._require_store()
             self._is_store_known = True
@@ -197,22 +173,7 @@ class SinkTable(Sink):
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
     ) -> Any:
-        """Return how rows of these columns are staged; creates the table if there is none.
-
-        Parameters
-        ----------
-        columns
-            As Spark's schema has them in JSON: ``name`` and ``type``.
-        partition_by
-            The columns by which a new table is partitioned, and an existing one must be; None for as it is.
-        merges_schema
-            Whether columns that the table lacks are added to it.
-
-        Raises
-        ------
-        CallerError
-            SINK_SCHEMA_DIFFERS; nothing was changed.
-        """
+        """Return how rows of these columns are staged; creates the table if there is none."""
         table, known, lacks = self._fitting(columns, partition_by, merges_schema=merges_schema)
         given = {str(column["name"]).lower() for column in columns}
         for name, wanted in known.items():

@@ -43,17 +43,7 @@ class TopicPlan:
 
 
 class SinkTopic(Sink):
-    """The log of a message type, to which the messages of a topic are appended.
-
-    Parameters
-    ----------
-    store, journal_id
-        The journal.
-    message_type
-        Whose log it is.
-    topic
-        The topic, or queue, that batches are published to; None for who only decides.
-    """
+    """The log of a message type, to which the messages of a topic are appended."""
 
     staged_type = StagedFile
 

@@ -28,13 +28,7 @@ def read_columns(columns: str, *, leased: bool, of_instance: bool) -> pa.Schema:
 
 
 def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:
-    """Return the named columns, in that order and in their own spelling, or all of them.
-
-    Raises
-    ------
-    CallerError
-        UNKNOWN_COLUMN, COLUMN_TWICE.
-    """
+    """Return the named columns, in that order and in their own spelling, or all of them."""
     if names is None:
         return available
     return pa.schema([available.field(column) for column in ColumnNames(available.names).resolve(names, where=where)])

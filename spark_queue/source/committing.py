@@ -19,22 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def commit(job: WriteJob, messages: Sequence[object], *, batch: int | None = None) -> None:
-    """Publish what was staged, in order and in one commit.
-
-    Parameters
-    ----------
-    job
-        What the write is.
-    messages
-        What the tasks staged, in the order of the DataFrame's partitions.
-    batch
-        Number of the micro-batch; None for the write of a DataFrame.
-
-    Raises
-    ------
-    CallerError, ConfigError, JournalError
-        As `journal.publisher.commit_staged`; nothing was published.
-    """
+    """Publish what was staged, in order and in one commit."""
     staged = _staged(messages)
     if not staged:
         return

@@ -22,13 +22,7 @@ from spark_queue.source.target import Target
 
 
 class SparkQueueDataSource(DataSource):
-    """Queues as streams of leased messages, topics and views as reads, publishing as a write.
-
-    Parameters
-    ----------
-    options
-        As Spark gives them, names in any case; checked when Spark says what they are for.
-    """
+    """Queues as streams of leased messages, topics and views as reads, publishing as a write."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options.items())

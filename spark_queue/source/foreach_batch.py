@@ -33,28 +33,7 @@ CANCEL = "cancel"
 
 
 class BatchWrapper:
-    """The function for ``writeStream.foreachBatch``; its pickled form holds no connection (DESIGN 7, P4 and P6).
-
-    Parameters
-    ----------
-    fn
-        The user's function.
-    on_barrier
-        Called instead of `fn` with a batch that is a barrier, or None.
-    store, endpoint
-        The journal, and how its coordinator is reached.
-    queue, subscription
-        What the batches come from.
-    on_error
-        What happens to the batch when fn raises: ``fail`` fails the query, ``cancel`` gives the whole batch back.
-    ack_early
-        Whether outcomes take effect when fn returns instead of when Spark has committed the batch.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for an unknown `on_error`.
-    """
+    """The function for ``writeStream.foreachBatch``; its pickled form holds no connection (DESIGN 7, P4 and P6)."""
 
     def __init__(
         self,
@@ -86,18 +65,7 @@ class BatchWrapper:
         return {**self.__dict__, "_reporter": None, "_listener": None}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Run the batch's function on it and report what came of it; a report that fails, fails the batch.
-
-        Raises
-        ------
-        CallerError
-            OUTCOME_INVALID, UNKNOWN_BOOKMARK or ACK_MODE_MISMATCH; nothing was settled. BATCH_FUNCTION_ENDED when fn ended by
-            SystemExit and the like, unless `on_error` is ``cancel``.
-        LeaseError
-            STALE_RUN when a newer reader has taken the subscription over.
-        Exception
-            What fn raised, unless `on_error` is ``cancel``.
-        """
+        """Run the batch's function on it and report what came of it; a report that fails, fails the batch."""
         reporter = self._reporter = self._reporter or self._connect()
         started = self._start(reporter)
         run = started.run

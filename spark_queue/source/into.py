@@ -32,23 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class SinkWrapper(BatchWrapper):
-    """The function for ``writeStream.foreachBatch`` of `Queue.into`.
-
-    Parameters
-    ----------
-    fn
-        Gives the rows to append, or those and a table of exceptions; None appends the batch's own.
-    table, storage_options
-        The Delta table's path, and how its store is reached, by default as the journal's; None where the sink is a topic.
-    topic
-        The topic of the journal that batches are published to.
-    partition_by, merge_schema, writer, merge, single_driver
-        As `Queue.into` takes them.
-    on_barrier
-        Called with a batch that is a barrier; None leaves it at its acknowledgement.
-    **given
-        As `BatchWrapper` takes it.
-    """
+    """The function for ``writeStream.foreachBatch`` of `Queue.into`."""
 
     def __init__(
         self,
@@ -138,13 +122,7 @@ class SinkWrapper(BatchWrapper):
         return attempt.table == self._sink().name
 
     def _decide(self, reporter: RunReporter, attempt: replies.AttemptTold) -> None:
-        """Find out what became of an attempt, and say so (R125).
-
-        Raises
-        ------
-        JournalError
-            SINK_UNREADABLE or SINK_UNFENCED; that is noted.
-        """
+        """Find out what became of an attempt, and say so (R125)."""
         who: dict[str, Any] = {"subscription": attempt.subscription, "attempt": attempt.attempt}
         sink = self._sink()
         try:

@@ -37,11 +37,6 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
 
     Spark asks before it says whether the read streams, so the options must tell; what they leave open is checked when the
     read starts.
-
-    Raises
-    ------
-    SparkQueueError
-        Whatever is wrong with the options or the journal.
     """
     from spark_queue.journal.reader import open_reader
 
@@ -68,15 +63,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
 
 
 def check_schema(given: StructType, own: StructType) -> None:
-    """Refuse a schema of the user's that is no choice of a read's columns: what is spelt or typed otherwise would read as NULL.
-
-    Raises
-    ------
-    CallerError
-        UNKNOWN_COLUMN, COLUMN_TWICE.
-    ConfigError
-        BAD_VALUE.
-    """
+    """Refuse a schema of the user's that is no choice of a read's columns: what is spelt or typed otherwise would read as NULL."""
     for column, name in zip(given, ColumnNames(own.names).resolve(given.names, where="the read"), strict=True):
         value = f"{column.name} {column.dataType.simpleString()}"
         expected = f"{name} {own[name].dataType.simpleString()}"
@@ -87,13 +74,7 @@ def check_schema(given: StructType, own: StructType) -> None:
 def make_reader(
     options: Mapping[str, str], target: Target, schema: StructType, *, streaming: bool
 ) -> DataSourceReader | DataSourceStreamReader:
-    """Make the stream or the batch read of a queue, a topic or a view.
-
-    Raises
-    ------
-    ConfigError
-        For options that have no meaning for such a read.
-    """
+    """Make the stream or the batch read of a queue, a topic or a view."""
     given = _typed(options, streaming=streaming)
     schema_of_batches = arrow_schema(schema)
     if isinstance(given, ViewOptions):

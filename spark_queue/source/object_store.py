@@ -71,13 +71,7 @@ class ExecutorFiles:
     options: Mapping[str, str] = field(repr=False)
 
     def check(self) -> None:
-        """Refuse options that cannot be passed on.
-
-        Raises
-        ------
-        ConfigError
-            STORAGE_OPTION_UNSUPPORTED.
-        """
+        """Refuse options that cannot be passed on."""
         supported = _SUPPORTED[_store(self.root)]
         for option in self.options:
             if option.lower() not in supported and option.lower() not in _WRITE_ONLY:

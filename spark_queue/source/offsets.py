@@ -24,13 +24,7 @@ class _Offset:
         return {"v": OFFSET_VERSION, **asdict(self)}
 
     def check(self, stored: Mapping[str, Any]) -> Self:
-        """Read a stored offset that must be about the same as this one.
-
-        Raises
-        ------
-        LeaseError
-            CHECKPOINT_FOREIGN, naming the first thing that differs.
-        """
+        """Read a stored offset that must be about the same as this one."""
         *names, last = (entry.name for entry in fields(self))
         expected = {"v": OFFSET_VERSION, **{name: getattr(self, name) for name in names}}
         for name, value in expected.items():

@@ -81,13 +81,7 @@ class MessageReader:
     topic: str | None = None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a partition, in its order.
-
-        Raises
-        ------
-        JournalError
-            MESSAGE_FILE_MISSING when a file is gone, MESSAGE_FILE_CORRUPT when it is damaged.
-        """
+        """Return the rows of a partition, in its order."""
         if not isinstance(partition, MessagePartition):
             # Spark plans one empty partition for a batch that has none.
             return iter(())

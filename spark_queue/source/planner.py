@@ -30,17 +30,7 @@ _Request = TypeVar("_Request", bound=commands.SubscriptionCommand)
 
 
 class QueuePlanner:
-    """One start of a planner; made and used in the planner process only, because it holds a connection and a thread.
-
-    Parameters
-    ----------
-    options
-        Whose place it takes.
-    journal_id
-        In which journal.
-    available_now
-        Whether it takes only what is there now.
-    """
+    """One start of a planner; made and used in the planner process only, because it holds a connection and a thread."""
 
     def __init__(self, options: QueueStreamOptions, journal_id: str, *, available_now: bool) -> None:
         self._options = options
@@ -59,15 +49,7 @@ class QueuePlanner:
         self._client.call(attach)
 
     def next(self, *, finished: int, limit: int, wait_ms: int) -> replies.Granted:
-        """Prove lease `finished` and get the next one, or `finished` again when nothing is there.
-
-        Raises
-        ------
-        LeaseError
-            SUBSCRIPTION_TAKEN, STALE_CALL or CHECKPOINT_FOREIGN.
-        CoordinatorError
-            When no coordinator answers in time.
-        """
+        """Prove lease `finished` and get the next one, or `finished` again when nothing is there."""
         begun_ms = SystemClock().wall_ms()
         granted = self._client.call(self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms))
         assert isinstance(granted, replies.Granted)
@@ -88,15 +70,7 @@ class QueuePlanner:
             pass
 
     def rows(self, lease: int) -> RowRanges:
-        """Get the rows of a lease; the first call of a new start resumes it (P2).
-
-        Raises
-        ------
-        LeaseError
-            SUBSCRIPTION_TAKEN, STALE_CALL or CHECKPOINT_FOREIGN.
-        CoordinatorError
-            When no coordinator answers in time.
-        """
+        """Get the rows of a lease; the first call of a new start resumes it (P2)."""
         rows = self._client.rows(self._numbered(commands.Rows, lease=lease))
         self._renewer.hold(lease, lease_period_ms=self._lease_period_ms)
         return rows

@@ -25,17 +25,7 @@ _Columns = dict[str, NDArray[Any]]
 
 
 def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_until_ms: int = 0) -> list[MessagePartition]:
-    """Cut pieces into even partitions that keep their order, and the rows of a key together.
-
-    Parameters
-    ----------
-    pieces
-        As in `RowRanges`.
-    min_partitions
-        Fewest partitions, where there are as many rows; None for as few as `PARTITION_ROWS` allows.
-    lease, leased_until_ms
-        What the reader appends to each row.
-    """
+    """Cut pieces into even partitions that keep their order, and the rows of a key together."""
     columns: _Columns = {name: to_numpy(pieces.column(name)) for name in _COLUMNS}
     if not len(columns["rows"]):
         return []

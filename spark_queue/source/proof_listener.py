@@ -22,15 +22,6 @@ class ProofListener:
     """Hands on the end offsets of one query's batches, of which Spark tells after the commit, until the query ends.
 
     Events are read as the JVM has them: pyspark copies all that is in one, which takes a fifth of a second for each batch.
-
-    Parameters
-    ----------
-    session
-        That of a batch.
-    query_id
-        The query that runs the batch.
-    committed
-        Takes an offset whose batch Spark has committed. What it raises is logged only: the planner proves the batch too.
     """
 
     def __init__(self, session: SparkSession, query_id: str, committed: Callable[[dict[str, Any]], None]) -> None:

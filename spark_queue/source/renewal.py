@@ -15,13 +15,7 @@ _ATTEMPTS = 10
 
 
 class LeaseRenewer:
-    """Renews at most one lease, every third of the lease period, until it is proven or another one is held.
-
-    Parameters
-    ----------
-    renew
-        Asks the coordinator to extend a lease; returns how long a lease lasts now, in milliseconds.
-    """
+    """Renews at most one lease, every third of the lease period, until it is proven or another one is held."""
 
     def __init__(self, renew: Callable[[int], int]) -> None:
         self._renew = renew

@@ -23,15 +23,7 @@ PROOF_TIMEOUT_S = 5.0
 
 
 class RunReporter:
-    """Speaks for the batches of one subscription, one run at a time; holds a connection.
-
-    Parameters
-    ----------
-    store, endpoint
-        The journal, and how its coordinator is reached.
-    queue, subscription
-        What the batches come from.
-    """
+    """Speaks for the batches of one subscription, one run at a time; holds a connection."""
 
     def __init__(self, store: Store, *, endpoint: Endpoint, queue: str, subscription: str) -> None:
         #: The journal that the batches come from.
@@ -45,18 +37,7 @@ class RunReporter:
         self._unproven: replies.Run | None = None
 
     def start(self, *, sink: bool = False) -> replies.RunStarted:
-        """Say that fn is about to run; returns the run that it speaks for, and whether its batch is a barrier.
-
-        Parameters
-        ----------
-        sink
-            Whether what fn gives is appended to a sink.
-
-        Raises
-        ------
-        CallerError
-            ACK_MODE_MISMATCH for a query whose rows are settled by hand, UNKNOWN_SUBSCRIPTION for one that has no stream.
-        """
+        """Say that fn is about to run; returns the run that it speaks for, and whether its batch is a barrier."""
         self._unproven = None
         started = cast(replies.RunStarted, self.say(commands.StartRun, sink=sink))
         if started.ack_mode == EXPLICIT:
@@ -87,15 +68,7 @@ class RunReporter:
         error: str | None = None,
         stopped: bool = False,
     ) -> None:
-        """Say what fn said of its rows; or with what error it failed, or that it was stopped, and its whole batch goes back.
-
-        Raises
-        ------
-        CallerError
-            UNKNOWN_BOOKMARK; nothing was staged.
-        LeaseError
-            STALE_RUN when a newer reader has taken the subscription over.
-        """
+        """Say what fn said of its rows; or with what error it failed, or that it was stopped, and its whole batch goes back."""
         said: dict[str, Any] = {"outcomes": outcomes, "settle": settle, "error": error, "stopped": stopped}
         command = commands.EndRun(**self._who, run=run, **said, cancel=error is not None or stopped)
         self._client.call(command)

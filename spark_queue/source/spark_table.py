@@ -33,17 +33,7 @@ _UNSAFE_LOG_STORES = ("S3SingleDriverLogStore", "LocalLogStore", "HDFSLogStore")
 
 
 class SparkTable(SinkTable):
-    """A table to which each batch is appended or merged by a commit of Spark's.
-
-    Parameters
-    ----------
-    path, storage_options
-        As `SinkTable` takes them; Spark reaches the table by its own settings.
-    merge
-        What each batch is merged by; None appends.
-    single_driver
-        Whether somebody says that no other driver commits to the table, so that a look and a rename are safe.
-    """
+    """A table to which each batch is appended or merged by a commit of Spark's."""
 
     def __init__(
         self, path: str, storage_options: Mapping[str, str], merge: MergeFunction | None = None, *, single_driver: bool = False

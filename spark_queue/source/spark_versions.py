@@ -72,11 +72,6 @@ class EarlierStreamReader(PlanningReader, DataSourceStreamReader):
     They ask for a next offset only once the batch of the last one is committed, as every Spark does, and plan a batch that is not
     committed anew after a restart. So what they have committed is the end of the newest batch that was planned in this start; and
     before any was, the newest offset of the checkpoint, for which they call ``partitions(offset, offset)`` before all else.
-
-    Parameters
-    ----------
-    stream
-        The stream as Spark 4.2 calls it.
     """
 
     def __init__(self, stream: Any) -> None:

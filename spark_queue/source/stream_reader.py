@@ -30,15 +30,6 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
 
     Spark makes two of these: one in the planner, and one elsewhere only to be pickled for executors. So nothing starts in
     ``__init__``, and what is pickled is the `MessageReader` alone.
-
-    Parameters
-    ----------
-    options
-        Whose place is taken, and how to cut.
-    first_offset
-        The constant before the first lease.
-    reader
-        What executors run.
     """
 
     def __init__(self, options: QueueStreamOptions, *, first_offset: QueueOffset, reader: MessageReader) -> None:

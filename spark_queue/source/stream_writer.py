@@ -59,13 +59,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Each micro-batch as one publish, told from its repeat by the query and the batch's number."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
-        """Stage the rows of a task.
-
-        Raises
-        ------
-        CallerError
-            PUBLISHER_IDENTITY_UNKNOWN where a repeated micro-batch could not be told from a new one.
-        """
+        """Stage the rows of a task."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
         if query_id is None and self._job.sequence_column is None:

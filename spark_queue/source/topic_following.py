@@ -28,15 +28,7 @@ _ANSWER_S = 5.0
 
 
 class TopicFollower:
-    """Reads a topic's log on as messages come.
-
-    Parameters
-    ----------
-    log
-        What was just read to its head.
-    store, journal_id, endpoint
-        Where a coordinator is reached, if one serves: it knows of what is published, and saves looks at the store.
-    """
+    """Reads a topic's log on as messages come."""
 
     def __init__(self, log: TopicLog, store: Store, journal_id: str, *, endpoint: Endpoint) -> None:
         self._log = log
@@ -47,13 +39,7 @@ class TopicFollower:
         self._asks_from_ms = 0
 
     def follow(self, bookmark: int) -> None:
-        """Read on if nothing is known from a bookmark on, and wait for it for a while.
-
-        Raises
-        ------
-        JournalError
-            As `TopicLog.refresh`.
-        """
+        """Read on if nothing is known from a bookmark on, and wait for it for a while."""
         if self._log.until > bookmark:
             return
         begun_ms = self._clock.monotonic_ms()

@@ -32,24 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicLog:
-    """One topic's part of the log of its message type; reads the journal when it is made.
-
-    Parameters
-    ----------
-    store
-        The journal's place.
-    journal_id
-        Which journal is meant.
-    message_type, topic
-        What is read.
-    fail_on_data_loss
-        Whether to refuse a range of which retention has let messages go, or leave them out with a warning.
-
-    Raises
-    ------
-    JournalError
-        JOURNAL_MISMATCH, or whatever keeps the log from being read.
-    """
+    """One topic's part of the log of its message type; reads the journal when it is made."""
 
     def __init__(
         self,
@@ -95,13 +78,7 @@ class TopicLog:
         return self._known.entered_until
 
     def refresh(self, *, finds_gaps: bool = True) -> bool:
-        """Read on to the head of the log, and make sure that it is no gap, which takes a listing; returns whether anything came.
-
-        Raises
-        ------
-        JournalError
-            LOG_GAP, JOURNAL_REWRITTEN or JOURNAL_DAMAGED.
-        """
+        """Read on to the head of the log, and make sure that it is no gap, which takes a listing; returns whether anything came."""
         before = self.version
         for entry in self._log.tail(before, finds_gaps=finds_gaps):
             self._count_on(entry)
@@ -124,11 +101,6 @@ class TopicLog:
         """Return what must be read for the messages from `start` to before `end`, as `RowRanges` has it.
 
         A file that holds other topics too is named whole: the reader leaves their rows out.
-
-        Raises
-        ------
-        JournalError
-            MESSAGES_RETIRED when retention has let some of them go.
         """
         # A read may start where nobody knows yet that it ends: then nothing lies between, though a file holds the place.
         over = self._known.overlapping(start, end) if start < end else []

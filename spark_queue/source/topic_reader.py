@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 
 
 class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A topic as a stream: an offset is the first bookmark that was not read yet.
-
-    Parameters
-    ----------
-    options
-        Where to start, and how to cut.
-    first_offset
-        The constant before the first batch.
-    reader
-        What executors run; the pickled form of this object is nothing else.
-    """
+    """A topic as a stream: an offset is the first bookmark that was not read yet."""
 
     def __init__(self, options: TopicStreamOptions, *, first_offset: TopicOffset, reader: MessageReader) -> None:
         self._options = options

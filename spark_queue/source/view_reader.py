@@ -46,17 +46,7 @@ class TableReader:
 
 
 class ViewReader(DataSourceReader):
-    """One view of a journal, as it is when Spark plans the read.
-
-    Parameters
-    ----------
-    options
-        Which view, of which queue and moment.
-    journal_id
-        Which journal is meant.
-    schema
-        What Spark expects of every record batch.
-    """
+    """One view of a journal, as it is when Spark plans the read."""
 
     def __init__(self, options: ViewOptions, journal_id: str, *, schema: pa.Schema) -> None:
         self._options = options

@@ -25,15 +25,7 @@ _PARTITION_COLUMNS = "__partition_columns"
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool) -> WriteJob:
-    """Check the options and columns of a write, and plan it.
-
-    Raises
-    ------
-    CallerError
-        UNSUPPORTED_WRITE for anything but appending rows; UNKNOWN_COLUMN, TOPIC_MISSING, SEQUENCE_MISSING.
-    ConfigError
-        Whatever is wrong with the options.
-    """
+    """Check the options and columns of a write, and plan it."""
     _check_mode(options, overwrite=overwrite)
     given = read_options(options, Purpose.WRITE_STREAM if streaming else Purpose.WRITE_BATCH)
     assert isinstance(given, WriteOptions)

@@ -22,24 +22,7 @@ _WITHOUT_BODIES = "Look at a later moment, or choose columns that the queue know
 
 
 def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmarks, schema: pa.Schema) -> pa.Table:
-    """Return columns of messages, in the order of their bookmarks.
-
-    Parameters
-    ----------
-    store
-        The journal's place.
-    message_type
-        Where its messages lie.
-    bookmarks
-        Ascending; all of them entered.
-    schema
-        The columns to read; one that a file does not have yet is NULL.
-
-    Raises
-    ------
-    JournalError
-        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, MESSAGES_RETIRED, STORE_FAILED.
-    """
+    """Return columns of messages, in the order of their bookmarks."""
     pieces = [schema.empty_table()]
     overlapping = _overlapping(message_type.segments, bookmarks)
     for segment in overlapping:

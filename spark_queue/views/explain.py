@@ -147,13 +147,7 @@ class MessageHistory:
         return self.as_text()
 
     def as_text(self, *, shows_all: bool = False) -> str:
-        """Tell it in lines of text.
-
-        Parameters
-        ----------
-        shows_all
-            Whether each of many deliveries in a row is told of.
-        """
+        """Tell it in lines of text."""
         summary = [f"  {name:<14} {value}" for name, value in self._summary()]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
         events = [
@@ -228,28 +222,7 @@ _LEASE_KINDS = frozenset({Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN})
 def explain(
     journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | int | None = None, *, state_now: StateNow | None = None
 ) -> MessageHistory:
-    """Tell the whole life of a message in a queue; starts nothing and changes nothing.
-
-    Parameters
-    ----------
-    journal
-        An open journal.
-    queue
-        The queue.
-    bookmark
-        The message.
-    as_of
-        An aware time or a record number: what was known then; None for now.
-    state_now
-        Gives the journal as it is to who asks for now: where other messages decide, its log need not be folded again.
-
-    Raises
-    ------
-    ConfigError
-        UNKNOWN_QUEUE.
-    CallerError
-        UNKNOWN_BOOKMARK when the message type has no such message; RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS.
-    """
+    """Tell the whole life of a message in a queue; starts nothing and changes nothing."""
     rows = journal.record_rows()
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
     applied = [each for each in rows.applied() if each.record < count]

@@ -85,11 +85,6 @@ def find_damage(store: Store, needed: NeededFiles) -> str | None:
     """Return what is wrong with the first of some message files, None when nothing is.
 
     The files are opened, which finds what is missing or cut off; what a batch failed on is read, which finds any damage.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED, which says nothing about the files.
     """
     try:
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -164,20 +159,6 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Jour
     past time: what was published by then counts as entered, by the coordinator's own rule, whether one happened to run or not
     (DESIGN 15.15). When that was its `entered` record tells, or the message log's entry where there is none yet. A record number
     means the control log alone.
-
-    Parameters
-    ----------
-    journal
-        An open journal.
-    as_of
-        An aware time or a record number; None for now.
-
-    Raises
-    ------
-    CallerError
-        RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
-    ConfigError
-        BAD_VALUE for a time that has not come yet.
     """
     make = partial(_now, journal) if as_of is None else partial(_past, journal, as_of)
     return replace(make(journal.traits), counted=cache(partial(make, TraitsWithoutKeys(journal.traits))))
@@ -291,15 +272,7 @@ def together(rows: pa.Table) -> Iterator[Record]:
 def whole_state(
     journal: DeltaJournal, as_of: datetime | int | None, state_now: StateNow | None, least: int
 ) -> Iterator[JournalState]:
-    """Yield the state of a journal at a moment, folded only where nobody gives it who follows the log.
-
-    Parameters
-    ----------
-    state_now
-        Gives it to who asks for now.
-    least
-        Records that must be in it: who follows a log may be a little behind.
-    """
+    """Yield the state of a journal at a moment, folded only where nobody gives it who follows the log."""
     with nullcontext() if state_now is None else state_now() as known:
         if known is not None and known.next_record >= least:
             yield known
@@ -308,15 +281,7 @@ def whole_state(
 
 
 class PublishedBy:
-    """The message logs of a journal as they were at a past time.
-
-    Parameters
-    ----------
-    journal : DeltaJournal
-        The journal.
-    now_ms : int
-        The time, in milliseconds since 1970 UTC.
-    """
+    """The message logs of a journal as they were at a past time."""
 
     def __init__(self, journal: DeltaJournal, now_ms: int) -> None:
         self.path = journal.path
@@ -408,15 +373,7 @@ def fold_until(
 
 
 def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: int) -> tuple[int, int]:
-    """Return how many records, given by their times, lie before a moment or at it, and the moment's time.
-
-    Raises
-    ------
-    CallerError
-        RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS.
-    ConfigError
-        BAD_VALUE for a time that has not come yet: nobody knows what will have happened by then.
-    """
+    """Return how many records, given by their times, lie before a moment or at it, and the moment's time."""
     last = len(times_ms) - 1
     if as_of is None:
         return last + 1, now_ms

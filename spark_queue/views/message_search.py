@@ -51,13 +51,7 @@ class SearchPlan:
 def choose(
     state: JournalState, queue: str, *, states: Iterable[State], bookmark: int | None, after: int, where: str | None
 ) -> SearchPlan:
-    """Return the messages in question.
-
-    Raises
-    ------
-    ConfigError
-        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
-    """
+    """Return the messages in question."""
     ledger = state.ledger(queue)
     found = BitMap64.union(BitMap64(), *(ledger.rows[each] for each in states))
     total = len(found)

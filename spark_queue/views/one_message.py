@@ -33,17 +33,7 @@ _OF_LEASE = (Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN, Kind.RESUMED)
 
 
 class MessageRows:
-    """Which records of a control log are about one message.
-
-    Parameters
-    ----------
-    log : ControlRows
-        The control log.
-    message_type : str
-        The message's type.
-    bookmark : int
-        Its bookmark.
-    """
+    """Which records of a control log are about one message."""
 
     def __init__(self, log: ControlRows, *, message_type: str, bookmark: int) -> None:
         self._log = log
@@ -97,13 +87,6 @@ def _touching(ranges: Any, bookmark: int) -> Mask:
 
 class MessageTraits:
     """A trait source that reads one row, and knows no other message.
-
-    Parameters
-    ----------
-    source : TraitSource
-        The real one.
-    bookmark : int
-        The message.
 
     Attributes
     ----------

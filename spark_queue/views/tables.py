@@ -66,13 +66,7 @@ _Row = dict[str, Any]
 
 
 def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Schema:
-    """Return a view's columns without reading anything; those of message views depend on the queue's message type.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for an unknown view, UNKNOWN_QUEUE, or MISSING_OPTION for a view that is of one queue.
-    """
+    """Return a view's columns without reading anything; those of message views depend on the queue's message type."""
     if name not in VIEWS:
         expected = f"one of {', '.join(VIEWS)}.{nearest(name, VIEWS)}"
         raise ConfigError("BAD_VALUE", key="view", where="a view", value=name, expected=expected)
@@ -93,32 +87,7 @@ def read_view(
     limit: int | None = None,
     next_first: bool = False,
 ) -> pa.Table:
-    """Read a view.
-
-    Parameters
-    ----------
-    view
-        The journal at the moment to look at.
-    name
-        One of `settings.VIEWS`.
-    queue
-        The queue; None for all of them, where the view allows it.
-    columns
-        Only these columns, in this order; the bodies of messages are read only where they need them.
-    limit
-        At most so many rows: the oldest messages, the latest records and attempts.
-    next_first
-        Of view messages: those alone that may be granted, in the order in which they are.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE, UNKNOWN_QUEUE or MISSING_OPTION.
-    CallerError
-        UNKNOWN_COLUMN, COLUMN_TWICE.
-    JournalError
-        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
-    """
+    """Read a view."""
     known = view_schema(name, view.state.definitions, queue).names
     if queue is not None:
         view.state.definitions.queue(queue)

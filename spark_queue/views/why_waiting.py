@@ -27,23 +27,7 @@ def waits(ledger: QueueLedger, bookmark: int) -> bool:
 def why_never_taken(
     definition: QueueDefinition, traits: EntryTraits | None, bookmark: int, *, topic: str | None, start: int, is_undecided: bool
 ) -> str:
-    """Return why a message never came into a queue.
-
-    Parameters
-    ----------
-    definition
-        The queue's definition when the message was there to be taken.
-    traits
-        What was known of the message then; None where that is gone.
-    bookmark
-        The message.
-    topic
-        Its topic; None where its body is gone.
-    start
-        The bookmark at which the queue begins.
-    is_undecided
-        Whether nobody has said what it is (R129).
-    """
+    """Return why a message never came into a queue."""
     name = f"queue '{definition.name}'"
     if is_undecided:
         return (
@@ -64,21 +48,7 @@ def why_never_taken(
 
 
 def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int, heard: Heard) -> str | None:
-    """Return why nobody has a message in hand, and what would change that; None where it does not wait in the queue.
-
-    Parameters
-    ----------
-    state
-        The whole journal, at the moment in question: what others do decides.
-    queue
-        The queue.
-    bookmark
-        The message.
-    now_ms
-        That moment.
-    heard
-        When planners called last, as the coordinator says; empty where none does.
-    """
+    """Return why nobody has a message in hand, and what would change that; None where it does not wait in the queue."""
     ledger = state.ledger(queue)
     if not waits(ledger, bookmark):
         return None

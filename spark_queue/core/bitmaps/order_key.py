@@ -198,17 +198,7 @@ class OrderKeys:
             self._mark_oldest(self._count_held(self._slots(rows), -1))
 
     def runs(self, heads: BitMap64, rows: BitMap64, *, count: int, longest: int) -> BitMap64:
-        """Return the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found.
-
-        Parameters
-        ----------
-        heads : BitMap64
-            Messages that begin a run each, or have no key.
-        rows : BitMap64
-            What may follow.
-        longest : int
-            Most messages of one key; 0 for no limit.
-        """
+        """Return the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found."""
         heads = oldest(heads, count)
         begun = self._slots(heads)
         if longest == 1 or not len(begun):

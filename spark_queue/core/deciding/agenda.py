@@ -20,15 +20,7 @@ class Follower(Enum):
 
 
 class Agenda:
-    """The queues to look at.
-
-    Parameters
-    ----------
-    queues : Iterable of str
-        All that there are at the beginning; nobody has looked at them.
-    due_ms : callable
-        Returns when something is due on a queue; None for never, and for one that is no more.
-    """
+    """The queues to look at."""
 
     def __init__(self, queues: Iterable[str], due_ms: Callable[[str], int | None]) -> None:
         self._changed = {each: dict.fromkeys(queues) for each in Follower}

@@ -62,21 +62,7 @@ class Assignment:
 
 
 def assign(model: str, candidates: Sequence[Contender], *, last: int, messages: int, order: Order) -> Assignment:
-    """Share messages out as if each went, in the order of grants, to whom the model names; uses the candidates up.
-
-    Parameters
-    ----------
-    model : str
-        "proportional" or "round-robin".
-    candidates : sequence of Candidate
-        Who comes first here gets the first messages of those that may stand for each other.
-    last : int
-        Position of the subscription that was given the last message before these (round-robin).
-    messages : int
-        Most messages to share out, with those that are kept.
-    order : Order
-        Which messages come first.
-    """
+    """Share messages out as if each went, in the order of grants, to whom the model names; uses the candidates up."""
     parts = _keep(candidates, messages, order)
     messages -= sum(len(part) for part in parts.values())
     groups = _groups(candidates)
@@ -150,14 +136,7 @@ class _Line:
 
 
 def _share(count: int, slots: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how many of the `count` lowest slots belong to each.
-
-    Parameters
-    ----------
-    slots : sequence of tuple of int
-        start, unit and room of each, in the order of turns: it has the slots start × unit, (start + 1) × unit, … as far as
-        its room goes.
-    """
+    """Return how many of the `count` lowest slots belong to each."""
     if count == 1 and slots:
         lowest = min(range(len(slots)), key=lambda number: slots[number][0] * slots[number][1])
         return [int(number == lowest) for number in range(len(slots))]

@@ -31,11 +31,6 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
     """Lease the next messages to a subscription; None when there is nothing for it now (R47, R48).
 
     A barrier that was released to it comes first and alone, whatever room it has (R71, R72).
-
-    Parameters
-    ----------
-    limit : int
-        Most messages that the caller takes.
     """
     ledger, queue = work.ledger, work.ledger.definition
     if is_paused(work, subscription) or not work.may_grant():
@@ -100,13 +95,7 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
 def _with_runs(
     work: UnitOfWork, subscription: Subscription, heads: BitMap64, count: int, *, among: BitMap64 | None = None
 ) -> BitMap64:
-    """Return what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole.
-
-    Parameters
-    ----------
-    among : BitMap64 or None
-        What may follow; None for whatever the subscription may be given.
-    """
+    """Return what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole."""
     ledger, queue = work.ledger, work.ledger.definition
     if queue.order_key is None:
         return ledger.selection.first(heads, count)
@@ -118,13 +107,7 @@ def _with_runs(
 def _candidates(
     work: UnitOfWork, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[_Alike, BitMap64]
 ) -> list[Contender]:
-    """Return those who have room, each with what it may be given; subscriptions that are alike share one bitmap.
-
-    Parameters
-    ----------
-    known : dict
-        What may be given to whom, as far as it was found out; what else is found out joins it.
-    """
+    """Return those who have room, each with what it may be given; subscriptions that are alike share one bitmap."""
     positions = {name: position for position, name in enumerate(work.ledger.subscriptions)}
     candidates = []
     for name, room in rooms.items():

@@ -135,13 +135,7 @@ def purged_before(state: JournalState, command: Purge) -> Purged:
 
 
 def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Part]:
-    """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed.
-
-    Parameters
-    ----------
-    lost : BitMap64
-        What may be claimed: it counts as in the queue, and is claimed once nothing is refused.
-    """
+    """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed."""
     staged, lease = BitMap64(), part.lease
     if lease is not None and not lease.proven:
         check_outcomes(work, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
@@ -199,13 +193,7 @@ def _check_holder(work: UnitOfWork, foreign: BitMap64) -> None:
 
 
 def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str], *, seen: BitMap64) -> None:
-    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none.
-
-    Parameters
-    ----------
-    seen : BitMap64
-        What was leased and is not hidden from who asks: found out before anything is recorded, since it may need a file.
-    """
+    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none."""
     behind = BitMap64()
     for part in parts:
         if part.said[0] == Outcome.CANCEL:

@@ -23,13 +23,7 @@ def remove(
     error: str | None = None,
     uncounted_cancels: int = 0,
 ) -> None:
-    """Write the delete marker of rows, and what a dead-letter queue must know of them.
-
-    Parameters
-    ----------
-    uncounted_cancels : int
-        Cancels that no `returned` record counts, since the message does not go back.
-    """
+    """Write the delete marker of rows, and what a dead-letter queue must know of them."""
     if not rows:
         return
     if reason not in DEAD_LETTER_REASONS:

@@ -17,13 +17,7 @@ from spark_queue.core.state.lifecycle import State
 
 
 def prove(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
-    """End a lease whose batch Spark has committed: staged outcomes take effect, the rest is acknowledged (auto mode).
-
-    Parameters
-    ----------
-    acknowledges : bool
-        False in explicit mode, where what was not settled stays leased until the lease ends (DESIGN 15.1).
-    """
+    """End a lease whose batch Spark has committed: staged outcomes take effect, the rest is acknowledged (auto mode)."""
     _settle_batch(work, lease, acknowledges=acknowledges)
     if lease.succeeded:
         confirm(work, work.ledger.subscriptions[lease.subscription])

@@ -38,13 +38,7 @@ def take_over(work: UnitOfWork) -> None:
 
 
 def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
-    """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`.
-
-    Parameters
-    ----------
-    reign_began_at_ms : int
-        Nobody is forgotten for silence before it, since an idle poll leaves no record.
-    """
+    """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`."""
     for lease in [each for each in _ending(work.ledger) if each.due_at_ms <= work.now_ms]:
         if lease.leased:
             end_lease(work, lease, Return.LEASE_EXPIRED)
@@ -72,13 +66,7 @@ def _ending(ledger: QueueLedger) -> Iterator[Lease]:
 
 
 def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
-    """Return the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never.
-
-    Parameters
-    ----------
-    ticked_at_ms : int
-        When `tick` last did what was due: what still waits since then waits for something else.
-    """
+    """Return the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never."""
     times = [lease.due_at_ms for lease in _ending(ledger)]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
     alarms = [each.alarm for each in ledger.subscriptions.values() if each.alarm is not None]

@@ -17,15 +17,7 @@ _LISTED_MAX = 40
 
 
 class ColumnNames:
-    """The columns of something.
-
-    Parameters
-    ----------
-    names
-        In their own spelling, each once.
-    renamed
-        Other names, and the column that each means: `rename` of a message type. A name that is given here means no other column.
-    """
+    """The columns of something."""
 
     def __init__(self, names: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> None:
         self._renamed = {name.lower(): column for name, column in renamed.items()}
@@ -52,15 +44,7 @@ class ColumnNames:
         return errors.nearest(name, [*self._names.values(), *self._renamed])
 
     def resolve(self, names: Iterable[str], *, where: str) -> list[str]:
-        """Return the column that each name means, in its own spelling.
-
-        Parameters
-        ----------
-        names
-            As somebody wrote them.
-        where
-            What has the columns, for errors.
-        """
+        """Return the column that each name means, in its own spelling."""
         meant: dict[str, str] = {}
         for name in names:
             column = self.find(name)

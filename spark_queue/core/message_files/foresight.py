@@ -23,13 +23,6 @@ class Foresight:
     """The later part of a log that is about to be folded: today's places of rows, and the queues of messages.
 
     Traits are read where the rows stand at its end. What they say of a queue holds only where no record says otherwise.
-
-    Parameters
-    ----------
-    records : Iterable[Record]
-        The log.
-    of : BitMap64 or None
-        The messages that are asked about; None for all.
     """
 
     def __init__(self, records: Iterable[Record] = (), *, of: BitMap64 | None = None) -> None:

@@ -256,17 +256,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class OriginNames:
-    """Where messages were first published by the names of the instances, as sinks and people see it.
-
-    Parameters
-    ----------
-    origins : Origins
-        What was pulled.
-    own : str
-        The own name.
-    instances : Mapping of str to str
-        The names of others, by the UUID of their journal.
-    """
+    """Where messages were first published by the names of the instances, as sinks and people see it."""
 
     origins: Origins
     own: str

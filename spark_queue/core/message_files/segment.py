@@ -250,21 +250,7 @@ class TraitSource(Protocol):
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:
-        """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
-
-        Parameters
-        ----------
-        segments : Iterable of Segment
-            Where the rows may lie; those that hold none of them are not read.
-        expression : str
-            A filter that was checked against the message type.
-        rows : BitMap64
-            The bookmarks in question.
-        columns : str
-            The message type's columns, in Spark DDL.
-        letters : Letters or None
-            Given, the filter may also ask for their `reason` and `error`.
-        """
+        """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37)."""
         ...
 
 

@@ -27,13 +27,7 @@ from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError
 
 
 class JournalState:
-    """Everything that the control log says, up to the last folded record.
-
-    Parameters
-    ----------
-    traits : TraitSource
-        Computes what queues must know of entering messages; asked again whenever the log is folded.
-    """
+    """Everything that the control log says, up to the last folded record."""
 
     def __init__(self, traits: TraitSource) -> None:
         #: Asked again whenever the log is folded; whoever restores a state from a snapshot sets it.
@@ -126,11 +120,6 @@ class JournalState:
 
         What a message file held is computed anew when its `entered` record is folded, but the file may have been merged with
         others or retired since, and expressions may say something else by now.
-
-        Parameters
-        ----------
-        of : BitMap64 or None
-            Only what it says of these messages; None for all.
         """
         self.foresight = Foresight(records, of=of)
         self.raises_faults = False
@@ -159,15 +148,7 @@ class JournalState:
     def find_barriers(
         self, segment: Segment, requests: Iterable[TraitRequest] | None = None, *, is_told: bool = False
     ) -> dict[str, Ranges]:
-        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
-
-        Parameters
-        ----------
-        requests : Iterable of TraitRequest
-            What is asked; unless given, what the queues that stand ask of it as it enters, and may have prepared.
-        is_told : bool
-            Whether those of replicated queues are left out, of which other records tell (R129).
-        """
+        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75)."""
         standing = self.trait_requests(self.queues_of(segment.message_type, is_told=is_told)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
@@ -188,14 +169,7 @@ class JournalState:
         return found
 
     def enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, barriers: Mapping[str, Ranges]) -> None:
-        """Let a segment into queues.
-
-        Parameters
-        ----------
-        barriers : dict of str to Ranges
-            Its barriers, as a record names them. A queue that is left out finds them by its expression; no record says yet whether
-            that is so.
-        """
+        """Let a segment into queues."""
         segment = self.foresight.place(segment)
         if segment.retired:
             # Nobody needs what is not told by records of its own.
@@ -219,11 +193,6 @@ class JournalState:
         """Let messages into a queue that is replicated, as was decided where they were published (R129).
 
         No filter is asked whether they belong here; what is already in the queue stays as it is.
-
-        Parameters
-        ----------
-        owner : str or None
-            Who owns them first; None for barriers.
         """
         for segment, here in self._standing(ledger, rows - ledger.entered):
             for found in self._traits_of(segment, [ledger.trait_request(barriers=False)]).values():

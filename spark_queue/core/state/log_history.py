@@ -27,11 +27,6 @@ DELAY_BOUNDS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600
 class Histogram:
     """Counts observations by size.
 
-    Parameters
-    ----------
-    bounds : Sequence of float
-        The upper bound of each bucket but the last, ascending; the last has none.
-
     Attributes
     ----------
     counts : list of int

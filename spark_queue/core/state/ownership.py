@@ -87,11 +87,6 @@ class Request:
 class Ownership:
     """Life, term and owner of each message of a queue.
 
-    Parameters
-    ----------
-    instance : str
-        The own name: whose a message is of which nothing else is known.
-
     Attributes
     ----------
     remote : BitMap64
@@ -228,13 +223,7 @@ class Ownership:
         return {owner: part for owner, part in parts if part}
 
     def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
-        """Return those of `rows` whose value is less: what news of `value` changes.
-
-        Parameters
-        ----------
-        states : Mapping of State to BitMap64
-            Where the messages of the queue are.
-        """
+        """Return those of `rows` whose value is less: what news of `value` changes."""
         earlier, same = self._lives.compare(rows, value.life)
         return earlier | self._lesser_of_life(states, same, value)
 

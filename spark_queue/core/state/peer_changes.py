@@ -19,19 +19,7 @@ class Restoration:
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """That an instance grants nothing that it owns of replicated queues before it has heard from its peers (DESIGN 17.6).
-
-    Parameters
-    ----------
-    since_ms : int
-        When that began.
-    joins : bool
-        Whether nobody can have claimed from it, since it is new: then it waits for those alone that can be read.
-    without : frozenset of str
-        The peers for which it does not wait, by somebody's word.
-    queues : frozenset of str
-        The queues that begin here, where others go on; empty where none does.
-    """
+    """That an instance grants nothing that it owns of replicated queues before it has heard from its peers (DESIGN 17.6)."""
 
     since_ms: int
     joins: bool

@@ -25,13 +25,6 @@ def queue_status(
     """Return a queue's figures.
 
     Their cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
-
-    Parameters
-    ----------
-    troubles
-        What keeps messages of a type from entering, by its name, which is an alarm of its queues.
-    damage
-        What is wrong with the message files that the queue's consumers need next, which is an alarm, too.
     """
     ledger = state.ledger(queue)
     # What speaks of all subscriptions, in a log of older software, is said once.
