@@ -160,7 +160,7 @@ class ControlLog(Protocol):
     """The log of what happened to queues; one writer, fenced by the log itself (DESIGN 3.4)."""
 
     def load(self) -> LogTail:
-        """Refresh and give every record in order, or a state and every record since, and take the head as the place to append at."""
+        """Refresh; return every record in order, or a state and every record since, and take the head as the place to append at."""
         ...
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
