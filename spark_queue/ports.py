@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from spark_queue.core.log_tail import LogTail
-from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, joined
-from spark_queue.core.message_files.relocation import MergedFile
+from spark_queue.core.message_files.origins import joined
 from spark_queue.core.message_files.segment import Segment, TraitSource
-from spark_queue.core.records import Record
+from spark_queue.core.records import ClashingRows, MergedFile, OriginRows, Record, SequenceRange
 from spark_queue.core.state.journal_state import JournalState
 
 

@@ -14,9 +14,9 @@ from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.message_files.foresight import Foresight
-from spark_queue.core.message_files.origins import ClashingRows, OriginRows, overlap
+from spark_queue.core.message_files.origins import overlap
 from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import Kind, Removal
+from spark_queue.core.records import ClashingRows, Kind, OriginRows, Removal
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 from spark_queue.replication.news import PeerFold

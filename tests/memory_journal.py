@@ -15,9 +15,8 @@ from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.log_tail import LogTail
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import Record
+from spark_queue.core.records import MergedFile, MovedRows, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal.message_log import added_file

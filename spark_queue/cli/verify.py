@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from rich.progress import Progress
 
 from spark_queue.cli.output import progress, say, show_json
 from spark_queue.core.definitions.definition import WITHHOLDING
-from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import Segment, stretches
-from spark_queue.core.records import Record
+from spark_queue.core.records import JournalCreated, MergedFile, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError, counted
 from spark_queue.journal import snapshot
@@ -77,7 +76,8 @@ def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
     here = state_of(records, journal.traits)
     definition, watermark, instance = here.definitions.peers[name], here.pulled[name], str(here.definitions.journal.instance)
     of_peer = read_records(store, name)
-    found = str(of_peer[0].detail["journal"])
+    created = of_peer[0].body
+    found = created.journal if isinstance(created, JournalCreated) else ""
     if found != watermark.journal:
         raise JournalError("PEER_REPLACED", peer=name, expected=watermark.journal, found=found, journal=own.path)
     peer_traits = FileTraits(store, PeerMessages(store, name))
@@ -266,7 +266,7 @@ def _read(store: Store, file: Segment) -> None:
     with decoding(store, file) as parquet:
         rows = sum(batch.num_rows for batch in parquet.iter_batches())
         mapping = (parquet.metadata.metadata or {}).get(METADATA_KEY.encode())
-    merged = None if mapping is None else MergedFile.from_stored(json.loads(mapping))
+    merged = None if mapping is None else msgspec.json.decode(mapping, type=MergedFile)
     if rows != file.row_count:
         raise corrupt(store, file, f"it has {rows} rows instead of {file.row_count}.")
     if file.merged != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):

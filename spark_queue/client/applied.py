@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY, changes_between
 from spark_queue.core.definitions import parsing
+from spark_queue.core.records import DefinitionsApplied
 from spark_queue.journal.control_files import ControlRows
 from spark_queue.views.control_rows import who
 
@@ -31,6 +32,6 @@ class AppliedVersion:
 def applied_versions(rows: ControlRows) -> list[AppliedVersion]:
     """Return the versions of definitions that a control log tells of, newest first."""
     return [
-        AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each.detail), stored=each.detail["definitions"])
+        AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each), stored=each.told(DefinitionsApplied).definitions)
         for each in reversed(rows.applied())
     ]

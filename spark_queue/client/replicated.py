@@ -10,7 +10,7 @@ from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.folds.peers import watermark_of
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Entered, Kind, Record, Restored
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError, parsed
 from spark_queue.journal.commit import Published
 from spark_queue.journal.log_entry import TornEntryError, read_entry
@@ -20,7 +20,7 @@ from spark_queue.protocol import wire
 from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.record_forms import is_sound
+from spark_queue.replication.record_checks import is_sound
 
 #: Pause between two looks at the logs, in seconds.
 _REPLICATED_PAUSE_S = 0.1
@@ -101,9 +101,9 @@ class ReplicationWait:
             for record in self._own.read():
                 message_type = str(record.message_type)
                 if record.kind == Kind.RESTORED and self._origin is not None:
-                    self._origin = record.detail["origin_uuid"]
+                    self._origin = record.told(Restored).origin_uuid
                 if record.kind == Kind.ENTERED and message_type in wanted:
-                    version = record.detail["version"]
+                    version = record.told(Entered).version
                     if version == wanted[message_type] or (version > wanted[message_type] and message_type not in entered):
                         entered[message_type] = record.record
             for log in self._peers.values():

@@ -16,7 +16,7 @@ from functools import partial
 
 from spark_queue.coordinator.reign_clock import ReignClock, check_skew
 from spark_queue.core.log_tail import LogTail
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import EpochClaimed, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal.store import Store
@@ -104,8 +104,8 @@ def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
 
 
 def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPorts) -> None:
-    address = str(last.detail["address"])
-    same_host = last.detail["host"] == candidate.host
+    claim = last.told(EpochClaimed)
+    address, same_host = claim.address, claim.host == candidate.host
     # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
     asked = address != candidate.address and (same_host or not is_loopback(address))
     begun_ms, known = around.clock.monotonic_ms(), read_advertisement(around.advertisements, candidate.journal_id)
@@ -139,16 +139,15 @@ def claim_next(control: ControlLog, past: LogTail, candidate: Candidate, clock: 
     """Claim the epoch after the newest of a log, at the head of that log."""
     last = past.claim
     if last is not None:
-        address = str(last.detail["address"])
+        address = last.told(EpochClaimed).address
         _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
     check_skew(clock, last_record_ms=past.last_at_ms, path=candidate.path, accepted=candidate.accept_clock)
     reign_clock = ReignClock(clock, last_record_ms=past.last_at_ms)
     claim = Record(
-        kind=Kind.EPOCH_CLAIMED,
+        body=EpochClaimed(host=candidate.host, address=candidate.address, pid=candidate.pid),
         record=past.next_record,
         epoch=1 if last is None else last.epoch + 1,
         at_ms=reign_clock.now_ms(),
-        detail={"host": candidate.host, "address": candidate.address, "pid": candidate.pid},
     )
     control.append([claim], epoch=claim.epoch)
     return Reign(epoch=claim.epoch, state=past.state, records=deque([*past, claim]), clock=reign_clock)

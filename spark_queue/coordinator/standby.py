@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, claim_next, load_log
-from spark_queue.core.records import Record
+from spark_queue.core.records import EpochClaimed, Record
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import ControlLog, JournalPort
 from spark_queue.protocol.connection import Verdict
@@ -50,7 +50,8 @@ class Holder:
     @classmethod
     def of_claim(cls, claim: Record) -> Holder:
         """Return the holder that a claim names."""
-        return cls(epoch=claim.epoch, host=str(claim.detail["host"]), address=str(claim.detail["address"]))
+        body = claim.told(EpochClaimed)
+        return cls(epoch=claim.epoch, host=body.host, address=body.address)
 
 
 def succeed(control: ControlLog, candidate: Candidate, around: ElectionPorts, *, silent_epoch: int) -> Reign | Holder:

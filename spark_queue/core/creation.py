@@ -7,13 +7,13 @@ from spark_queue.core.commands import Apply
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import TraitSource
-from spark_queue.core.records import FORMAT, Kind, Record
+from spark_queue.core.records import FORMAT, JournalCreated, Record
 from spark_queue.core.state.journal_state import JournalState
 
 
 def first_records(journal_id: str, definitions: Definitions, traits: TraitSource, *, now_ms: int) -> list[Record]:
     """Return the records that create a journal: what it is, and what it holds."""
-    created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=now_ms, detail={"journal": journal_id, "format": FORMAT})
+    created = Record(body=JournalCreated(journal=journal_id, format=FORMAT), record=0, at_ms=now_ms)
     state = JournalState(traits)
     folds.fold(state, created)
     engine = Engine(state)

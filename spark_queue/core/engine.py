@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import structs
@@ -33,7 +33,7 @@ from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
-from spark_queue.core.records import Emit, Kind, PeerChange, Record
+from spark_queue.core.records import Body, Emit, Envelope, Kind, PeerChange, PeerChanged, Record, Returning, Revived, SetAside
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.faults import FaultError, describe
@@ -134,11 +134,11 @@ class Engine:
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
         """Take over what a peer's log says (DESIGN 17.3)."""
-        emit_record, begun = self._emit(now_ms), list[str]()
+        emit_record, begun = self._emit(now_ms), list[Body]()
 
-        def emit(kind: str, **fields: Any) -> None:
-            begun.append(kind)
-            emit_record(kind, **fields)
+        def emit(body: Body, **envelope: Unpack[Envelope]) -> None:
+            begun.append(body)
+            emit_record(body, **envelope)
 
         try:
             take(self.state, pulled, emit, lambda queue: replace(self._work(queue, now_ms), emit_record=emit))
@@ -163,11 +163,11 @@ class Engine:
         """Record what keeps a peer from being pulled; empty once nothing does. Who reads the log shows it as an alarm."""
         known = self.state.peer_troubles.get(peer)
         if error.partition("]")[0] != ("" if known is None else known.error.partition("]")[0]):
-            self._emit(now_ms)(Kind.PEER_CHANGED, reason=PeerChange.TROUBLE, detail={"peer": peer, "error": error})
+            self._emit(now_ms)(PeerChanged(peer=peer, error=error), reason=PeerChange.TROUBLE)
 
     def end_return(self, *, now_ms: int) -> None:
         """Grant again what is owned here: peers were heard."""
-        self._emit(now_ms)(Kind.RETURNING, detail={"on": False})
+        self._emit(now_ms)(Returning(on=False))
 
     def end_claims(self, *, now_ms: int) -> None:
         """Let what was claimed before be granted, or go back to its owner, by what was seen of that one since (R110)."""
@@ -217,7 +217,7 @@ class Engine:
 
     def set_aside(self, queue: str, fault: str, *, now_ms: int) -> None:
         """Record that a queue is set aside, and why: nothing of it is granted or changed until it is revived (R122)."""
-        self._emit(now_ms)(Kind.SET_ASIDE, queue=queue, detail={"error": fault})
+        self._emit(now_ms)(SetAside(error=fault), queue=queue)
 
     def _revive(self, command: commands.Revive, now_ms: int, caller: Caller | None) -> Done:
         """Record that a queue is to be taken back in; whoever folds the log from here on has it again (R122)."""
@@ -228,8 +228,7 @@ class Engine:
             raise CallerError("UNSUPPORTED_WRITE", what=what, reason="it is not set aside.", next_step=next_step)
         if trouble.code in MESSAGE_FILE_CODES:
             raise trouble
-        detail = ({"request": command.request} if command.request else {}) | ({"by": caller.signature()} if caller else {})
-        self._emit(now_ms)(Kind.REVIVED, queue=name, detail=detail)
+        self._emit(now_ms)(Revived(request=command.request, by=dict(caller.signature()) if caller else {}), queue=name)
         return Done()
 
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
@@ -245,8 +244,7 @@ class Engine:
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
         """Record what happened to message files, as `to_record` and `relocation` make it."""
         for each in made:
-            fields = {"message_type": each.message_type, "ranges": each.ranges, "due_at_ms": each.due_at_ms, "detail": each.detail}
-            self._emit(now_ms)(each.kind, **fields)
+            self._emit(now_ms)(each.body, message_type=each.message_type, ranges=each.ranges, due_at_ms=each.due_at_ms)
 
     def expire(self, *, now_ms: int) -> None:
         """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""
@@ -297,11 +295,10 @@ class Engine:
 
     def _apply(self, command: commands.Apply, *, now_ms: int, caller: Caller | None) -> Done:
         """Replace the whole set of definitions."""
-        signed = {"by": caller.signature()} if caller is not None else {}
-        detail = alteration.apply(self.state, command) | signed
-        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
+        applied = alteration.apply(self.state, command)
+        self._emit(now_ms)(applied if caller is None else structs.replace(applied, by=caller.signature()))
         replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
-        self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)
+        self._of_each(applied.goes_on, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)
@@ -317,11 +314,12 @@ class Engine:
     def _emit(self, now_ms: int) -> Emit:
         at_ms = max(now_ms, self.state.last_at_ms)
 
-        def emit(kind: str, **fields: Any) -> None:
-            for each in of_one_life(self.state, kind, fields):
-                record = Record(kind=kind, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **each)
-                # A detail that cannot be stored is a fault of its command; at the commit it would end this reign and the next ones.
-                msgspec.json.encode(record.detail)
+        def emit(body: Body, **envelope: Unpack[Envelope]) -> None:
+            for part, about in of_one_life(self.state, body, envelope):
+                record = Record(body=part, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **about)
+                # What cannot be stored, or read again, is a fault of its command; at the commit it would end this reign and the
+                # next ones.
+                msgspec.json.decode(msgspec.json.encode(part), type=type(part))
                 # Also of a queue that ends with it.
                 self._agenda.note(self.state.queues_changed_by(record))
                 self.begun += 1

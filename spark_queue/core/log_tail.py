@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_queue.core import folds
 from spark_queue.core.definitions.parsing import parse_recorded
 from spark_queue.core.message_files.segment import TraitSource
-from spark_queue.core.records import Kind, Record, refuse_unknown
+from spark_queue.core.records import DefinitionsApplied, JournalCreated, Kind, Record, refuse_unknown
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
 
@@ -29,14 +29,14 @@ class LogTail(list[Record]):
         """Id of the journal; None when the log does not begin as one does."""
         if self.state is not None:
             return self.state.journal_id
-        return next((record.detail["journal"] for record in self if record.kind == Kind.JOURNAL_CREATED), None)
+        return next((record.told(JournalCreated).journal for record in self if record.kind == Kind.JOURNAL_CREATED), None)
 
     @property
     def claim(self) -> Record | None:
         """The newest claim of a reign; None before the first."""
         found = next((record for record in reversed(self) if record.kind == Kind.EPOCH_CLAIMED), None)
-        if found is None and self.state is not None and self.state.epoch:
-            return Record(kind=Kind.EPOCH_CLAIMED, epoch=self.state.epoch, detail=self.state.claim)
+        if found is None and self.state is not None and self.state.claim is not None:
+            return Record(body=self.state.claim, epoch=self.state.epoch)
         return found
 
     @property
@@ -55,7 +55,7 @@ class LogTail(list[Record]):
         for record in self:
             refuse_unknown(record, path=path)
             if record.kind == Kind.DEFINITIONS_APPLIED:
-                parse_recorded(record.detail["definitions"], path=path)
+                parse_recorded(record.told(DefinitionsApplied).definitions, path=path)
 
     def fold(self, traits: TraitSource) -> JournalState:
         """Return the state that the log leads to, with these traits of messages; `state` itself is folded on."""

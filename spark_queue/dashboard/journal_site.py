@@ -230,7 +230,7 @@ class JournalSite:
             journal, state, now_ms = look.journal, look.state, SystemClock().wall_ms()
             types, text = journal_page.type_rows(state), journal_page.definitions_text(state)
             found = findings.findings(state, list(look.troubles.values()), now_ms)
-            facts = {"id": state.journal_id, "epoch": state.epoch, "claim": dict(state.claim)}
+            facts = {"id": state.journal_id, "epoch": state.epoch, "claim": state.claim}
             journal_id, records = state.journal_id, state.next_record
         found += findings.store_findings(follower.store, journal_id, records)
         versions = applied_versions(journal.record_rows())

@@ -21,14 +21,13 @@ from pyroaring import BitMap64
 
 from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.folds.replication import value_of
 from spark_queue.core.message_files.segment import TraitSource
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.records import DEAD_LETTER_REASONS, DefinitionsApplied, Kind, Record, Valued
 from spark_queue.core.state.age import oldest_ms
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
-from spark_queue.core.state.ownership import Stage
+from spark_queue.core.state.ownership import Stage, value_of
 from spark_queue.journal.control_files import ControlRows
 from spark_queue.views.journal_view import together
 from spark_queue.views.message_search import Mask, one_of
@@ -212,8 +211,8 @@ class QueueTrace:
                 self.come(record.at_ms, letters)
             if rows - letters:
                 self.leave(record.at_ms, rows - letters, dies=False)
-        elif value_of(record).stage != Stage.PRESENT:
-            self.leave(record.at_ms, rows, dies=value_of(record).stage == Stage.DEAD)
+        elif value_of(record.told(Valued)).stage != Stage.PRESENT:
+            self.leave(record.at_ms, rows, dies=value_of(record.told(Valued)).stage == Stage.DEAD)
 
 
 #: A time that never comes.
@@ -426,8 +425,9 @@ class JournalHistory:
 
     def _begin(self, record: Record) -> list[str]:
         """Begin the traces of queues that definitions add or reset, and return which these are."""
-        queues = record.detail["definitions"].get("queues", {})
-        begun = [name for name in queues if name not in self._traces or name in record.detail["resets"]]
+        body = record.told(DefinitionsApplied)
+        queues = body.definitions.get("queues", {})
+        begun = [name for name in queues if name not in self._traces or name in body.resets]
         self._traces |= {name: QueueTrace(since_ms=record.at_ms) for name in begun}
         return begun
 

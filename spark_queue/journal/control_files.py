@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.record_table import CONTROL_SCHEMA, SEPARATE_KINDS, NewerDetailError, to_records, to_table
+from spark_queue.journal.record_table import CONTROL_SCHEMA, SEPARATE_KINDS, DetailError, NewerDetailError, to_records, to_table
 from spark_queue.journal.store import CONTROL, Store
 
 #: Readers at once of the control log's files: they wait for the store, not for a processor.
@@ -204,8 +204,8 @@ def to_records_of(store: Store, rows: pa.Table) -> list[Record]:
         return list(to_records(rows.combine_chunks()))
     except NewerDetailError as newer:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=str(newer)) from None
-    except (msgspec.DecodeError, KeyError) as reason:
-        raise delta.damaged(store, "a record's detail cannot be read", store.reason(reason)) from None
+    except DetailError as wrong:
+        raise delta.damaged(store, f"{wrong.record} cannot be read", store.reason(wrong)) from None
 
 
 def _check_rows(store: Store, rows: pa.Table, first: int) -> None:

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.log_tail import LogTail
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import DefinitionsApplied, Kind, Record
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
@@ -131,8 +131,8 @@ class DeltaControlLog:
 
     def _heed(self, records: Iterable[Record]) -> None:
         for record in records:
-            if record.kind == Kind.DEFINITIONS_APPLIED:
-                journal = record.detail["definitions"].get("journal", {})
+            if isinstance(record.body, DefinitionsApplied):
+                journal = record.body.definitions.get("journal", {})
                 self.durable = journal.get("durability") == "fsync"
 
     def _check(self, head: int, *, known: int, epoch: int) -> None:

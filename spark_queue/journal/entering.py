@@ -257,7 +257,7 @@ class Sequencer:
     def _note_repeated(self, message_type: str, entry: MessageLogEntry, paths: Sequence[str], now_ms: int) -> None:
         """Record, once, that files stand in the log again."""
         known = self._engine.state.message_types[message_type].repeated.get(entry.version)
-        if known is None or known["token"] != entry.token:
+        if known is None or known.token != entry.token:
             told = JournalError("JOURNAL_ENTRY_REPEATED", message_type=message_type, version=entry.version, files=len(paths))
             _LOG.warning("%s", told)
             made = repeated_record(message_type, version=entry.version, token=entry.token, paths=paths)

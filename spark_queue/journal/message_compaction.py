@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.core.records import MergedFile, MovedRows
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.message_file import MessageFiles, fitted, fitting
@@ -79,7 +79,7 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
             # Its queues say so where it matters; the other files can be merged all the same.
             _LOG.warning("Files of message type '%s' stay unmerged: %s", work.message_type, damage)
             continue
-        mark = delta.Mark(writer="coordinator", merged=[merged.stored()])
+        mark = delta.Mark(writer="coordinator", merged=[msgspec.to_builtins(merged)])
         if not work.commit(mark, removed=[file.path for file in run], added=[added]):
             # Something that was to be merged has gone meanwhile; the next round plans anew.
             return True
@@ -95,7 +95,7 @@ def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFil
     )
     merged = MergedFile(path=path, parts=parts)
     schema = work.schema()
-    mapping = {METADATA_KEY: json.dumps(merged.stored())}
+    mapping = {METADATA_KEY: msgspec.json.encode(merged).decode()}
     file = write_rows(work.store, f"{work.key}/{path}", _rows(work, run, schema), schema, now_ms=work.now_ms, metadata=mapping)
     added = delta.NewFile(path=path, size_bytes=file.size_bytes, modified_ms=work.now_ms, stats=file.stats(), data_change=False)
     return added, merged

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from msgspec import Meta, Struct
 
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows
+from spark_queue.core.records import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.records import FORMAT, Kind, Record
+from spark_queue.core.records import FORMAT, DefinitionsApplied, JournalCreated, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_files import ControlFile, ControlRows, listing, read_known, read_records, to_records_of
@@ -28,10 +28,10 @@ class JournalReader:
     def definitions(self) -> Definitions:
         """Read the definitions that hold now; starts nothing and reads nothing else."""
         created, applied = read_setup(self.store)
-        if created.detail["journal"] != self.journal_id:
-            found = created.detail["journal"]
+        if created.told(JournalCreated).journal != self.journal_id:
+            found = created.told(JournalCreated).journal
             raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
-        return parsing.parse_recorded(applied.detail["definitions"], path=self.path)
+        return parsing.parse_recorded(applied.told(DefinitionsApplied).definitions, path=self.path)
 
     def records(self) -> Sequence[Record]:
         """Return every record of the control log, for those who only look."""
@@ -45,10 +45,10 @@ class JournalReader:
 def open_reader(store: Store) -> JournalReader:
     """Open a journal for publishers and those who only look: reads its id, and nothing else."""
     created, _ = read_setup(store)
-    written = created.detail["format"]
+    written = created.told(JournalCreated).format
     if written > FORMAT:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"format {written} (known: {FORMAT})")
-    return JournalReader(store, str(created.detail["journal"]))
+    return JournalReader(store, created.told(JournalCreated).journal)
 
 
 def list_files(store: Store) -> Sequence[ControlFile]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, OF_NEXT_VERSION, Kind, Record
+from spark_queue.core.records import BODIES, BODY_VERSION, Body, Record, Unread, kinds_that
 from spark_queue.journal.schema import INSTANT, schema_of
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
@@ -39,8 +39,11 @@ _plain_of = attrgetter(*_PLAIN)
 _FLAT = pa.struct([CONTROL_SCHEMA.field(name) for name in (*_PLAIN, "at", "due_at", "detail")])
 
 #: Kinds whose records stand in files of their own, so that statistics alone find them.
-SEPARATE_KINDS = frozenset({Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED})
+SEPARATE_KINDS = kinds_that("separate")
 _MICROSECONDS = 1_000
+
+#: The beginning of a stored body, by whether software that does not know its kind must refuse the log.
+_HEADS = {False: f'{{"v":{BODY_VERSION}', True: f'{{"v":{BODY_VERSION},"critical":true'}
 
 
 class NewerDetailError(Exception):
@@ -50,9 +53,24 @@ class NewerDetailError(Exception):
         super().__init__(f"record {record} of kind {str(kind)[:50]!r}")
 
 
+class DetailError(Exception):
+    """A record's detail is none of its kind."""
+
+    def __init__(self, kind: str, record: int, fault: str) -> None:
+        super().__init__(fault)
+        self.record = f"record {record} ({kind[:50]})"
+
+
+class _Head(msgspec.Struct):
+    """The part of a detail that every kind has."""
+
+    v: int
+    critical: bool = False
+
+
 def to_table(records: Sequence[Record]) -> pa.Table:
     """Make the rows of records."""
-    rows = [(*_plain_of(record), _instant(record.at_ms), _instant(record.due_at_ms), _detail(record)) for record in records]
+    rows = [(*_plain_of(record), _instant(record.at_ms), _instant(record.due_at_ms), detail_of(record)) for record in records]
     # As one column of structs: Arrow takes as long for that as for each column alone, and every commit waits for it.
     structs: Any = pa.array(rows, _FLAT)
     columns = dict(zip(_FLAT.names, structs.flatten(), strict=True))
@@ -64,15 +82,40 @@ def _instant(time_ms: int | None) -> int | None:
     return None if time_ms is None else time_ms * _MICROSECONDS
 
 
-def _detail(record: Record) -> str:
-    # Older software must refuse what it would go wrong without.
-    version = DETAIL_VERSION + (OF_NEXT_VERSION.get(record.kind) in record.detail)
-    critical = {"critical": True} if record.kind in CRITICAL_KINDS else {}
-    return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()
+def detail_of(record: Record) -> str:
+    """Return the detail of a record as it is stored, or will be."""
+    if record.stored:
+        return record.stored
+    assert not isinstance(record.body, Unread), "only kinds that are known are written"
+    facts = msgspec.json.encode(record.body).decode()[1:]
+    return _HEADS[record.body.critical] + ("" if facts == "}" else ",") + facts
+
+
+def read_body(kind: str, detail: str, record: int) -> Body:
+    """Read the body of a stored detail; one with a fault says so."""
+    known = BODIES.get(kind)
+    try:
+        if known is None or not detail.startswith(_HEADS[False]):
+            head = msgspec.json.decode(detail, type=_Head)
+            if head.v > BODY_VERSION:
+                raise NewerDetailError(kind, record)
+            if known is None:
+                return Unread(name=kind, must_be_known=head.critical)
+        return msgspec.json.decode(detail, type=known)
+    except msgspec.DecodeError as reason:
+        return Unread(name=kind, fault=f"its detail is wrong: {reason}.")
 
 
 def to_records(table: pa.Table) -> Iterator[Record]:
-    """Read the records of rows, in the rows' order."""
+    """Read the records of rows, in the rows' order; refuse a detail that is none of its kind."""
+    for record in to_unchecked_records(table):
+        if isinstance(record.body, Unread) and record.body.fault is not None:
+            raise DetailError(record.kind, record.record, record.body.fault)
+        yield record
+
+
+def to_unchecked_records(table: pa.Table) -> Iterator[Record]:
+    """Read the records of rows of a stranger: each that has a fault says so where it stands."""
     for batch in table.to_batches():
         yield from _batch_records(batch)
 
@@ -94,13 +137,8 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     plain = [columns[name].to_pylist() for name in _PLAIN]
     # Not by name: a start reads a hundred thousand of them.
     for i, (record, epoch, kind, message_type, queue, subscription, lease, reason) in enumerate(zip(*plain, strict=True)):
-        detail = msgspec.json.decode(details[i])
-        if detail.pop("v") > DETAIL_VERSION + (kind in OF_NEXT_VERSION):
-            raise NewerDetailError(kind, record)
-        if kind in CRITICAL_KINDS:
-            detail.pop("critical")
         yield Record(
-            kind=kind,
+            body=read_body(kind, details[i], record),
             record=record,
             epoch=epoch,
             at_ms=at[i] // _MICROSECONDS,
@@ -111,7 +149,7 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
             ranges=ranges[i],
             reason=reason,
             due_at_ms=None if due_at[i] is None else due_at[i] // _MICROSECONDS,
-            detail=detail,
+            stored=details[i],
         )
 
 

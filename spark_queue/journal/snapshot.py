@@ -21,10 +21,11 @@ import msgspec
 
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.segment import TraitSource
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import JournalCreated, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.journal.control_files import ControlFile, read_records
+from spark_queue.journal.record_table import detail_of
 from spark_queue.journal.state_codec import decode, decoded, encode
 from spark_queue.journal.store import SNAPSHOTS, Store
 from spark_queue.journal.traits import FileTraits
@@ -138,7 +139,7 @@ def load(store: Store, files: Sequence[ControlFile], *, until: int | None = None
 
 def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
     """Return the same as these records, which begin with the log, from one snapshot."""
-    return _resumed(store, key, lambda first: records[first:], lambda: str(records[0].detail["journal"]))
+    return _resumed(store, key, lambda first: records[first:], lambda: records[0].told(JournalCreated).journal)
 
 
 def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
@@ -192,11 +193,12 @@ def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> Non
 
 def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:
     first = next(iter(read_records(store, files[:1])), None)
-    return str(first.detail.get("journal")) if first is not None and first.kind == Kind.JOURNAL_CREATED else ""
+    return first.body.journal if first is not None and isinstance(first.body, JournalCreated) else ""
 
 
 def _said(record: Record) -> str:
     """Return what a record says, in short: another log may have another record of the same number."""
-    plain: dict[str, Any] = {name: getattr(record, name) for name in Record.__slots__}
+    plain: dict[str, Any] = {name: getattr(record, name) for name in Record.__slots__ if name not in ("body", "stored")}
     plain["ranges"] = [[int(first), int(until)] for first, until in record.ranges]
+    plain["detail"] = detail_of(record)
     return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()

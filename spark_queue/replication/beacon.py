@@ -12,11 +12,11 @@ import msgspec
 
 from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.definitions.keys import BEACON_PERIOD_MS
+from spark_queue.core.records import Name, Number
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.store import Store, TooLargeError
 from spark_queue.ports import Clock
 from spark_queue.replication.peer_files import check_place
-from spark_queue.replication.record_forms import Name, Number
 
 _LOG = logging.getLogger(__name__)
 

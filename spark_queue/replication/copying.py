@@ -20,8 +20,9 @@ from spark_queue.core.bitmaps.ranges import to_array, to_bitmap
 from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS, valid_name
-from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, is_named, joined, overlap
+from spark_queue.core.message_files.origins import is_named, joined, overlap
 from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.core.records import NUMBER_MAX, PUBLISHER_MAX, ClashingRows, OriginRows, SequenceRange
 from spark_queue.errors import JournalError
 from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.message_table import widen
@@ -33,7 +34,7 @@ from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_files import COLUMNS_MOST, PeerMessages, refused_file
-from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
+from spark_queue.replication.record_checks import PUBLISHERS_BYTES
 
 #: What a message says of its publishing rather than of itself: two publishes of the same may differ in it.
 _OF_PUBLISHING = frozenset({"publisher", "sequence", "published_at", "expires_at"})

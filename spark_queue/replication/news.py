@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
@@ -13,26 +14,32 @@ from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.folds.peers import watermark_of
-from spark_queue.core.folds.replication import value_of
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.records import DEAD_LETTER_REASONS, SINK_KINDS, Kind, Record, Removal
-from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
+from spark_queue.core.records import (
+    DEAD_LETTER_REASONS,
+    Body,
+    DeadLettered,
+    Decided,
+    DefinitionsApplied,
+    Entered,
+    JournalCreated,
+    Kind,
+    Moved,
+    Named,
+    NotInQueue,
+    Pulled,
+    Record,
+    Redriven,
+    Removal,
+    Removed,
+    Replicated,
+    Retired,
+    Transferred,
+    TransferRequested,
+)
+from spark_queue.core.state.ownership import MessageValue, Stage, Watermark, value_of
 from spark_queue.core.state.peer_changes import Restoration, renew_origins, restoration_of
-from spark_queue.replication.record_forms import checked, is_sound
-
-#: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
-SILENT_KINDS = SINK_KINDS | {
-    Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES,
-    Kind.CLAIM_CONFIRMED, Kind.RETURNING,
-}  # fmt: skip
-
-#: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
-_TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
-_OF_LETTERS = ("source", "error")
-#: What a record of messages says that is found out anew where they are copied.
-_FOUND_ANEW = frozenset({"publishers", "clashes", "barriers"})
-_OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
+from spark_queue.replication.record_checks import check, is_sound
 
 
 class PeerFold:
@@ -86,77 +93,91 @@ class PeerFold:
 
     def fold(self, record: Record) -> News | None:
         """Apply the peer's next record; returns what it says of messages of a queue, if it does."""
-        record = checked(record, self)
-        told: Sequence[OriginRows] = [*record.detail.get("origin", ()), *record.detail.get("names", ())]
-        match record.kind:
-            case Kind.JOURNAL_CREATED:
-                self.journal_id = record.detail["journal"]
+        check(record, self)
+        match record.body:
+            case JournalCreated(journal=journal):
+                self.journal_id = journal
                 self.instances[self.journal_id] = self.instance
-            case Kind.DEFINITIONS_APPLIED:
-                self.definitions = parsing.parse(record.detail["definitions"])
+            case DefinitionsApplied(definitions=definitions):
+                self.definitions = parsing.parse(definitions)
                 for name in self.definitions.message_types:
                     self.message_types.setdefault(name, MessageTypeState())
                 renew_origins(self.message_types, self.restorations)
-            case Kind.PULLED:
+            case Pulled(peer=peer):
                 watermark = watermark_of(record)
-                self.instances[watermark.journal] = record.detail["peer"]
+                self.instances[watermark.journal] = peer
                 self.pulled[watermark.journal] = watermark
-            case Kind.ENTERED | Kind.NAMED:
-                needed, known = _needed(record, told), self.message_types[str(record.message_type)]
-                self.instances.update(needed.detail["instances"])
-                known.fold(needed)
-            case Kind.MOVED | Kind.RETIRED:
+            case Entered() | Named() as body:
+                needed, known = _needed(body), self.message_types[str(record.message_type)]
+                self.instances.update(needed.instances)
+                known.fold(replace(record, body=needed))
+            case Moved() | Retired():
                 self.message_types[str(record.message_type)].fold(record)
-            case Kind.DECIDED:
-                return self._decision(record)
+            case Decided() as decided:
+                return self._decision(record, decided)
+            case TransferRequested() as request if record.queue in self.definitions.queues:
+                return self._request(record, request)
             case _ if record.queue in self.definitions.queues:
                 return self._news(record)
         return None
 
-    def _decision(self, record: Record) -> News:
+    def _decision(self, record: Record, body: Decided) -> News:
         known = self.message_types[str(record.message_type)]
         return News(
-            queue=str(record.queue), message_type=str(record.message_type), value=None, is_decision=True, detail=record.detail,
+            queue=str(record.queue), message_type=str(record.message_type), decided=body,
             rows=dict(known.origins.of(_clipped(record, known), own=self.journal_id)),
+        )  # fmt: skip
+
+    def _request(self, record: Record, body: TransferRequested) -> News:
+        queue = self.definitions.queues[str(record.queue)]
+        return News(
+            queue=queue.name, message_type=queue.message_type, requested=body, reason=record.reason,
+            rows=self._by_origin(record), of_several=self._of_several(record),
         )  # fmt: skip
 
     def _news(self, record: Record) -> News | None:
         value = self._value(record)
-        if value is None and record.kind != Kind.TRANSFER_REQUESTED:
+        if value is None:
             return None
-        names = _OF_REQUESTS if value is None else _OF_LETTERS if record.kind == Kind.DEAD_LETTERED else _TRAVELLING
-        detail: Mapping[str, Any] = {name: record.detail[name] for name in names if name in record.detail}
         queue = self.definitions.queues[str(record.queue)]
-        news = News(
-            queue=queue.name, message_type=queue.message_type, rows=self._by_origin(record), value=value, reason=_reason(record),
-            detail=detail,
+        return News(
+            queue=queue.name, message_type=queue.message_type, rows=self._by_origin(record), reason=_reason(record),
+            replicated=self._replicated(record.body, value),
         )  # fmt: skip
-        return news if value is not None else replace(news, of_several=self._of_several(record))
+
+    def _replicated(self, body: Body, value: MessageValue) -> Replicated:
+        """Return the record of a value here. How often a letter was delivered in its life is told of its message."""
+        told: dict[str, Any] = {"life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
+        if isinstance(body, Removed | Replicated | Transferred):
+            told |= {"deliveries": body.deliveries, "cancels": body.cancels}
+        if isinstance(body, Removed | Replicated):
+            told |= {"error": body.error, "settled_in": body.settled_in}
+        if isinstance(body, DeadLettered | Replicated):
+            told |= {"source": body.source, "error": body.error}
+        return Replicated(peer=self.instance, **told)
 
     def _value(self, record: Record) -> MessageValue | None:
-        """Return what a record says that its messages are from then on; None where it says nothing to others."""
-        detail = record.detail
-        life, term, owner = detail.get("life", 0), detail.get("term", 0), detail.get("owner") or self.instance
-        match record.kind:
-            case Kind.REMOVED if record.reason in DEAD_LETTER_REASONS:
-                return MessageValue(life, Stage.DEAD, term, owner)
-            case Kind.REMOVED | Kind.NOT_IN_QUEUE:
+        """Return the value of a record's messages from then on; None where it says nothing to others."""
+        match record.body:
+            case Removed() as body if record.reason in DEAD_LETTER_REASONS:
+                return MessageValue(body.life, Stage.DEAD, body.term, body.owner or self.instance)
+            case Removed(life=life) | NotInQueue(life=life):
                 return MessageValue(life, Stage.GONE)
-            case Kind.REDRIVEN if detail.get("stage") == Stage.GONE:
+            case Redriven(life=life, stage=Stage.GONE):
                 return MessageValue(life, Stage.GONE)
-            case Kind.REDRIVEN:
+            case Redriven(life=life):
                 initial = self.definitions.queues[str(record.queue)].initial_owner
                 return MessageValue(life, Stage.PRESENT, 0, initial or self.instance)
-            case Kind.DEAD_LETTERED:
+            case DeadLettered(life=life):
                 return MessageValue(life, Stage.PRESENT, 0, self.instance)
-            case Kind.TRANSFERRED | Kind.REPLICATED:
-                return value_of(record)
+            case Transferred() | Replicated() as body:
+                return value_of(body)
         return None
 
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:
-        if record.kind == Kind.NOT_IN_QUEUE:
+        if isinstance(record.body, NotInQueue):
             # It is told by origin, since the peer may not have it at all.
-            return {origin: to_bitmap(ranges) for origin, ranges in record.detail["origins"].items()}
+            return {origin: to_bitmap(ranges) for origin, ranges in record.body.origins.items()}
         known = self._type_of(record)
         return dict(known.origins.of(_clipped(record, known), own=self.journal_id))
 
@@ -169,16 +190,18 @@ class PeerFold:
         return self.message_types[self.definitions.queues[str(record.queue)].message_type]
 
 
-def _needed(record: Record, told: Sequence[OriginRows]) -> Record:
-    """Return what a record says of where messages were first published: all of a log is kept of it, and the rest could fill memory.
+def _needed(body: Entered | Named) -> Entered | Named:
+    """Return a body with what is needed of the origins of messages: all of a log is kept of it, and the rest could fill memory.
 
     Publishers, clashes and barriers are found out anew as messages are copied and enter.
     """
-    detail = {name: value for name, value in record.detail.items() if name not in _FOUND_ANEW}
-    named = {origin for _, _, origin, _ in told}
-    instances = {origin: name for origin, name in detail.get("instances", {}).items() if origin in named}
-    groups = {name: group for name, group in detail.get("groups", {}).items() if name in instances.values()}
-    return replace(record, detail={**detail, "instances": instances, "groups": groups})
+    rows = body.origin if isinstance(body, Entered) else body.names
+    named = {origin for _, _, origin, _ in rows}
+    instances = {origin: name for origin, name in body.instances.items() if origin in named}
+    if isinstance(body, Named):
+        return structs.replace(body, instances=instances)
+    groups = {name: group for name, group in body.groups.items() if name in instances.values()}
+    return structs.replace(body, instances=instances, groups=groups, publishers={}, clashes=(), barriers={})
 
 
 def _clipped(record: Record, known: MessageTypeState) -> BitMap64:

@@ -13,16 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import NUMBER_MAX, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_files import ControlFile, listing, read_known
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
-from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, to_records
+from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, detail_of, to_unchecked_records
 from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.replication.peer_files import DAMAGE, check_log, check_place, refused
-from spark_queue.replication.record_forms import NUMBER_MAX
 
 _DATA_FILE = re.compile(r"(\d{20})-[0-9a-f]{32}\.parquet")
 
@@ -164,7 +163,7 @@ class PeerLog:
                 is_other = pc.not_equal(rows.column("kind"), pa.scalar(Kind.ENTERED.value))
                 is_about = pc.or_(is_other, pc.match_substring(rows.column("detail"), self._origin))
                 rows = rows.filter(pc.and_(pc.is_in(rows.column("kind"), self._kinds), is_about))
-            return list(to_records(rows.combine_chunks()))
+            return list(to_unchecked_records(rows.combine_chunks()))
         except NewerDetailError as newer:
             raise JournalError("PROTOCOL_NEWER", path=self._store.path, what=str(newer)) from None
         except DAMAGE as reason:
@@ -287,6 +286,7 @@ def listed(store: Store, peer: str) -> tuple[list[ControlFile], int]:
 
 def digest_of(record: Record) -> str:
     """Return the SHA-256 of a record, by which a log is told from another that begins alike."""
+    detail = msgspec.json.decode(detail_of(record))
     facts = (record.kind, record.record, record.epoch, record.at_ms, record.message_type, record.queue, record.subscription,
-             record.lease, tuple(record.ranges), record.reason, record.due_at_ms, record.detail)  # fmt: skip
+             record.lease, tuple(record.ranges), record.reason, record.due_at_ms, detail)  # fmt: skip
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()

@@ -22,16 +22,16 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.foresight import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import DefinitionsApplied, Entered, JournalCreated, Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.store import Store
 from spark_queue.ports import Clock, PulledFiles
 from spark_queue.replication.copying import Copier, CopyFailedError
 from spark_queue.replication.exchange import ApplyPulled, PullState, Step
-from spark_queue.replication.news import SILENT_KINDS, PeerFold
+from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_files import refused_file
 from spark_queue.replication.peer_log import PeerLog, digest_of
-from spark_queue.replication.record_forms import check_move
+from spark_queue.replication.record_checks import check_move
 from spark_queue.replication.restored import check_own, is_common, newest_mark, shared_until
 from spark_queue.replication.validation import Fit
 
@@ -159,7 +159,9 @@ class Puller:
                 refusal = reason
                 break
             # A request that is no longer open asks for somebody who may wait no more.
-            if news is not None and (not self._is_wanted(news) or (news.is_request and record.at_ms < self._newest_ms - OPEN_MS)):
+            if news is not None and (
+                not self._is_wanted(news) or (news.requested is not None and record.at_ms < self._newest_ms - OPEN_MS)
+            ):
                 news = None
             read.append((record, from_record(record) if record.kind == Kind.ENTERED else None, news))
             self._last = record
@@ -178,13 +180,15 @@ class Puller:
 
     def _is_wanted(self, news: News) -> bool:
         """Return whether news are of a queue that is pulled; what messages are is passed on of queues that are none here, too."""
-        return news.queue in self._definition.queues or (news.is_decision and not self._definitions.is_replicated(news.queue))
+        return news.queue in self._definition.queues or (
+            news.decided is not None and not self._definitions.is_replicated(news.queue)
+        )
 
     def _give(self, read: Sequence[_Read]) -> None:
         """Hand over what records say: their messages first, so that no later record is taken before them."""
         records, entered = [record for record, _, _ in read], [segment for _, segment, _ in read if segment is not None]
         self._silent += len(records)
-        is_silent = all(record.kind in SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
+        is_silent = all(record.body.silent for record in records) and self._silent < _SILENT_RECORDS
         if not records or (is_silent and self._fit.changed is None and not self._tells_gaps):
             return
         self._silent = 0
@@ -282,11 +286,11 @@ class Puller:
 
     def _foresee_definitions(self, told: Sequence[Record]) -> None:
         """Learn which definitions are the newest before the log is read: whether a queue fits is told by them alone."""
-        applied = [record for record in told if record.kind == Kind.DEFINITIONS_APPLIED]
+        applied = [record for record in told if isinstance(record.body, DefinitionsApplied)]
         if applied:
             # Of what a peer calls definitions anything can be the matter; it is refused where they stand.
             with suppress(Exception):
-                self._newest = (applied[-1].record, parsing.parse(applied[-1].detail["definitions"]))
+                self._newest = (applied[-1].record, parsing.parse(applied[-1].told(DefinitionsApplied).definitions))
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
@@ -309,15 +313,15 @@ class Puller:
         self._foresee_definitions(told)
         # Who asks also pulls, and says so: what is told there is about as new as the log.
         self._newest_ms = max((record.at_ms for record in told), default=0)
-        watermark, created = own.watermark, records[0].detail.get("journal")
+        watermark, created = own.watermark, records[0].body
         # Nothing was pulled yet, or somebody said that what is gone by now may be missed.
         self._tells_gaps = watermark is None or own.skips
         self._gaps_after = self._log.last_found if watermark is None or own.skips else watermark.gaps_after
         self._fit.begin(own.disagreements, reads_all=watermark is None or watermark.record < 0)
-        if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
+        if watermark is None or not isinstance(created, JournalCreated):
             return records
-        if created != watermark.journal:
-            facts = {"expected": watermark.journal, "found": f"{created!a:.100}".strip("'"), "journal": self._own.path}
+        if created.journal != watermark.journal:
+            facts = {"expected": watermark.journal, "found": created.journal, "journal": self._own.path}
             raise JournalError("PEER_REPLACED", peer=self._definition.name, **facts)
         until, name = watermark.record, self._definition.name
         # Where more is pulled than before it is read from the start: it may have been restored all the same.
@@ -347,12 +351,11 @@ def _parts_of(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     start = rows = 0
     version: object = None
     for index, record in enumerate(records):
-        if record.kind == Kind.ENTERED:
-            # What is wrong with it is told when it is taken.
-            count, commit = record.detail.get("rows"), (record.message_type, record.detail.get("version"))
+        if isinstance(record.body, Entered):
+            commit = (record.message_type, record.body.version)
             if rows >= PART_ROWS and commit != version:
                 yield records[start:index]
                 start, rows = index, 0
-            rows, version = rows + (count if isinstance(count, int) else 0), commit
+            rows, version = rows + record.body.rows, commit
     if start < len(records):
         yield records[start:]

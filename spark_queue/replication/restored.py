@@ -11,18 +11,18 @@ from pyroaring import BitMap64
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.folds.peers import watermark_of
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Entered, Kind, Pulled, Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.store import Store
 from spark_queue.replication.exchange import PullState
-from spark_queue.replication.news import SILENT_KINDS, PeerFold
+from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_files import refused
 from spark_queue.replication.peer_log import PeerLog, digest_of, listed, scan
 from spark_queue.replication.peer_process import ask
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.record_forms import is_sound
+from spark_queue.replication.record_checks import is_sound
 
 
 def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
@@ -42,7 +42,7 @@ def waiting_since(store: Store, peer: str, first: int) -> tuple[int, int]:
     """Return how many records from one on are news, and when the first was written; to be asked of a process (`sandbox`)."""
     count, since_ms = 0, 0
     for record in scan(store, peer, None, first=first):
-        if record.kind not in SILENT_KINDS:
+        if not record.body.silent:
             count, since_ms = count + 1, since_ms if count else record.at_ms
     return count, since_ms
 
@@ -90,22 +90,23 @@ def told_ahead(store: Store, peer: str, known: PullState) -> tuple[list[Record],
     """
     newest, restored, copied = dict[tuple[str, bool], Record](), list[Record](), dict[str, int]()
     for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED, Kind.ENTERED), known.origin):
-        if record.kind == Kind.ENTERED:
-            _note_copied(record, known, copied)
-        elif record.detail.get("number", 0) >= 0:
+        body = record.body
+        if isinstance(body, Entered):
+            _note_copied(str(record.message_type), body, known, copied)
+        elif not isinstance(body, Pulled) or body.number >= 0:
             # Below that it says that a log is read again, which tells nothing of this one.
-            newest[record.kind, record.detail.get("journal") == known.journal] = record
+            newest[record.kind, isinstance(body, Pulled) and body.journal == known.journal] = record
         if record.kind == Kind.RESTORED:
             restored.append(record)
     others = [record for record in newest.values() if record.kind != Kind.RESTORED]
     return sorted([*others, *restored], key=lambda record: record.record), copied
 
 
-def _note_copied(record: Record, known: PullState, copied: dict[str, int]) -> None:
+def _note_copied(name: str, body: Entered, known: PullState, copied: dict[str, int]) -> None:
     """Note the end of the messages of the own origin that a record says have entered."""
-    name, origin, own = str(record.message_type), known.origin, known.instances[known.journal]
-    if name in known.held and record.detail.get("instances", {}).get(origin) == own:
-        ends = (bookmark + rows for _, rows, found, bookmark in record.detail.get("origin", ()) if found == origin)
+    origin, own = known.origin, known.instances[known.journal]
+    if name in known.held and body.instances.get(origin) == own:
+        ends = (bookmark + rows for _, rows, found, bookmark in body.origin if found == origin)
         copied[name] = max(copied.get(name, 0), *ends, 0)
 
 

@@ -17,7 +17,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import moved_record, retired_record
 from spark_queue.core.message_files.segment import stretches
-from spark_queue.core.records import Kind
+from spark_queue.core.records import DefinitionsApplied, Entered, Named
 from spark_queue.errors import JournalError
 from spark_queue.journal.entering import EnteredNames
 from spark_queue.journal.open import open_journal
@@ -65,9 +65,10 @@ class TopicLog:
         for record in records:
             if record.message_type == message_type:
                 self._known.fold(record)
-                self._instances.update(record.detail.get("instances", {}))
-            elif record.kind == Kind.DEFINITIONS_APPLIED:
-                self._instance = record.detail["definitions"].get("journal", {}).get("instance")
+                if isinstance(record.body, Entered | Named):
+                    self._instances.update(record.body.instances)
+            elif isinstance(record.body, DefinitionsApplied):
+                self._instance = record.body.definitions.get("journal", {}).get("instance")
         #: The newest version that was read; the log need not hold anything below the last recorded one.
         self.version = self._known.version
         self.refresh()

@@ -20,10 +20,26 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, from_array, to_bitmap
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.message_files.relocation import merged_files
 from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.records import (
+    DEAD_LETTER_REASONS,
+    BarrierReceived,
+    BarrierReleased,
+    BarriersDecided,
+    Decided,
+    DefinitionsApplied,
+    Entered,
+    Granted,
+    Kind,
+    Moved,
+    OriginRows,
+    Record,
+    Removed,
+    Replicated,
+    Resumed,
+    Returned,
+    Unsubscribed,
+)
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, IN_QUEUE, State
@@ -84,10 +100,10 @@ class BarrierOrder:
 
     def follow(self, record: Record) -> Iterator[str]:
         """Take the next record and give what it contradicts."""
-        for queue, ranges in record.detail.get("barriers", {}).items() if record.kind == Kind.ENTERED else ():
+        for queue, ranges in record.body.barriers.items() if isinstance(record.body, Entered) else ():
             self._line(queue).held |= to_bitmap(ranges)
-        if record.kind == Kind.DEFINITIONS_APPLIED:
-            self._lines = {name: line for name, line in self._lines.items() if name not in record.detail["resets"]}
+        if isinstance(record.body, DefinitionsApplied):
+            self._lines = {name: line for name, line in self._lines.items() if name not in record.body.resets}
         elif record.queue is not None:
             yield from _follow(record, self._line(record.queue), to_bitmap(record.ranges))
 
@@ -97,36 +113,36 @@ class BarrierOrder:
 
 def _follow(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
     name = str(record.subscription)
-    match record.kind:
-        case Kind.DECIDED | Kind.BARRIERS_DECIDED if record.detail.get("barrier"):
+    match record.body:
+        case Decided(barrier=True) | BarriersDecided(barrier=True):
             line.held |= rows
-        case Kind.BARRIER_RELEASED:
-            yield from _released(record, line, rows)
-        case Kind.BARRIER_RECEIVED:
+        case BarrierReleased(subscriptions=subscriptions):
+            yield from _released(subscriptions, line, rows)
+        case BarrierReceived():
             yield from _not_promised(rows, line.promised.get(name, BitMap64()), f"received by '{name}'")
             line.promised[name] = line.promised.get(name, BitMap64()) - rows
-        case Kind.UNSUBSCRIBED:
+        case Unsubscribed():
             line.promised.pop(name, None)
-        case Kind.GRANTED | Kind.RESUMED if record.detail.get("barrier"):
+        case Granted(barrier=True) | Resumed(barrier=True):
             yield from _not_promised(rows, line.promised.get(name, BitMap64())[:1], f"granted to '{name}'")
-        case Kind.GRANTED | Kind.RESUMED | Kind.RETURNED:
+        case Granted() | Resumed() | Returned():
             yield from _out_of_place(line, rows)
             line.present |= rows
-        case Kind.REMOVED:
+        case Removed():
             # What nobody holds may leave from behind a barrier: by hand, or by its age.
             yield from _out_of_place(line, rows - line.dead, behind=record.lease is not None)
             line.present -= rows
             line.held -= rows
             if record.reason in DEAD_LETTER_REASONS:
                 line.dead |= rows
-        case Kind.REPLICATED if record.detail["stage"] or record.detail["life"]:
+        case Replicated(stage=stage, life=life) if stage or life:
             # What another instance ended stands before no barrier any more; what it gave another life may stand before a gone one.
             line.present -= rows
-            if record.detail["stage"] == Stage.DEAD or record.detail["life"]:
+            if stage == Stage.DEAD or life:
                 line.dead |= rows
 
 
-def _released(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
+def _released(subscriptions: Iterable[str], line: _Line, rows: BitMap64) -> Iterator[str]:
     before = below(line.present | (line.held - rows), rows.max())
     if before:
         yield f"barrier {rows.max()} is released while message {before.min()} stands before it"
@@ -134,7 +150,7 @@ def _released(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
         yield f"barrier {(rows & line.released).min()} is released again"
     line.held -= rows
     line.released |= rows
-    for name in record.detail["subscriptions"]:
+    for name in subscriptions:
         line.promised[name] = line.promised.get(name, BitMap64()) | rows
 
 
@@ -222,11 +238,13 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
                 f"message type '{message_type}': version {version} names other files, rows or origins than those that entered"
             )
     moved = {
-        record.detail["version"]: record for record in records if record.kind == Kind.MOVED and record.message_type == message_type
+        record.told(Moved).version: record
+        for record in records
+        if record.kind == Kind.MOVED and record.message_type == message_type
     }
     for entry in by_version.values():
         record = moved.pop(entry.version, None)
-        if entry.merged and record is not None and tuple(merged_files(record)) != entry.merged:
+        if entry.merged and record is not None and record.told(Moved).files != entry.merged:
             broken.append(f"message type '{message_type}': version {entry.version} merged other files than the control log says")
     broken += [
         f"message type '{message_type}': version {version} merged files, but its log does not say so"

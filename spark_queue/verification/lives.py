@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
+from spark_queue.core.records import (
+    DEAD_LETTER_REASONS,
+    DeadLettered,
+    DefinitionsApplied,
+    Granted,
+    Kind,
+    OfAttempt,
+    Record,
+    Removal,
+    Replicated,
+    Resumed,
+)
 from spark_queue.core.state.ownership import Stage
 
 
@@ -57,7 +68,7 @@ class MessageLives:
         self._until[str(record.message_type)] = until
 
     def _applied(self, record: Record) -> None:
-        for name in record.detail["resets"]:
+        for name in record.told(DefinitionsApplied).resets:
             # Lease numbers are never reused, whatever becomes of the queue.
             life = self._lives.get(name, _Life())
             self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven, attempts=life.attempts)
@@ -78,15 +89,16 @@ class MessageLives:
             case Kind.REMOVED:
                 yield from self._removed(record, life, rows)
             case Kind.DEAD_LETTERED:
-                strangers = rows - self._lives[record.detail["source"]].dead
+                source = record.told(DeadLettered).source
+                strangers = rows - self._lives[source].dead
                 if strangers:
-                    yield f"{len(strangers)} message(s), first {strangers.min()}, that '{record.detail['source']}' still has"
+                    yield f"{len(strangers)} message(s), first {strangers.min()}, that '{source}' still has"
                 life.removed -= rows
             case Kind.REDRIVEN:
                 yield from _ended_before(rows - life.dead, life.removed)
                 life.dead, life.removed = life.dead - rows, life.removed | (rows - life.dead)
             case Kind.REPLICATED:
-                _elsewhere(Stage(record.detail["stage"]), life, rows)
+                _elsewhere(Stage(record.told(Replicated).stage), life, rows)
             case Kind.PROVEN:
                 if record.lease in life.proven or (record.lease or 0) > life.last_lease:
                     yield f"lease {record.lease} was proven before, or never granted"
@@ -118,7 +130,7 @@ _MOVING = frozenset({Kind.GRANTED, Kind.RETURNED, Kind.REMOVED, Kind.REDRIVEN, K
 
 
 def _of_sinks(record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
-    name, number = str(record.subscription), int(record.detail.get("attempt", 0))
+    name, number = str(record.subscription), record.body.attempt if isinstance(record.body, OfAttempt) else 0
     if record.kind in _MOVING:
         for subscription, (attempt, doubted) in life.in_doubt.items():
             if rows.intersect(doubted):
@@ -140,7 +152,7 @@ def _of_sinks(record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
 
 def _leased_by(record: Record, rows: BitMap64) -> BitMap64:
     """Return what a grant or resume leases: a barrier is given to many, and leased to nobody."""
-    return BitMap64() if record.detail.get("barrier") else rows
+    return BitMap64() if isinstance(record.body, Granted | Resumed) and record.body.barrier else rows
 
 
 def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from spark_queue.core.bitmaps.ranges import count_rows
-from spark_queue.core.records import Kind, PauseReason, Record, UnpauseReason
+from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Kind, PauseReason, Record, UnpauseReason
 from spark_queue.journal.control_files import ControlRows
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.message_search import Mask, one_of
@@ -110,20 +111,22 @@ def _row(record: Record) -> RecordRow:
         messages=count_rows(ranges) if len(ranges) else None,
         first=int(ranges[0][0]) if len(ranges) else None,
         text=_text(record),
-        who=who(record.detail),
+        who=who(record),
     )
 
 
 def _text(record: Record) -> str:
-    if record.kind == Kind.DEFINITIONS_APPLIED:
-        resets = record.detail.get("resets") or []
+    if isinstance(record.body, DefinitionsApplied):
+        resets = record.body.resets
         return "new definitions" + (f"; began anew: {', '.join(resets)}" if resets else "")
     text = event_text(record)
     return text if text != str(record.kind) else text.replace("_", " ")
 
 
-def who(detail: Mapping[str, Any]) -> str:
-    """Return who a record says it was; empty where it does not."""
-    # A record of a change says whose call it was: a principal's, or a user's of a host; a claim says it of a coordinator.
-    told = {**detail, **detail.get("by", {})}
+def who(record: Record) -> str:
+    """Return the person or the process that a record names as its maker; empty where it names none."""
+    # A record of a change names its caller: a principal, or a user of a host; a claim names a coordinator.
+    told: dict[str, Any] = record.body.by
+    if isinstance(record.body, EpochClaimed):
+        told = structs.asdict(record.body) | told
     return ", ".join(f"{name} {told[name]}" for name in _WHO if name in told)

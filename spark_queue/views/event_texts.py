@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import count_rows
-from spark_queue.core.folds.replication import value_of
 from spark_queue.core.records import (
     CLAIMED,
     DEAD_LETTER_REASONS,
@@ -24,7 +23,7 @@ from spark_queue.core.records import (
     Removal,
     UnpauseReason,
 )
-from spark_queue.core.state.ownership import Stage
+from spark_queue.core.state.ownership import Stage, value_of
 from spark_queue.errors import counted
 from spark_queue.settings.timestamps import to_text
 
@@ -43,19 +42,19 @@ def event_text(record: Record) -> str:
     """Return what happened, as people read it; a kind that is unknown here gives its name."""
     text = _TEXTS.get(record.kind)
     told = str(record.kind) if text is None else text(record)
-    by, error = record.detail.get("by"), record.detail.get("error")
-    if by is not None:
+    by, error = record.body.by, getattr(record.body, "error", None)
+    if by:
         told = f"{told.removesuffix(' by somebody')} by {by.get('principal') or by['user']} ({by['host']})"
     return told if error is None else f"{told}: {error}"
 
 
 def _entered(record: Record) -> str:
-    detail, later = record.detail, f", not delivered before {to_text(record.due_at_ms)}" if record.due_at_ms else ""
-    return f"entered the journal from version {detail['version']} of {record.message_type}, file {detail['path']}{later}"
+    body, later = record.told(records.Entered), f", not delivered before {to_text(record.due_at_ms)}" if record.due_at_ms else ""
+    return f"entered the journal from version {body.version} of {record.message_type}, file {body.path}{later}"
 
 
 def _granted(record: Record) -> str:
-    if record.detail.get("barrier"):
+    if record.told(records.Granted).barrier:
         return f"given to '{record.subscription}' as a barrier, a batch of its own (lease {record.lease})"
     return f"leased to '{record.subscription}' until {to_text(record.due_at_ms)}, {_batch(record)}"
 
@@ -74,16 +73,26 @@ def _renewed(record: Record) -> str:
 
 
 def _attempt(record: Record) -> str:
-    return f"attempt {record.detail['attempt']} of '{record.subscription}'"
+    return f"attempt {record.told(records.OfAttempt).attempt} of '{record.subscription}'"
 
 
 def _forced(record: Record) -> str:
-    return ", as somebody said who could not read it" if record.detail.get("forced") else ""
+    is_forced = isinstance(record.body, records.Landed | records.Fenced) and record.body.forced
+    return ", as somebody said who could not read it" if is_forced else ""
 
 
 def _landed(record: Record) -> str:
-    version = f", version {record.detail['version']}" if "version" in record.detail else ""
-    return f"went into '{record.detail['table']}'{version}, by {_attempt(record)}{_forced(record)}"
+    body = record.told(records.Landed)
+    version = "" if body.version is None else f", version {body.version}"
+    return f"went into '{body.table}'{version}, by {_attempt(record)}{_forced(record)}"
+
+
+def _prepared(record: Record) -> str:
+    return f"{_attempt(record)} to append its batch to '{record.told(records.Prepared).table}' was prepared"
+
+
+def _fenced(record: Record) -> str:
+    return f"{_attempt(record)} was fenced{_forced(record)}: it stands not in '{record.told(records.Fenced).table}'"
 
 
 def _outcomes(record: Record) -> str:
@@ -100,25 +109,25 @@ def _outcomes(record: Record) -> str:
 
 def _returned(record: Record) -> str:
     later = f", available again from {to_text(record.due_at_ms)}" if record.due_at_ms else ""
-    alone = ", it failed alone" if record.detail.get("alone") else ""
+    alone = ", it failed alone" if record.told(records.Returned).alone else ""
     return f"returned to the queue ({record.reason}{alone}){later}"
 
 
 def _removed(record: Record) -> str:
-    if "settled_in" in record.detail:
-        return f"is no dead letter any more: {record.reason} in dead-letter queue '{record.detail['settled_in']}'"
+    body = record.told(records.Removed)
+    if body.settled_in is not None:
+        return f"is no dead letter any more: {record.reason} in dead-letter queue '{body.settled_in}'"
     told = _REMOVALS.get(str(record.reason), f"left the queue ({record.reason})")
-    return f"{told} ({_counts(record.detail)})" if record.reason in DEAD_LETTER_REASONS else told
+    return f"{told} ({_counts(body)})" if record.reason in DEAD_LETTER_REASONS else told
 
 
 def _dead_lettered(record: Record) -> str:
-    return (
-        f"came to dead-letter queue '{record.queue}' from '{record.detail['source']}' ({record.reason}, {_counts(record.detail)})"
-    )
+    body = record.told(records.DeadLettered)
+    return f"came to dead-letter queue '{record.queue}' from '{body.source}' ({record.reason}, {_counts(body)})"
 
 
-def _counts(detail: Mapping[str, Any]) -> str:
-    return f"{detail['deliveries']} deliveries, {detail['cancels']} cancels"
+def _counts(body: records.Removed | records.DeadLettered) -> str:
+    return f"{body.deliveries} deliveries, {body.cancels} cancels"
 
 
 def _received(record: Record) -> str:
@@ -126,16 +135,16 @@ def _received(record: Record) -> str:
         return f"'{record.subscription}' received the barrier"
     if record.reason == HIDDEN:
         return f"the principal of '{record.subscription}' may not see the barrier any more"
-    return f"'{record.subscription}' gave the barrier up after {record.detail['deliveries']} deliveries"
+    return f"'{record.subscription}' gave the barrier up after {record.told(records.BarrierReceived).deliveries} deliveries"
 
 
 def _named(record: Record) -> str:
-    instances = ", ".join(f"'{name}'" for name in sorted(set(record.detail["instances"].values())))
+    instances = ", ".join(f"'{name}'" for name in sorted(set(record.told(records.Named).instances.values())))
     return f"its publisher gave it to another instance, too ({instances}): one message with several names"
 
 
 def _replicated(record: Record) -> str:
-    value, peer = value_of(record), record.detail["peer"]
+    value, peer = value_of(record.told(records.Replicated)), record.told(records.Replicated).peer
     life = f", in life {value.life}" if value.life else ""
     if value.stage == Stage.PRESENT and record.reason == Kind.REDRIVEN:
         told = f"redriven: it belongs to instance '{value.owner}'"
@@ -150,20 +159,21 @@ def _replicated(record: Record) -> str:
 
 
 def _decided(record: Record) -> str:
-    owner = record.detail.get("owner")
-    what = "is a barrier of it" if record.detail.get("barrier") else "is not in it"
+    body = record.told(records.Decided)
+    owner, what = body.owner, "is a barrier of it" if body.barrier else "is not in it"
     return f"queue '{record.queue}': its origin said that it {what if owner is None else f'is in it, and first of {owner!r}'}"
 
 
 def _barriers_decided(record: Record) -> str:
-    what = "a barrier of it" if record.detail.get("barrier") else "no barrier of it"
+    what = "a barrier of it" if record.told(records.BarriersDecided).barrier else "no barrier of it"
     return f"queue '{record.queue}', which had been set aside, was back: it is {what}"
 
 
 def _transferred(record: Record) -> str:
-    owner, term = record.detail["owner"], record.detail["term"]
+    body = record.told(records.Transferred)
+    owner, term = body.owner, body.term
     if record.reason == CLAIMED:
-        waits = "; it is granted once that one is not seen to live" if record.detail.get("awaits_look") else ""
+        waits = "; it is granted once that one is not seen to live" if body.awaits_look else ""
         return f"claimed by this instance, '{owner}', since its owner could not be reached (term {term}){waits}"
     if record.reason == RETURNED_CLAIM:
         return f"given back to instance '{owner}', which lives, or may have lived meanwhile (term {term})"
@@ -171,14 +181,15 @@ def _transferred(record: Record) -> str:
 
 
 def _returning(record: Record) -> str:
-    without = record.detail.get("without")
-    if without:
-        return f"this instance, which returned, waited no more for {', '.join(map(repr, without))}, by somebody's word"
-    return "this instance was away, and waited for its peers" if record.detail["on"] else "this instance had heard its peers"
+    body = record.told(records.Returning)
+    if body.without:
+        return f"this instance, which returned, waited no more for {', '.join(map(repr, body.without))}, by somebody's word"
+    return "this instance was away, and waited for its peers" if body.on else "this instance had heard its peers"
 
 
 def _requested(record: Record) -> str:
-    return f"instance '{record.detail['requester']}' asked its owner, instance '{record.detail['owner']}', for it, or for others"
+    body = record.told(records.TransferRequested)
+    return f"instance '{body.requester}' asked its owner, instance '{body.owner}', for it, or for others"
 
 
 def _paused(record: Record) -> str:
@@ -201,9 +212,9 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.RENEWED: _renewed,
     Kind.CLAIMED: lambda record: f"its rows were handed to '{record.subscription}'",
     Kind.LAPSED: lambda record: f"lease {record.lease} ran out: it fills the backlog of '{record.subscription}' no more",
-    Kind.PREPARED: lambda record: f"{_attempt(record)} to append its batch to '{record.detail['table']}' was prepared",
+    Kind.PREPARED: _prepared,
     Kind.LANDED: _landed,
-    Kind.FENCED: lambda record: f"{_attempt(record)} was fenced{_forced(record)}: it stands not in '{record.detail['table']}'",
+    Kind.FENCED: _fenced,
     Kind.SINK_UNREADABLE: lambda record: f"nobody can tell whether {_attempt(record)} landed",
     Kind.OUTCOMES: _outcomes,
     Kind.PROVEN: lambda record: f"Spark committed the batch of lease {record.lease}",
@@ -211,7 +222,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.REMOVED: _removed,
     Kind.DEAD_LETTERED: _dead_lettered,
     Kind.DEFERRED: lambda record: f"acknowledged before it was active; that counts until {to_text(record.due_at_ms)}",
-    Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.detail['subscriptions'])}",
+    Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.told(records.BarrierReleased).subscriptions)}",
     Kind.BARRIER_RECEIVED: _received,
     Kind.BARRIERS_DECIDED: _barriers_decided,
     Kind.DECIDED: _decided,

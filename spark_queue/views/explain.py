@@ -22,7 +22,7 @@ from spark_queue.core.bitmaps.ranges import BOOKMARK_LIMIT, count_rows, holds
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Kind, Record
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, DefinitionsApplied, Kind, Record, Returned
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import LEFT, State
@@ -226,7 +226,7 @@ def explain(
     rows = journal.record_rows()
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
     applied = [each for each in rows.applied() if each.record < count]
-    stored = applied[-1].detail["definitions"] if applied else {}
+    stored = applied[-1].told(DefinitionsApplied).definitions if applied else {}
     definitions = parsing.parse_recorded(stored, path=journal.path)
     message_type = definitions.queue(queue).message_type
     if not 0 <= bookmark < BOOKMARK_LIMIT:
@@ -249,7 +249,6 @@ class _Life:
         self._traits = MessageTraits(journal.traits, bookmark)
         self._prepared = PreparedTraits(self._traits)
         self._state = JournalState(self._prepared)
-        self._knows_commit_time = True
         self._events: list[MessageEvent] = []
         #: Whether what other messages did decides where this one is.
         self._depends = False
@@ -259,9 +258,7 @@ class _Life:
         self._stuck: SparkQueueError | None = None
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
-        own = (each for each in records if each.kind == Kind.ENTERED and holds(each.ranges, self._bookmark))
         self._heard = read_heard(self._journal.store, self._journal.journal_id) if as_of is None else {}
-        self._knows_commit_time = all("published" in each.detail for each in own)
         of_time, only = not isinstance(as_of, int), BitMap64([self._bookmark])
         fold_until(self._state, records, count, now_ms=now_ms, looks_ahead=of_time, fold=self._step, of=only)
         if of_time and self._segment() is None:
@@ -295,7 +292,7 @@ class _Life:
             message_type=self._type,
             trouble=trouble,
             version=segment.version,
-            committed_at=_instant(segment.published_at_ms if self._knows_commit_time else None),
+            committed_at=_at(segment.published_at_ms),
             file=segment.path,
             row=_row(segment, self._bookmark),
             entered_at=_instant(segment.entered_at_ms) if any(each.event == Kind.ENTERED for each in self._events) else None,
@@ -330,7 +327,7 @@ class _Life:
             self._last_counts = self._counts(ledger)
         fold_alone(state, record, message_type=self._type, bookmark=self._bookmark)
         after = state.queues
-        self._depends |= bool(record.detail.get("alone") and record.queue == self._queue)
+        self._depends |= isinstance(record.body, Returned) and record.body.alone and record.queue == self._queue
         self._depends |= self._queue in after and bool(after[self._queue].definition.target_queue_depth)
         is_repeated = record.kind == Kind.TRANSFER_REQUESTED and bool(self._events) and self._events[-1].event == record.kind
         if self._tells(state, record) and not is_repeated:
@@ -380,7 +377,7 @@ class _Life:
             delivery=ledger.delivered.of(self._bookmark) if granted and ledger is not None else None,
             reason=record.reason,
             due_at=_instant(record.due_at_ms),
-            error=record.detail.get("error"),
+            error=getattr(record.body, "error", None),
             text=text,
         )
         self._events.append(made)
@@ -392,10 +389,9 @@ class _Life:
             there = f" at instance '{origin[0]}', where it is message {origin[1]:,}" if origin is not None and is_pulled else ""
             text = f"published to topic '{body['topic']}' by '{body['publisher']}' as number {body['sequence']:,}{there}"
             yield MessageEvent(at=body["published_at"], event="published", record=None, queue=None, text=text)
-        if self._knows_commit_time:
-            how = "pulled from a peer, and committed here" if is_pulled else "committed"
-            text = f"{how} as version {segment.version} of {self._type}"
-            yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
+        how = "pulled from a peer, and committed here" if is_pulled else "committed"
+        text = f"{how} as version {segment.version} of {self._type}"
+        yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
 
     def _body(self) -> tuple[Mapping[str, Any], str | None]:
         """Return what was published, and why it cannot be read if so."""

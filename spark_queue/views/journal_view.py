@@ -28,7 +28,7 @@ from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.foresight import TELLING
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, TraitSource
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
@@ -231,7 +231,7 @@ def _later(rows: ControlRows, columns: pa.Table, *, first: int) -> list[Record]:
     than the rest; where messages may be barriers, each is read.
     """
     kinds, applied = columns.column("kind"), rows.applied()
-    queues = [each.detail["definitions"].get("queues", {}) for each in applied]
+    queues = [each.told(DefinitionsApplied).definitions.get("queues", {}) for each in applied]
     with_barriers = {name for each in queues for name, keys in each.items() if "barrier" in keys}
     tells = one_of(kinds, TELLING)
     alike = tells & ~one_of(columns.column("queue"), with_barriers)
@@ -265,7 +265,8 @@ def together(rows: pa.Table) -> Iterator[Record]:
     for code, name in enumerate(queues.dictionary.to_pylist()):
         mine = lows // width == code
         pairs = np.stack([lows[mine], highs[mine]], axis=1) - code * width
-        yield Record(kind=Kind.GRANTED, queue=name, ranges=RangeArray(pairs.reshape(-1)))
+        body = Granted(incarnation=(0, 0), call=0, limit=0)
+        yield Record(body=body, queue=name, ranges=RangeArray(pairs.reshape(-1)))
 
 
 @contextmanager
@@ -321,10 +322,10 @@ def repeated_entries(view: JournalView) -> list[JournalError]:
     """Return what is told of entries of message logs that bring files once more, as long as they stand there."""
     store, found = view.journal.store, list[JournalError]()
     for name, known in view.state.message_types.items():
-        for version, detail in known.repeated.items():
+        for version, repeated in known.repeated.items():
             standing = store.read(log_key(messages_key(name), version)) or b""
-            if detail["token"].encode() in standing:
-                facts = {"message_type": name, "version": version, "files": len(detail["paths"])}
+            if repeated.token.encode() in standing:
+                facts = {"message_type": name, "version": version, "files": len(repeated.paths)}
                 found.append(JournalError("JOURNAL_ENTRY_REPEATED", **facts))
     return found
 
@@ -360,8 +361,7 @@ def fold_until(
         if record.kind in (Kind.MOVED, Kind.RETIRED):
             message_type.fold(record)
         elif record.kind == Kind.ENTERED and looks_ahead:
-            # Older software did not say when it was published.
-            at_ms = record.detail.get("published", record.at_ms)
+            at_ms = record.told(Entered).published
             if at_ms > now_ms:
                 ended.add(str(record.message_type))
             elif record.message_type not in ended:

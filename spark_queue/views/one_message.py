@@ -14,7 +14,7 @@ from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import holds
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Kind, Record
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, DeadLettered, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.control_files import ControlRows
 from spark_queue.views.message_search import Mask, one_of
@@ -46,7 +46,7 @@ class MessageRows:
     def queues(self, queue: str) -> list[str]:
         """Return the queue, its dead-letter queue if the message went there, and the queue that it came from."""
         letters = self._log.records(np.flatnonzero(self._touching & self._kinds([Kind.DEAD_LETTERED])))
-        pairs = {(str(each.detail["source"]), str(each.queue)) for each in letters}
+        pairs = {(each.told(DeadLettered).source, str(each.queue)) for each in letters}
         return list(dict.fromkeys([queue, *(name for pair in sorted(pairs) if queue in pair for name in pair)]))
 
     def chosen(self, queues: Iterable[str]) -> list[Record]:

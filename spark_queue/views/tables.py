@@ -13,7 +13,7 @@ import pyarrow as pa
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.records import SINK_KINDS, Kind
+from spark_queue.core.records import Fenced, Kind, Landed, Prepared
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
 from spark_queue.errors import ConfigError, JournalError, nearest
@@ -190,21 +190,23 @@ def _sink_commits(view: JournalView, queue: str | None) -> list[_Row]:
     rows = view.journal.record_rows()
 
     def is_meant(table: pa.Table) -> Mask:
-        mask = one_of(table.column("kind"), sorted(SINK_KINDS))
+        mask = one_of(table.column("kind"), [Kind.PREPARED, Kind.LANDED, Kind.FENCED])
         return mask if queue is None else mask & one_of(table.column("queue"), [queue])
 
     numbers = rows.where(is_meant, "kind", "queue")
     found: dict[tuple[Any, ...], _Row] = {}
     for record in rows.records(numbers[: np.searchsorted(numbers, view.state.next_record)]):
-        key = {"queue": record.queue, "subscription": record.subscription, "attempt": record.detail["attempt"]}
+        body = record.body
+        assert isinstance(body, Prepared | Landed | Fenced), "these were asked for"
+        key = {"queue": record.queue, "subscription": record.subscription, "attempt": body.attempt}
         row = found.setdefault(tuple(key.values()), {**key, "lease": record.lease})
-        if record.kind == Kind.PREPARED:
-            row |= {"sink": record.detail["table"], "state": "in doubt", "prepared_at": record.at_ms * 1_000}
+        if isinstance(body, Prepared):
+            row |= {"sink": body.table, "state": "in doubt", "prepared_at": record.at_ms * 1_000}
         else:
-            landed = record.kind == Kind.LANDED
+            landed = isinstance(body, Landed)
             row |= {
-                "sink": record.detail["table"], "state": str(record.kind), "messages": count_rows(record.ranges) if landed else 0,
-                "version": record.detail.get("version"), "decided_at": record.at_ms * 1_000,
+                "sink": body.table, "state": str(record.kind), "messages": count_rows(record.ranges) if landed else 0,
+                "version": body.version if isinstance(body, Landed) else None, "decided_at": record.at_ms * 1_000,
             }  # fmt: skip
     return list(reversed(found.values()))
 

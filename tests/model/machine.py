@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from spark_queue.core import commands, folds
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
+from spark_queue.core.message_files.relocation import moved_record
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.records import Kind, MergedFile, MovedRows, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError

@@ -11,10 +11,10 @@ from typing import Any
 from spark_queue.core import folds
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.origins import ClashingRows, OriginRows, joined
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
+from spark_queue.core.message_files.origins import joined
+from spark_queue.core.message_files.relocation import moved_record
 from spark_queue.core.message_files.segment import Segment, stretches
-from spark_queue.core.records import Incarnation, Kind, Record
+from spark_queue.core.records import ClashingRows, Incarnation, Kind, MergedFile, MovedRows, OriginRows, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.state_codec import decode, encode
 from tests.deciding import claim

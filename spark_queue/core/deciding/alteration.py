@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import chain
-from typing import Any
 
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Apply
@@ -13,14 +12,14 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import LOCAL, parse_timestamp_ms
 from spark_queue.core.message_files.segment import TraitRequest
-from spark_queue.core.records import Ranges
+from spark_queue.core.records import DefinitionsApplied, Ranges
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 
 
-def apply(state: JournalState, command: Apply) -> dict[str, Any]:
+def apply(state: JournalState, command: Apply) -> DefinitionsApplied:
     """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
     wanted, resets = parsing.parse_wanted(command.definitions), set(command.reset)
     _refuse_unnamed(state, wanted, command.may_go)
@@ -28,9 +27,14 @@ def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     recovery_points = starts(state, wanted, resets, goes_on)
     check(state, wanted, resets, goes_on)
     barriers = past_barriers(state, wanted, recovery_points)
-    detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
-    further = {"told": replicating.tells(wanted), "goes_on": list(goes_on), "request": command.request}
-    return detail | {name: value for name, value in further.items() if value}
+    return DefinitionsApplied(
+        definitions=dict(command.definitions),
+        resets=recovery_points,
+        barriers=barriers,
+        told=replicating.tells(wanted),
+        goes_on=tuple(goes_on),
+        request=command.request,
+    )
 
 
 def _refuse_unnamed(state: JournalState, wanted: Definitions, may_go: Collection[str] | None) -> None:

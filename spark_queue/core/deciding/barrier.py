@@ -9,14 +9,13 @@ and a batch that was not proven is read again.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Removal
+from spark_queue.core.records import Removal
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, State
@@ -35,16 +34,16 @@ def release(work: UnitOfWork) -> None:
     due = below(ledger.rows[State.HELD], min(waiting)) if waiting else ledger.rows[State.HELD].copy()
     while due:
         names, rows = _oldest_with_takers(work, due)
-        work.emit(Kind.BARRIER_RELEASED, rows, detail={"subscriptions": names})
+        work.emit(records.BarrierReleased(subscriptions=tuple(names)), rows)
         due -= rows
 
 
 def say_barriers(work: UnitOfWork) -> None:
     """Record, once, which messages are barriers that entered while the queue was set aside, and which are not (R75, R122)."""
     unsaid, barriers = work.ledger.unsaid, work.ledger.barriers
-    for part, detail in ((unsaid & barriers, {"barrier": True}), (unsaid - barriers, {})):
+    for part, is_barrier in ((unsaid & barriers, True), (unsaid - barriers, False)):
         if part:
-            work.emit(Kind.BARRIERS_DECIDED, part, detail=detail)
+            work.emit(records.BarriersDecided(barrier=is_barrier), part)
 
 
 def _oldest_with_takers(work: UnitOfWork, due: BitMap64) -> tuple[list[str], BitMap64]:
@@ -92,7 +91,7 @@ def receive(work: UnitOfWork, lease: Lease) -> None:
     if not lease.rows & subscription.barriers:
         return
     if not lease.gives_back:
-        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)
+        work.emit(records.BarrierReceived(), lease.rows, of=lease)
     elif is_spent(work, subscription) and not lease.stopped:
         give_up(work, lease, error=lease.failure)
 
@@ -112,7 +111,5 @@ def is_spent(work: UnitOfWork, subscription: Subscription) -> bool:
 
 def give_up(work: UnitOfWork, lease: Lease, *, error: str | None) -> None:
     """Count a barrier as received on which fn keeps failing, so that what is behind it goes on; raises an alarm (DESIGN 8)."""
-    detail: dict[str, Any] = {"deliveries": work.ledger.subscriptions[lease.subscription].barrier_deliveries}
-    if error is not None:
-        detail["error"] = error
-    work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease, reason=Removal.MAX_DELIVERIES, detail=detail)
+    received = records.BarrierReceived(deliveries=work.ledger.subscriptions[lease.subscription].barrier_deliveries, error=error)
+    work.emit(received, lease.rows, of=lease, reason=Removal.MAX_DELIVERIES)

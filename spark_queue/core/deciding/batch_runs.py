@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.commands import EndRun, Prove, StartRun
 from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, check_outcomes, read_outcome, refuse_barriers, stage
 from spark_queue.core.deciding.settlement import prove, settle_early
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Incarnation, Kind, Outcome
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Incarnation, Outcome
 from spark_queue.core.replies import Done, Run, RunStarted, SinkTold
 from spark_queue.core.state.in_doubt import fenced_refusal, in_doubt, refusal, told
 from spark_queue.core.state.lease import Lease
@@ -99,7 +100,7 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
         return Done()
     if command.stopped:
         # Also of a run that was fenced, or is in doubt: it changes nothing but what is held against its messages later.
-        work.emit(Kind.OUTCOMES, of=lease, reason=RUN_STOPPED, detail={"cancel": True} if command.cancel else {})
+        work.emit(records.Outcomes(cancel=command.cancel), of=lease, reason=RUN_STOPPED)
         if command.cancel:
             work.sessions.of(subscription.name, command.run.incarnation).returned = lease.number
         return Done()
@@ -110,8 +111,8 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
     if not command.cancel:
         refuse_barriers(work, given)
     if command.error is not None:
-        detail = {"error": command.error[:ERROR_TEXT_LIMIT]} | ({"cancel": True} if command.cancel else {})
-        work.emit(Kind.OUTCOMES, of=lease, reason=RUN_FAILED, detail=detail)
+        failed = records.Outcomes(error=command.error[:ERROR_TEXT_LIMIT], cancel=command.cancel)
+        work.emit(failed, of=lease, reason=RUN_FAILED)
     stage(work, lease, given)
     if command.error is None or command.cancel:
         work.sessions.of(subscription.name, command.run.incarnation).returned = lease.number
@@ -123,10 +124,10 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
 def _end_idle_run(work: UnitOfWork, subscription: Subscription, command: EndRun) -> None:
     """Note how a run ended that had no messages, where that is news: a failure, and the first success after one."""
     if command.error is not None and not command.stopped:
-        detail = {"error": command.error[:ERROR_TEXT_LIMIT]}
-        work.emit(Kind.OUTCOMES, subscription=subscription.name, reason=RUN_FAILED, detail=detail)
+        failed = records.Outcomes(error=command.error[:ERROR_TEXT_LIMIT])
+        work.emit(failed, subscription=subscription.name, reason=RUN_FAILED)
     elif subscription.idle_failures and not command.stopped:
-        work.emit(Kind.OUTCOMES, subscription=subscription.name, reason=Outcome.ACKNOWLEDGE)
+        work.emit(records.Outcomes(), subscription=subscription.name, reason=Outcome.ACKNOWLEDGE)
 
 
 def prove_run(work: UnitOfWork, command: Prove) -> Done:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import structs
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.commands import (
     Attach,
     DrawIncarnation,
@@ -17,13 +19,13 @@ from spark_queue.core.commands import (
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.batch_runs import AUTO, EXPLICIT, is_handed_over_once
 from spark_queue.core.deciding.granting import grant
-from spark_queue.core.deciding.planners import belonging, end_subscription, hand_to_caller
+from spark_queue.core.deciding.planners import end_subscription, hand_to_caller
 from spark_queue.core.deciding.resuming import resumable, resume, resume_run
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.settlement import end_lease, prove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import valid_name
-from spark_queue.core.records import RUN_STOPPED, Incarnation, Kind, Return
+from spark_queue.core.records import RUN_STOPPED, Incarnation, Return
 from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.subscription import Subscription
@@ -65,17 +67,19 @@ def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
         if call == known.call:
             # The reply to this very call was lost; nothing came after it that a second record might undo.
             return
-    wanted = {"ack_mode": command.ack_mode, "max_backlog": command.max_backlog, "filter": command.filter}
     work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters()) if text is not None])
     known = hand_to_caller(work, known)
+    wanted = records.Subscribed(ack_mode=command.ack_mode, max_backlog=command.max_backlog, filter=command.filter)
     if work.caller is not None and work.caller.principal is not None:
-        wanted |= belonging(work.caller.principal, work.row_filters())
-    if known is None or any(getattr(known, each) != value for each, value in wanted.items()):
-        work.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
-    detail = {"incarnation": list(incarnation), "call": call}
-    if command.available_now:
-        detail["until"] = work.state.message_types[work.ledger.definition.message_type].entered_until
-    work.emit(Kind.ATTACHED, subscription=name, detail=detail)
+        wanted = structs.replace(wanted, principal=work.caller.principal, entitlement=work.row_filters())
+    asked = None if known is None else known.asked
+    if asked is not None and wanted.principal is None:
+        # Where there are no principals, the one that it had is nothing that it asks for.
+        asked = structs.replace(asked, principal=None, entitlement=())
+    if asked != wanted:
+        work.emit(wanted, subscription=name)
+    until = work.state.message_types[work.ledger.definition.message_type].entered_until if command.available_now else None
+    work.emit(records.Attached(incarnation=incarnation, call=call, until=until), subscription=name)
 
 
 def _check_name(work: UnitOfWork, name: str) -> None:
@@ -173,8 +177,7 @@ def renew(work: UnitOfWork, command: Renew) -> Renewed:
     if lease is not None and is_own and work.ledger.outstanding(lease):
         due_at_ms = min(work.now_ms + queue.lease_period_ms, lease.begun_at_ms + queue.lease_renewal_limit_ms)
         if due_at_ms > lease.due_at_ms:
-            detail = {"incarnation": list(command.incarnation)}
-            work.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="renewal", detail=detail)
+            work.emit(records.Renewed(incarnation=command.incarnation), of=lease, due_at_ms=due_at_ms, reason="renewal")
     return Renewed(lease_period_ms=queue.lease_period_ms)
 
 
@@ -182,13 +185,13 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
     """Note that a planner ends; its lease returns at once where its batch cannot have been committed (R19, P6)."""
     subscription = work.subscription(command.subscription)
     if command.incarnation == subscription.incarnation and not subscription.left:
-        work.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail={"incarnation": list(command.incarnation)})
+        work.emit(records.Left(incarnation=command.incarnation), subscription=subscription.name, reason="left")
         lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
         if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):
             end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
         elif lease is not None and session.returned == lease.number and lease.failure is None and not lease.stopped:
             # fn has got through its batch: whatever kept Spark from committing it, if anything did, it is not the messages.
-            work.emit(Kind.OUTCOMES, of=lease, reason=RUN_STOPPED)
+            work.emit(records.Outcomes(), of=lease, reason=RUN_STOPPED)
     return Done()
 
 
@@ -206,7 +209,7 @@ def _hand_over(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -
     queue = work.ledger.definition
     if lease.handed_to is None and not (lease.lapsed and queue.order_key is not None):
         due_at_ms = work.now_ms + queue.lease_period_ms if lease.lapsed else None
-        work.emit(Kind.CLAIMED, of=lease, due_at_ms=due_at_ms, detail={"incarnation": list(session.incarnation), "call": call})
+        work.emit(records.Claimed(incarnation=session.incarnation, call=call), of=lease, due_at_ms=due_at_ms)
     return lease.rows if lease.handed_to == session.incarnation else BitMap64()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.deciding.barrier import pending
 from spark_queue.core.deciding.fairness import Contender, assign
@@ -18,7 +19,7 @@ from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, left_within, room_within
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import FAST
-from spark_queue.core.records import Kind, Removal
+from spark_queue.core.records import Removal
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.subscription import Subscription
@@ -41,12 +42,11 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
         return None
     number = ledger.next_lease
     work.emit(
-        Kind.GRANTED,
+        records.Granted(incarnation=session.incarnation, call=call, limit=limit, barrier=bool(barrier)),
         rows,
         subscription=subscription.name,
         lease=number,
         due_at_ms=work.now_ms + queue.lease_period_ms,
-        detail={"incarnation": list(session.incarnation), "call": call, "limit": limit} | ({"barrier": True} if barrier else {}),
     )
     lease = ledger.leases[number]
     session.granted = session.unasked = number

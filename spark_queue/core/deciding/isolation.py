@@ -11,15 +11,15 @@ Messages on which an expression fails: they are counted where somebody looks, si
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.deciding.free_rows import grantable, without_lone
 from spark_queue.core.deciding.removal import remove, remove_aged
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Emit, Kind, PauseReason, Record, Removal, Return, UnpauseReason
+from spark_queue.core.records import Emit, PauseReason, Record, Removal, Return, UnpauseReason
 from spark_queue.core.state.alarm import LONE_BACKOFF, SUSPECTS_LIMIT
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
@@ -33,12 +33,12 @@ def isolate(work: UnitOfWork, lease: Lease, rows: BitMap64) -> None:
     rows = remove_aged(work, rows, lease=lease)
     if not rows:
         return
-    subscription, detail = work.ledger.subscriptions[lease.subscription], {}
+    subscription, limit = work.ledger.subscriptions[lease.subscription], None
     if not lease.searches:
         # The first batch that fails says nothing about the next; when that one fails, too, batches are too large.
         known = subscription.isolation_limit
-        detail["limit"] = lease.limit if known is None else max(2, min(known, len(lease.rows)) // 2)
-    work.emit(Kind.RETURNED, rows, of=lease, reason=Return.ISOLATED, detail=detail)
+        limit = lease.limit if known is None else max(2, min(known, len(lease.rows)) // 2)
+    work.emit(records.Returned(limit=limit), rows, of=lease, reason=Return.ISOLATED)
 
 
 def is_suspect(work: UnitOfWork, lease: Lease) -> bool:
@@ -57,19 +57,15 @@ def is_suspect(work: UnitOfWork, lease: Lease) -> bool:
 def suspect(work: UnitOfWork, lease: Lease, reason: Return, *, due_at_ms: int) -> None:
     """Return a lone message that failed, for another to be tried; the third in a row raises the alarm."""
     subscription = work.ledger.subscriptions[lease.subscription]
-    work.emit(Kind.RETURNED, lease.rows, of=lease, reason=reason, due_at_ms=due_at_ms, detail=failed_alone(lease))
+    returned = records.Returned(alone=True, error=lease.failure)
+    work.emit(returned, lease.rows, of=lease, reason=reason, due_at_ms=due_at_ms)
     if subscription.fresh_suspects >= SUSPECTS_LIMIT and not subscription.is_stopped:
         error = (
             f"subscription '{subscription.name}': {len(subscription.suspects)} messages failed one after the other, each alone. "
             f"The last error: {lease.failure}"
         )
         suspects = BitMap64(subscription.suspects)
-        work.emit(Kind.PAUSED, suspects, subscription=subscription.name, reason=PauseReason.ALARM, detail={"error": error})
-
-
-def failed_alone(lease: Lease) -> dict[str, Any]:
-    """Return what the record says that returns a message that failed alone."""
-    return {"alone": True} | ({} if lease.failure is None else {"error": lease.failure})
+        work.emit(records.Paused(error=error), suspects, subscription=subscription.name, reason=PauseReason.ALARM)
 
 
 def lone_due_ms(work: UnitOfWork, rows: BitMap64) -> int:
@@ -82,7 +78,7 @@ def confirm(work: UnitOfWork, subscription: Subscription) -> None:
     """Draw the conclusions from a success: an alarm ends, and suspects past their limits become dead letters."""
     ledger, queue = work.ledger, work.ledger.definition
     if subscription.is_stopped:
-        work.emit(Kind.UNPAUSED, subscription=subscription.name, reason=UnpauseReason.PROBE)
+        work.emit(records.Unpaused(), subscription=subscription.name, reason=UnpauseReason.PROBE)
     for row, known in list(subscription.suspects.items()):
         rows = BitMap64([row]) & (ledger.rows[State.AVAILABLE] | ledger.rows[State.DELAYED])
         if queue.max_deliveries and ledger.delivered.at_least(queue.max_deliveries, rows):
@@ -100,8 +96,8 @@ def count_failed_expressions(state: JournalState, record: Record, emit: Emit) ->
     for name in list(state.queues_changed_by(record)):
         ledger = state.queues.get(name)
         if ledger is not None and ledger.failing:
-            detail = {"messages": len(ledger.failing), "examples": list(islice(ledger.failing, _EXAMPLES))}
-            emit(Kind.EXPRESSION_FAILED, queue=name, detail=detail)
+            examples = tuple(islice(ledger.failing, _EXAMPLES))
+            emit(records.ExpressionFailed(messages=len(ledger.failing), examples=examples), queue=name)
 
 
 def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.commands import Purge, Settle, SettleWhere
 from spark_queue.core.deciding.instances.claims import claim, claimable
 from spark_queue.core.deciding.outcomes import Said, check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Outcome, Removal, Staged
+from spark_queue.core.records import Outcome, Removal, Staged
 from spark_queue.core.replies import Purged, Settled
 from spark_queue.core.state.in_doubt import refusal
 from spark_queue.core.state.journal_state import JournalState
@@ -208,7 +209,7 @@ def _act(work: UnitOfWork, part: _Part, counts: Counter[str]) -> None:
     counts["repeated"] += len(part.rows) - len(rows) - len(inactive)
     if inactive:
         until_ms = work.now_ms + work.ledger.definition.deferred_ack_expiration_ms
-        work.emit(Kind.DEFERRED, inactive, due_at_ms=until_ms)
+        work.emit(records.Deferred(), inactive, due_at_ms=until_ms)
         counts["deferred"] += len(inactive)
     if part.named is not None:
         counts["late"] += len(rows) - (0 if part.lease is None else len(rows & part.lease.leased))

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
-from spark_queue.core.records import Kind, Outcome, Ranges, Staged
+from spark_queue.core.records import Outcome, Ranges, Staged
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
@@ -99,6 +100,4 @@ def stage(work: UnitOfWork, lease: Lease, given: Iterable[Said]) -> None:
     """Note what is said of a lease's rows until its proof, or its end."""
     for (outcome, due_at_ms, error), rows in given:
         if rows:
-            work.emit(
-                Kind.OUTCOMES, rows, of=lease, reason=outcome, due_at_ms=due_at_ms, detail={} if error is None else {"error": error}
-            )
+            work.emit(records.Outcomes(error=error), rows, of=lease, reason=outcome, due_at_ms=due_at_ms)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from msgspec import structs
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.deciding.settlement import end_lease
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import HIDDEN, Kind, Return
+from spark_queue.core.records import HIDDEN, Return
 from spark_queue.core.state.in_doubt import in_doubt, refusal
 from spark_queue.core.state.subscription import Subscription
-
-
-def belonging(principal: str, entitlement: tuple[str, ...]) -> dict[str, Any]:
-    """Return what a `subscribed` record says of whose the subscription is."""
-    return {"principal": principal, "entitlement": entitlement}
 
 
 def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription | None:
@@ -39,8 +34,7 @@ def renew_entitlements(work: UnitOfWork) -> None:
     for each in list(work.ledger.subscriptions.values()):
         entitlement = definitions.row_filters(each.principal, queue)
         if each.principal is not None and entitlement != each.entitlement:
-            asked = {"ack_mode": each.ack_mode, "max_backlog": each.max_backlog, "filter": each.filter}
-            work.emit(Kind.SUBSCRIBED, subscription=each.name, detail=asked | belonging(each.principal, entitlement))
+            work.emit(structs.replace(each.asked, entitlement=entitlement), subscription=each.name)
             if queue in work.state.troubles:
                 # A file that the filter would have to read is not whole.
                 return
@@ -54,8 +48,8 @@ def _let_go_of_hidden_barriers(work: UnitOfWork, subscription: Subscription) -> 
     for text in subscription.entitlement:
         seen = work.matching(text, seen)
     if hidden := waiting - seen:
-        detail = {"deliveries": subscription.barrier_deliveries}
-        work.emit(Kind.BARRIER_RECEIVED, hidden, subscription=subscription.name, reason=HIDDEN, detail=detail)
+        received = records.BarrierReceived(deliveries=subscription.barrier_deliveries)
+        work.emit(received, hidden, subscription=subscription.name, reason=HIDDEN)
 
 
 def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
@@ -64,4 +58,4 @@ def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: st
         raise refusal(work.ledger, lease, "ending the subscription")
     for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
         end_lease(work, lease, Return.UNSUBSCRIBED)
-    work.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
+    work.emit(records.Unsubscribed(), subscription=subscription.name, reason=reason)

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import FindDeadLetters, Redrive
 from spark_queue.core.deciding.instances.claims import claim, claimable
 from spark_queue.core.deciding.outcomes import check_ranges
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Removal
+from spark_queue.core.records import Removal
 from spark_queue.core.replies import DeadLetters, Redriven
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import dead_letters, free_letters, unlettered_elsewhere, waiting_letters
@@ -46,8 +47,8 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     free = named & free_letters(work.state, command.queue)
     if free:
         if letters is not None and free.intersect(letters.entered):
-            work.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
-        work.emit(Kind.REDRIVEN, free)
+            work.emit(records.Redriven(), free & letters.entered, queue=letters.definition.name)
+        work.emit(records.Redriven(), free)
     return _redriven(command, len(free))
 
 
@@ -94,7 +95,7 @@ def purge_old(work: UnitOfWork) -> None:
     remove(work, old, Removal.PURGED)
     there = BitMap64() if letters is None else old & (waiting_letters(letters) | letters.rows[State.DEAD])
     if letters is not None and there:
-        work.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.PURGED)
+        work.emit(records.Removed(), there, queue=letters.definition.name, reason=Removal.PURGED)
 
 
 def end_settled(work: UnitOfWork) -> None:
@@ -102,4 +103,4 @@ def end_settled(work: UnitOfWork) -> None:
     letters = work.dead_letters
     settled = BitMap64() if letters is None else work.ledger.rows[State.DEAD] & letters.rows[State.REMOVED]
     if letters is not None and settled:
-        work.emit(Kind.REMOVED, settled, reason=Removal.ACKNOWLEDGED, detail={"settled_in": letters.definition.name})
+        work.emit(records.Removed(settled_in=letters.definition.name), settled, reason=Removal.ACKNOWLEDGED)

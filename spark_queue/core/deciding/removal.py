@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import DEAD_LETTER_REASONS, Emit, Kind, Record, Removal
@@ -27,19 +26,19 @@ def remove(
     if not rows:
         return
     if reason not in DEAD_LETTER_REASONS:
-        work.emit(Kind.REMOVED, rows, of=lease, reason=reason)
+        work.emit(records.Removed(), rows, of=lease, reason=reason)
         return
     for deliveries, delivered in list(work.ledger.delivered.split(rows)):
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
-            detail: dict[str, Any] = {"deliveries": deliveries, "cancels": cancels + uncounted_cancels}
-            if error is not None:
-                detail["error"] = error
-            work.emit(Kind.REMOVED, part, of=lease, reason=reason, detail=detail)
+            cancels_in_all = cancels + uncounted_cancels
+            removed = records.Removed(deliveries=deliveries, cancels=cancels_in_all, error=error)
+            work.emit(removed, part, of=lease, reason=reason)
             home = work.ledger.definition.dead_letter_queue
             if home is not None:
                 # Also where that is set aside: it has its letters when it is revived.
-                detail["source"] = work.ledger.definition.name
-                work.emit(Kind.DEAD_LETTERED, part, queue=home, reason=reason, detail=detail)
+                source = work.ledger.definition.name
+                letters = records.DeadLettered(source=source, deliveries=deliveries, cancels=cancels_in_all, error=error)
+                work.emit(letters, part, queue=home, reason=reason)
 
 
 def remove_aged(work: UnitOfWork, rows: BitMap64, *, lease: Lease | None = None) -> BitMap64:
@@ -62,12 +61,12 @@ def end_letters(state: JournalState, record: Record, emit: Emit) -> None:
     source = state.queues.get(state.definitions.source_of(str(record.queue)) or "")
     over = BitMap64() if source is None else to_bitmap(record.ranges) & source.rows[State.DEAD]
     if source is not None and over:
-        detail = {"settled_in": record.queue}
-        emit(Kind.REMOVED, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason, detail=detail)
+        removed = records.Removed(settled_in=str(record.queue))
+        emit(removed, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason)
 
 
 def remove_reached(state: JournalState, record: Record, emit: Emit) -> None:
     """Record that messages which were acknowledged before they were active are gone, as soon as their turn comes (R83)."""
     for ledger in state.filled_by(record):
         if ledger.reached:
-            emit(Kind.REMOVED, queue=ledger.definition.name, ranges=to_ranges(ledger.reached), reason=Removal.ACKNOWLEDGED)
+            emit(records.Removed(), queue=ledger.definition.name, ranges=to_ranges(ledger.reached), reason=Removal.ACKNOWLEDGED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.deciding.barrier import give_up, is_spent
 from spark_queue.core.deciding.isolation import isolate
@@ -11,7 +12,7 @@ from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.settlement import give_back_failed, in_queue
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Incarnation, Kind, Removal, Return
+from spark_queue.core.records import Incarnation, Removal, Return
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
 
@@ -75,17 +76,12 @@ def resume(
     work: UnitOfWork, lease: Lease, incarnation: Incarnation, rows: BitMap64, *, call: int, counted: bool, vanished_runs: int
 ) -> None:
     """Let a lease be `rows` from now on, for a planner start (P2)."""
-    work.emit(
-        Kind.RESUMED,
-        rows,
-        of=lease,
-        due_at_ms=work.now_ms + work.ledger.definition.lease_period_ms,
-        detail={
-            "incarnation": list(incarnation),
-            "call": call,
-            # What came back undelivered was not counted when it was granted.
-            "counted": counted or lease.undelivered,
-            "vanished_runs": vanished_runs,
-        }
-        | ({"barrier": True} if lease.is_barrier else {}),
+    resumed = records.Resumed(
+        incarnation=incarnation,
+        call=call,
+        # What came back undelivered was not counted when it was granted.
+        counted=counted or lease.undelivered,
+        vanished_runs=vanished_runs,
+        barrier=lease.is_barrier,
     )
+    work.emit(resumed, rows, of=lease, due_at_ms=work.now_ms + work.ledger.definition.lease_period_ms)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.deciding.barrier import receive
-from spark_queue.core.deciding.isolation import confirm, failed_alone, is_suspect, isolate, lone_due_ms, suspect
+from spark_queue.core.deciding.isolation import confirm, is_suspect, isolate, lone_due_ms, suspect
 from spark_queue.core.deciding.removal import aged, remove, remove_aged
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Outcome, Removal, Return, Staged
+from spark_queue.core.records import Outcome, Removal, Return, Staged
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
+
+#: The body of a record that returns messages with nothing said against them.
+_RETURNED = records.Returned()
 
 
 def prove(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
@@ -21,7 +24,7 @@ def prove(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
     _settle_batch(work, lease, acknowledges=acknowledges)
     if lease.succeeded:
         confirm(work, work.ledger.subscriptions[lease.subscription])
-    work.emit(Kind.PROVEN, of=lease)
+    work.emit(records.Proven(), of=lease)
 
 
 def settle_early(work: UnitOfWork, lease: Lease) -> None:
@@ -46,7 +49,7 @@ def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bo
     if lease.failure is not None or stopped:
         give_back_failed(work, lease, rows, reason)
     else:
-        give_back(work, rows, reason, lease=lease, undelivered=undelivered)
+        give_back(work, rows, reason, lease=lease, returned=records.Returned(undelivered=undelivered))
 
 
 def settle_landed(work: UnitOfWork, lease: Lease) -> None:
@@ -78,7 +81,7 @@ def give_back_followers(work: UnitOfWork, cancelled: BitMap64, among: BitMap64, 
     delayed = [(due_at_ms, rows & back) for due_at_ms, rows in work.ledger.delayed.items()]
     for due_at_ms, part in [(None, back - work.ledger.rows[State.DELAYED]), *delayed]:
         if part:
-            work.emit(Kind.RETURNED, part, of=lease, reason=Return.ORDER_KEY, due_at_ms=due_at_ms)
+            work.emit(records.Returned(), part, of=lease, reason=Return.ORDER_KEY, due_at_ms=due_at_ms)
     return followers
 
 
@@ -92,7 +95,7 @@ def apply_outcome(work: UnitOfWork, key: Staged, rows: BitMap64, *, lease: Lease
     if outcome == Outcome.EXPIRE:
         remove(work, rows, Removal.FORCED_EXPIRE, lease=lease, error=error)
     else:
-        _cancel(work, rows, due_at_ms, error, lease=lease)
+        _cancel(work, rows, due_at_ms, error, lease=lease, returned=records.Returned(error=error))
 
 
 def acknowledge(work: UnitOfWork, rows: BitMap64, *, lease: Lease | None) -> None:
@@ -101,20 +104,25 @@ def acknowledge(work: UnitOfWork, rows: BitMap64, *, lease: Lease | None) -> Non
     remove(work, rows, Removal.ACKNOWLEDGED, lease=lease)
     there = BitMap64() if letters is None else taken_back & letters.entered
     if letters is not None and there:
-        work.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.ACKNOWLEDGED)
+        work.emit(records.Removed(), there, queue=letters.definition.name, reason=Removal.ACKNOWLEDGED)
 
 
 def give_back(
-    work: UnitOfWork, rows: BitMap64, reason: Return, *, lease: Lease | None, undelivered: bool = False, **returned: Any
+    work: UnitOfWork,
+    rows: BitMap64,
+    reason: Return,
+    *,
+    lease: Lease | None,
+    returned: records.Returned = _RETURNED,
+    due_at_ms: int | None = None,
 ) -> None:
     """Return rows to the queue, except those past their age or their deliveries (R52)."""
     rows = remove_aged(work, rows, lease=lease)
-    spent = _spent(work, rows, undelivered=undelivered)
+    spent = _spent(work, rows, undelivered=returned.undelivered)
     remove(work, spent, Removal.MAX_DELIVERIES, lease=lease, error=None if lease is None else lease.failure)
     rest = rows - spent
     if rest:
-        returned = {"detail": {"undelivered": True} if undelivered else {}} | returned
-        work.emit(Kind.RETURNED, rest, of=lease, reason=reason, **returned)
+        work.emit(returned, rest, of=lease, reason=reason, due_at_ms=due_at_ms)
 
 
 def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
@@ -131,7 +139,7 @@ def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None
         return
     rows = _settleable(work, lease)
     if lease.gives_back and lease.stopped:
-        give_back(work, lease.leased.copy(), Return.DISCONNECTED, lease=lease, undelivered=True)
+        give_back(work, lease.leased.copy(), Return.DISCONNECTED, lease=lease, returned=records.Returned(undelivered=True))
         return
     if lease.gives_back:
         give_back_failed(work, lease, rows - work.ledger.rows[State.DEAD], Return.CANCELLED)
@@ -150,13 +158,13 @@ def give_back_failed(work: UnitOfWork, lease: Lease, rows: BitMap64, reason: Ret
     if not rows:
         return
     reason, due_at_ms = Return.CANCELLED if lease.gives_back else reason, lone_due_ms(work, rows)
-    counted = failed_alone(lease) | {"counts": True}
+    counted = records.Returned(alone=True, counts=True, error=lease.failure)
     if is_suspect(work, lease):
         suspect(work, lease, reason, due_at_ms=due_at_ms)
     elif reason == Return.CANCELLED:
-        _cancel(work, rows, due_at_ms, lease.failure, lease=lease, detail=counted)
+        _cancel(work, rows, due_at_ms, lease.failure, lease=lease, returned=counted)
     else:
-        give_back(work, rows, reason, lease=lease, due_at_ms=due_at_ms, detail=counted)
+        give_back(work, rows, reason, lease=lease, returned=counted, due_at_ms=due_at_ms)
 
 
 def _cancel(
@@ -166,15 +174,14 @@ def _cancel(
     error: str | None,
     *,
     lease: Lease | None,
-    detail: Mapping[str, Any] = {},
+    returned: records.Returned,
 ) -> None:
     over_limit, over_age, spent = _ended_by_cancel(work, rows)
     remove(work, over_limit, Removal.MAX_CANCELS, lease=lease, error=error, uncounted_cancels=1)
     remove(work, over_age, Removal.TIME_LIMIT, lease=lease)
     remove(work, spent, Removal.MAX_DELIVERIES, lease=lease, error=error, uncounted_cancels=1)
-    detail = dict(detail) | ({} if error is None else {"error": error})
     for due, part in _retries(work, rows - over_limit - over_age - spent, due_at_ms):
-        work.emit(Kind.RETURNED, part, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
+        work.emit(returned, part, of=lease, reason=Return.CANCELLED, due_at_ms=due)
 
 
 def _ended_by_cancel(work: UnitOfWork, rows: BitMap64) -> tuple[BitMap64, BitMap64, BitMap64]:

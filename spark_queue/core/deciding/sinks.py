@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
+from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import AttemptCommand, Fenced, FindAttempts, Landed, Prepare, SinkUnreadable
 from spark_queue.core.deciding.batch_runs import lease_of_run, no_sink, refuse_fenced, refuse_unsuited, stale_run
 from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, Said, check_outcomes, read_outcome
 from spark_queue.core.deciding.resuming import resumable, resume
 from spark_queue.core.deciding.settlement import settle_landed
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Outcome
+from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Attempts, Done, Prepared
 from spark_queue.core.state.attempt import AttemptNumbers
-from spark_queue.core.state.in_doubt import attempt_of, exceptions_told, fenced_refusal, in_doubt, refusal, told
+from spark_queue.core.state.in_doubt import attempt_of, fenced_refusal, in_doubt, refusal, told
 from spark_queue.core.state.lease import Lease
 from spark_queue.errors import CallerError, LeaseError
 
@@ -54,8 +56,9 @@ def prepare(work: UnitOfWork, command: Prepare) -> Prepared:
     numbers = work.ledger.attempts.get(lease.subscription, AttemptNumbers())
     # A journal that was put back from a backup never uses a number that the table has seen.
     number = max(numbers.last + 1, command.transaction_version // 2 + 1)
-    detail = {"attempt": number, "table": command.table, "table_id": command.table_id, "exceptions": exceptions_told(exceptions)}
-    work.emit(Kind.PREPARED, lease.rows, of=lease, detail=detail)
+    told_apart = tuple((*said, tuple(to_ranges(rows))) for said, rows in exceptions if rows)
+    prepared = records.Prepared(attempt=number, table=command.table, table_id=command.table_id, exceptions=told_apart)
+    work.emit(prepared, lease.rows, of=lease)
     return Prepared(attempt=number)
 
 
@@ -69,8 +72,8 @@ def landed(work: UnitOfWork, command: Landed) -> Done:
     attempt = attempt_of(lease)
     left_out = (rows for (outcome, _, _), rows in attempt.exceptions.items() if outcome != Outcome.ACKNOWLEDGE)
     there = lease.rows - BitMap64.union(BitMap64(), *left_out)
-    known = {} if command.table_version is None else {"version": command.table_version}
-    work.emit(Kind.LANDED, there, of=lease, detail=_decided(lease, command) | known)
+    body = records.Landed(attempt=command.attempt, table=attempt.table, version=command.table_version, forced=command.forced)
+    work.emit(body, there, of=lease)
     if lease.proven:
         settle_landed(work, lease)
     return Done()
@@ -80,7 +83,8 @@ def fenced(work: UnitOfWork, command: Fenced) -> Done:
     """Note that an attempt never stands in its sink: its lease is an ordinary one again (R127)."""
     lease = _undecided(work, command)
     if lease is not None:
-        work.emit(Kind.FENCED, lease.rows, of=lease, detail=_decided(lease, command))
+        body = records.Fenced(attempt=command.attempt, table=attempt_of(lease).table, forced=command.forced)
+        work.emit(body, lease.rows, of=lease)
     elif command.attempt not in work.ledger.attempts[command.subscription].fenced:
         facts = {"attempt": command.attempt, "subscription": command.subscription, "queue": command.queue}
         raise LeaseError("SINK_LANDED", table="its sink", what="fencing it", **facts)
@@ -92,8 +96,7 @@ def sink_unreadable(work: UnitOfWork, command: SinkUnreadable) -> Done:
     for lease in in_doubt(work.ledger, command.subscription):
         attempt, error = attempt_of(lease), command.error[:ERROR_TEXT_LIMIT]
         if attempt.number == command.attempt and (attempt.error, attempt.is_read) != (error, command.read):
-            read = {"read": True} if command.read else {}
-            work.emit(Kind.SINK_UNREADABLE, of=lease, detail={"attempt": attempt.number, "error": error, **read})
+            work.emit(records.SinkUnreadable(attempt=attempt.number, error=error, read=command.read), of=lease)
     return Done()
 
 
@@ -141,7 +144,3 @@ def _undecided(work: UnitOfWork, command: AttemptCommand) -> Lease | None:
         facts = {"attempt": command.attempt, "subscription": command.subscription, "queue": command.queue, "last": last}
         raise CallerError("UNKNOWN_ATTEMPT", **facts)
     return None
-
-
-def _decided(lease: Lease, command: AttemptCommand) -> dict[str, object]:
-    return {"attempt": command.attempt, "table": attempt_of(lease).table} | ({"forced": True} if command.forced else {})

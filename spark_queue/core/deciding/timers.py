@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.deciding.instances.claims import end_claims
 from spark_queue.core.deciding.planners import end_subscription
@@ -14,7 +15,7 @@ from spark_queue.core.deciding.removal import remove_aged
 from spark_queue.core.deciding.settlement import end_lease
 from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Return
+from spark_queue.core.records import Return
 from spark_queue.core.state.age import first_aging_ms
 from spark_queue.core.state.in_doubt import in_doubt
 from spark_queue.core.state.journal_state import JournalState
@@ -33,8 +34,7 @@ def take_over(work: UnitOfWork) -> None:
         work.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=work.now_ms)
     for lease in [lease for lease in work.ledger.leases.values() if work.ledger.outstanding(lease)]:
         due_at_ms = max(lease.due_at_ms, work.now_ms + work.ledger.definition.lease_period_ms // 3)
-        detail = {"incarnation": list(lease.incarnation)}
-        work.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
+        work.emit(records.Renewed(incarnation=lease.incarnation), of=lease, due_at_ms=due_at_ms, reason="takeover")
 
 
 def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
@@ -44,7 +44,7 @@ def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
             end_lease(work, lease, Return.LEASE_EXPIRED)
         else:
             # At most once: nothing comes back.
-            work.emit(Kind.LAPSED, lease.rows, of=lease)
+            work.emit(records.Lapsed(), lease.rows, of=lease)
     end_claims(work)
     work.shares.drop_lapsed(work.ledger, work.now_ms)
     # Who works is heard at every third of its lease's period, and until its lease ends nobody counts it as gone (R15, R18).

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
+from msgspec import structs
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
@@ -12,7 +13,7 @@ from spark_queue.core.commands import Caller
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.records import Emit, Kind
+from spark_queue.core.records import Body, Emit, Envelope
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
@@ -38,17 +39,15 @@ class UnitOfWork:
     #: The caller; None for a timer's work, and where there are no principals.
     caller: Caller | None = None
 
-    def emit(self, kind: Kind, rows: BitMap64 | None = None, *, of: Lease | None = None, **fields: Any) -> None:
-        """Record `kind` for this queue, about `rows`, and `of` a lease and its subscription when given."""
-        detail = dict(fields.pop("detail", {}))
-        if self.request:
-            detail["request"] = self.request
-        if self.caller is not None and self.caller.signs:
-            detail["by"] = self.caller.signature()
+    def emit(self, body: Body, rows: BitMap64 | None = None, *, of: Lease | None = None, **envelope: Unpack[Envelope]) -> None:
+        """Record something for this queue, about `rows`, and `of` a lease and its subscription when given."""
+        signature = self.caller.signature() if self.caller is not None and self.caller.signs else {}
+        if self.request or signature:
+            body = structs.replace(body, request=self.request, by=signature)
+        known: Envelope = {"queue": self.ledger.definition.name, "ranges": () if rows is None else to_ranges(rows)}
         if of is not None:
-            fields = {"lease": of.number, "subscription": of.subscription, **fields}
-        fields.setdefault("queue", self.ledger.definition.name)
-        self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
+            known |= {"lease": of.number, "subscription": of.subscription}
+        self.emit_record(body, **(known | envelope))
 
     def may_grant(self) -> bool:
         """Return whether this queue may grant what is owned here: nobody can have claimed it, or all of that was heard (R130).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from spark_queue.core.folds import attempts, barriers, definitions, endings, leases, pauses, peers, replication, subscriptions
-from spark_queue.core.records import KINDS, Kind, Record, refuse_unknown
+from spark_queue.core.records import Entered, EpochClaimed, JournalCreated, Kind, Named, Record, SetAside, Unread, refuse_unknown
 from spark_queue.core.state.faults import set_aside
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger, fill
@@ -57,9 +57,9 @@ def fold(state: JournalState, record: Record) -> None:
     """Apply one record."""
     match record.kind:
         case Kind.JOURNAL_CREATED:
-            state.journal_id, state.created_at_ms = record.detail["journal"], record.at_ms
+            state.journal_id, state.created_at_ms = record.told(JournalCreated).journal, record.at_ms
         case Kind.EPOCH_CLAIMED:
-            state.epoch, state.claim = record.epoch, record.detail
+            state.epoch, state.claim = record.epoch, record.told(EpochClaimed)
         case Kind.DEFINITIONS_APPLIED:
             definitions.applied(state, record)
         case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.REPEATED | Kind.MOVED | Kind.RETIRED:
@@ -70,7 +70,7 @@ def fold(state: JournalState, record: Record) -> None:
             peers.fold(state, record)
         case Kind.SET_ASIDE:
             _set_aside_by_record(state, record)
-        case _ if record.kind not in KINDS:
+        case _ if isinstance(record.body, Unread):
             refuse_unknown(record, path=state.journal_id)
         case _:
             # Records of a queue that was dropped since, or is set aside, stay in the log and change nothing.
@@ -109,14 +109,15 @@ def _set_aside_by_record(state: JournalState, record: Record) -> None:
         state.faults.pop(queue, None)
         state.queues.pop(queue, None)
         state.unanswered.pop(queue, None)
-        state.troubles[queue] = set_aside(queue, f"{record.detail['error']}.")
+        state.troubles[queue] = set_aside(queue, f"{record.told(SetAside).error}.")
 
 
 def _of_files(state: JournalState, record: Record) -> None:
     message_type = state.message_types[str(record.message_type)]
     message_type.fold(record)
-    state.instances.update(record.detail.get("instances", {}))
-    if record.kind == Kind.ENTERED:
+    if isinstance(record.body, Entered | Named):
+        state.instances.update(record.body.instances)
+    if isinstance(record.body, Entered):
         segment = message_type.segments[-1]
         ledgers = state.queues_of(segment.message_type, is_told=segment.is_told)
         state.enter(segment, ledgers, barriers=segment.barriers)

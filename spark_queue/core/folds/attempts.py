@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_queue.core.folds.subscriptions import seen
-from spark_queue.core.records import Record
+from spark_queue.core.records import Record, SinkUnreadable
 from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.in_doubt import attempt_of, begun
 from spark_queue.core.state.ledger import QueueLedger
@@ -37,5 +37,5 @@ def fenced(ledger: QueueLedger, record: Record) -> None:
 
 def sink_unreadable(ledger: QueueLedger, record: Record) -> None:
     """Note why nobody could decide about an attempt."""
-    attempt = attempt_of(ledger.leases[int(record.lease or 0)])
-    attempt.error, attempt.is_read = record.detail["error"], record.detail.get("read", False)
+    attempt, body = attempt_of(ledger.leases[int(record.lease or 0)]), record.told(SinkUnreadable)
+    attempt.error, attempt.is_read = body.error, body.read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.folds.subscriptions import seen
-from spark_queue.core.records import Record, Removal
+from spark_queue.core.records import BarrierReceived, BarrierReleased, Record, Removal
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event
@@ -21,7 +21,7 @@ def released(ledger: QueueLedger, record: Record) -> None:
     ledger.move(rows, Event.RELEASED)
     # Also those whose files are retired since, of which this record tells alone.
     ledger.barriers |= rows
-    for name in record.detail["subscriptions"]:
+    for name in record.told(BarrierReleased).subscriptions:
         ledger.subscriptions[name].barriers |= rows
 
 
@@ -34,7 +34,7 @@ def received(ledger: QueueLedger, record: Record) -> None:
     subscription.barriers -= rows
     if record.reason == Removal.MAX_DELIVERIES:
         ledger.barriers_given_up += 1
-        reason = record.detail.get("error", "its runs vanished")
+        reason = record.told(BarrierReceived).error or "its runs vanished"
         error = f"subscription '{subscription.name}' gave up barrier {rows.min()}: {reason}"
         # It pauses nothing, and one that does says more.
         subscription.alarm = subscription.alarm or Alarm(error=error, since_ms=record.at_ms)

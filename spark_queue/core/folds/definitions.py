@@ -14,7 +14,7 @@ from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.folds.peers import pull_from_the_start, replicate
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import Membership
-from spark_queue.core.records import Ranges, Record
+from spark_queue.core.records import Decided, DefinitionsApplied, Ranges, Record
 from spark_queue.core.state.ledger import QueueLedger, shrink
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.peer_changes import renew_origins
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 def applied(state: JournalState, record: Record) -> None:
     """Replace the whole set of definitions."""
-    before, state.definitions = state.definitions, parsing.parse_recorded(record.detail["definitions"], path=state.journal_id)
-    resets: Mapping[str, int] = record.detail["resets"]
+    body = record.told(DefinitionsApplied)
+    before, state.definitions = state.definitions, parsing.parse_recorded(body.definitions, path=state.journal_id)
+    resets = body.resets
     state.foresight.begin(resets)
     for name in state.definitions.message_types:
         state.message_types.setdefault(name, MessageTypeState(created_at_ms=state.created_at_ms))
     renew_origins(state.message_types, state.peer_changes.restorations)
     # What was set aside before it was left is not among them: it stays so.
-    goes_on = {name: state.left[name] for name in record.detail.get("goes_on", ()) if name in state.left}
+    goes_on = {name: state.left[name] for name in body.goes_on if name in state.left}
     state.queues |= goes_on
     fresh = [*goes_on.values()]
     for queue in state.definitions.queues.values():
@@ -56,9 +57,8 @@ def applied(state: JournalState, record: Record) -> None:
             state.left[name] = dropped
     replicate(state)
     pull_from_the_start(state, before)
-    is_told = record.detail.get("told", False)
-    _enter_past(state, [each for each in fresh if each.ownership is None or not is_told], record.detail.get("barriers", {}))
-    for ledger in fresh if is_told else ():
+    _enter_past(state, [each for each in fresh if each.ownership is None or not body.told], body.barriers)
+    for ledger in fresh if body.told else ():
         if ledger.ownership is not None:
             with state.guard(ledger.definition.name):
                 _enter_told(state, ledger)
@@ -130,11 +130,11 @@ def _enter_told(state: JournalState, ledger: QueueLedger) -> None:
 def decided(state: JournalState, record: Record) -> None:
     """Note what is said of messages for a replicated queue, once, and let them in (R129)."""
     known, queue = state.message_types[str(record.message_type)], str(record.queue)
-    rows, owner, is_barrier = to_bitmap(record.ranges), record.detail.get("owner"), record.detail.get("barrier", False)
-    known.told.setdefault(queue, Membership()).add(rows, owner=owner, is_barrier=is_barrier)
+    rows, body = to_bitmap(record.ranges), record.told(Decided)
+    known.told.setdefault(queue, Membership()).add(rows, owner=body.owner, is_barrier=body.barrier)
     ledger = state.queues.get(queue)
     if ledger is None or ledger.ownership is None or ledger.definition.message_type != record.message_type:
         return
-    if owner is not None or is_barrier:
+    if body.owner is not None or body.barrier:
         with state.guard(queue):
-            state.enter_decided(ledger, rows, owner=owner)
+            state.enter_decided(ledger, rows, owner=body.owner)

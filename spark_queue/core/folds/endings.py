@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import EntryTraits
-from spark_queue.core.records import DEAD_LETTER_REASONS, Record, Removal, Return
+from spark_queue.core.records import DEAD_LETTER_REASONS, DeadLettered, Record, Redriven, Removal, Removed, Return, Returned
 from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, Alarm, Suspect
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
@@ -16,13 +16,14 @@ from spark_queue.core.state.subscription import Subscription
 def returned(ledger: QueueLedger, record: Record) -> None:
     """Give rows back to the queue."""
     rows, lease = to_bitmap(record.ranges), ledger.leases.get(int(record.lease or 0))
-    undelivered, alone = record.detail.get("undelivered", False), record.detail.get("alone", False)
+    body = record.told(Returned)
+    undelivered, alone = body.undelivered, body.alone
     if record.due_at_ms is None:
         ledger.move(rows, Event.RETURNED)
     else:
         ledger.postpone(rows, record.due_at_ms)
     if alone:
-        _failed_alone(ledger, ledger.subscriptions[str(record.subscription)], record, rows.min())
+        _failed_alone(ledger, ledger.subscriptions[str(record.subscription)], record, body, rows.min())
     elif record.reason == Return.CANCELLED:
         ledger.cancelled.increment(rows)
     if undelivered or record.reason == Return.ORDER_KEY or (record.reason == Return.ISOLATED and not alone):
@@ -34,23 +35,22 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         if record.reason == Return.ISOLATED and not alone:
             # The rest of the lease is a piece of the batch, too; a dead letter is recoverable by a late proof alone.
             subscription.failed = rows | (lease.recoverable - ledger.rows[State.DEAD])
-        if "limit" in record.detail:
-            # Older software made it 1 for a lone message.
-            subscription.isolation_limit = max(2, record.detail["limit"])
+        if body.limit is not None:
+            subscription.isolation_limit = body.limit
         if record.reason in (Return.CANCELLED, Return.ISOLATED, Return.ORDER_KEY) or (alone and lease.failure is not None):
             lease.recoverable -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)
 
 
-def _failed_alone(ledger: QueueLedger, subscription: Subscription, record: Record, row: int) -> None:
+def _failed_alone(ledger: QueueLedger, subscription: Subscription, record: Record, body: Returned, row: int) -> None:
     """Note a message that failed alone, and, of a suspect, what was counted before this delivery."""
     counted = (ledger.cancelled.of(row), ledger.lone_failures.of(row))
     before = Suspect(deliveries=max(0, ledger.delivered.of(row) - 1), cancels=counted[0], lone_failures=counted[1])
     ledger.lone_failures.increment(BitMap64([row]))
     if record.reason == Return.CANCELLED:
         ledger.cancelled.increment(BitMap64([row]))
-    if not record.detail.get("counts"):
-        subscription.suspects.setdefault(row, before).error = record.detail.get("error")
+    if not body.counts:
+        subscription.suspects.setdefault(row, before).error = body.error
     if subscription.is_stopped:
         ledger.acquit(row, subscription.suspects[row])
     if row in subscription.failed:
@@ -59,7 +59,7 @@ def _failed_alone(ledger: QueueLedger, subscription: Subscription, record: Recor
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if row in stuck:
         since_ms = record.at_ms if ledger.stuck is None or len(stuck) == 1 else ledger.stuck.since_ms
-        ledger.stuck = Alarm(error=record.detail.get("error", "its runs vanished"), since_ms=since_ms)
+        ledger.stuck = Alarm(error=body.error or "its runs vanished", since_ms=since_ms)
 
 
 def removed(ledger: QueueLedger, record: Record) -> None:
@@ -79,7 +79,7 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     elif ledger.ownership is not None:
         ledger.ownership.disown(rows)
     counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
-    if "settled_in" not in record.detail:
+    if record.told(Removed).settled_in is None:
         # A message settled elsewhere left this queue as a dead letter.
         ledger.removed_counts.subtract(counts)
         ledger.removed_counts[str(record.reason)] += len(rows)
@@ -98,7 +98,7 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     ledger.move(again, Event.REENTERED)
     ledger.enter(EntryTraits(rows=new, expires={}))
     if ledger.ownership is not None:
-        ledger.ownership.begin_life(rows, record.detail.get("life", 0))
+        ledger.ownership.begin_life(rows, record.told(DeadLettered).life)
         ledger.ownership.disown(rows)
     # Its age here counts from now.
     ledger.begun.replace(again | new, record.at_ms)
@@ -119,6 +119,6 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     ledger.begun.replace(letters, record.at_ms)
     if ledger.ownership is not None:
         ledger.ownership.disown(rows)
-        ledger.ownership.begin_life(letters, record.detail.get("life", 0))
+        ledger.ownership.begin_life(letters, record.told(Redriven).life)
         if letters and ledger.definition.initial_owner is not None:
             ledger.give(letters, term=0, owner=ledger.definition.initial_owner)

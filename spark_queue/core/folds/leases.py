@@ -6,8 +6,8 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.folds.pauses import probe_backoff
-from spark_queue.core.folds.subscriptions import incarnation_of, seen
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Record, Return
+from spark_queue.core.folds.subscriptions import seen
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Claimed, Granted, Outcomes, Record, Resumed, Return
 from spark_queue.core.state.alarm import IDLE_FAILURES_LIMIT, Alarm
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
@@ -18,7 +18,8 @@ from spark_queue.core.state.subscription import Subscription
 def granted(ledger: QueueLedger, record: Record) -> None:
     """Lease rows to a subscription."""
     rows, number = to_bitmap(record.ranges), int(record.lease or 0)
-    is_barrier = record.detail.get("barrier", False)
+    body = record.told(Granted)
+    is_barrier = body.barrier
     held = BitMap64() if is_barrier else rows
     ledger.move(held, Event.GRANTED)
     subscription = seen(ledger, record)
@@ -34,8 +35,8 @@ def granted(ledger: QueueLedger, record: Record) -> None:
         granted_at_ms=record.at_ms,
         begun_at_ms=record.at_ms,
         due_at_ms=int(record.due_at_ms or 0),
-        incarnation=incarnation_of(record),
-        limit=record.detail["limit"],
+        incarnation=body.incarnation,
+        limit=body.limit,
         searches=held.intersect(subscription.failed),
         is_barrier=is_barrier,
     )
@@ -54,10 +55,10 @@ def granted(ledger: QueueLedger, record: Record) -> None:
 def resumed(ledger: QueueLedger, record: Record) -> None:
     """Let a lease be what its resume recorded, from now on (P2)."""
     rows, lease = to_bitmap(record.ranges), ledger.leases[int(record.lease or 0)]
-    held = BitMap64() if lease.is_barrier else rows
+    held, body = BitMap64() if lease.is_barrier else rows, record.told(Resumed)
     ledger.move(held, Event.RESUMED)
     subscription = seen(ledger, record)
-    if incarnation_of(record) != lease.incarnation:
+    if body.incarnation != lease.incarnation:
         # Words of the older incarnation are dropped (P4).
         lease.staged.clear()
         lease.lost = BitMap64()
@@ -66,14 +67,14 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
     lease.rows, lease.leased, lease.recoverable = rows, held.copy(), held.copy()
     lease.searches = held.intersect(subscription.failed)
     lease.due_at_ms = int(record.due_at_ms or 0)
-    lease.incarnation = incarnation_of(record)
+    lease.incarnation = body.incarnation
     lease.begun_at_ms = record.at_ms
     lease.resumed = True
     lease.undelivered = False
     lease.failure = None
     lease.stopped = lease.gives_back = False
-    lease.vanished_runs = record.detail["vanished_runs"]
-    if record.detail["counted"]:
+    lease.vanished_runs = body.vanished_runs
+    if body.counted:
         ledger.delivered.increment(held)
         subscription.barrier_deliveries += lease.is_barrier
     if subscription.run_until is not None:
@@ -89,7 +90,7 @@ def renewed(ledger: QueueLedger, record: Record) -> None:
 def claimed(ledger: QueueLedger, record: Record) -> None:
     """Give an at-most-once lease to one planner start; one that had lapsed begins anew."""
     lease = ledger.leases[int(record.lease or 0)]
-    lease.handed_to = incarnation_of(record)
+    lease.handed_to = record.told(Claimed).incarnation
     if record.due_at_ms is not None:
         lease.lapsed, lease.begun_at_ms, lease.due_at_ms = False, record.at_ms, record.due_at_ms
     seen(ledger, record)
@@ -108,15 +109,12 @@ def outcomes(ledger: QueueLedger, record: Record) -> None:
     if record.lease is None:
         _ran_idle(seen(ledger, record), record)
         return
-    lease = ledger.leases[int(record.lease)]
-    if record.reason == RUN_FAILED:
-        lease.failure, lease.stopped = record.detail["error"], False
-        lease.gives_back = record.detail.get("cancel", False)
-    elif record.reason == RUN_STOPPED:
-        lease.failure, lease.stopped = None, True
-        lease.gives_back = record.detail.get("cancel", False)
+    lease, body = ledger.leases[int(record.lease)], record.told(Outcomes)
+    if record.reason in (RUN_FAILED, RUN_STOPPED):
+        lease.failure, lease.stopped = body.error, record.reason == RUN_STOPPED
+        lease.gives_back = body.cancel
     else:
-        lease.stage((str(record.reason), record.due_at_ms, record.detail.get("error")), to_bitmap(record.ranges))
+        lease.stage((str(record.reason), record.due_at_ms, body.error), to_bitmap(record.ranges))
 
 
 def _ran_idle(subscription: Subscription, record: Record) -> None:
@@ -126,7 +124,7 @@ def _ran_idle(subscription: Subscription, record: Record) -> None:
         if subscription.idle_failures >= IDLE_FAILURES_LIMIT and subscription.alarm is None:
             error = (
                 f"subscription '{subscription.name}': {subscription.idle_failures} runs failed one after the other that had no "
-                f"messages. The last error: {record.detail['error']}"
+                f"messages. The last error: {record.told(Outcomes).error}"
             )
             subscription.alarm = Alarm(error=error, since_ms=record.at_ms)
         return

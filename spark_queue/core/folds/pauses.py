@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core.definitions.keys import Backoff
-from spark_queue.core.records import PauseReason, Record, UnpauseReason
+from spark_queue.core.records import Paused, PauseReason, Record, UnpauseReason
 from spark_queue.core.state.alarm import PROBE_BACKOFF, Alarm
 from spark_queue.core.state.ledger import QueueLedger
 
@@ -21,7 +21,7 @@ def paused(ledger: QueueLedger, record: Record) -> None:
     probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
     for name in ledger.subscriptions if record.subscription is None else (record.subscription,):
         subscription = ledger.subscriptions[name]
-        subscription.alarm = Alarm(error=record.detail["error"], since_ms=record.at_ms, probe_at_ms=probe_at_ms)
+        subscription.alarm = Alarm(error=str(record.told(Paused).error), since_ms=record.at_ms, probe_at_ms=probe_at_ms)
         subscription.failed, subscription.isolation_limit = BitMap64(), None
         for row, known in subscription.suspects.items():
             ledger.acquit(row, known)

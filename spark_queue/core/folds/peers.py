@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from spark_queue.core import records
 from spark_queue.core.definitions.definition import WITHHOLDING, Definitions, Disagreement
 from spark_queue.core.definitions.keys import LOCAL
-from spark_queue.core.records import Kind, PeerChange, Record
+from spark_queue.core.records import Kind, PeerChange, PeerChanged, Pulled, Record
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
@@ -24,25 +25,25 @@ def fold(state: JournalState, record: Record) -> None:
         case Kind.PULLED, _:
             _pulled(state, record)
         case Kind.PEER_CHANGED, PeerChange.SKIPPED:
-            state.peer_changes.skips.add(record.detail["peer"])
+            state.peer_changes.skips.add(record.told(PeerChanged).peer)
         case Kind.PEER_CHANGED, PeerChange.RESET:
-            state.pulled.pop(record.detail["peer"], None)
+            state.pulled.pop(record.told(PeerChanged).peer, None)
         case Kind.PEER_CHANGED, PeerChange.FORGOTTEN:
-            state.peer_changes.forgotten.add(record.detail["peer"])
+            state.peer_changes.forgotten.add(record.told(PeerChanged).peer)
             for ledger in state.queues.values():
                 if ledger.ownership is not None:
-                    ledger.ownership.requests.pop(record.detail["peer"], None)
+                    ledger.ownership.requests.pop(record.told(PeerChanged).peer, None)
         case Kind.PEER_CHANGED, PeerChange.TROUBLE:
-            peer, error = record.detail["peer"], record.detail["error"]
-            state.peer_troubles.pop(peer, None)
-            if error:
-                state.peer_troubles[peer] = Alarm(error=error.removesuffix("."), since_ms=record.at_ms)
+            changed = record.told(PeerChanged)
+            state.peer_troubles.pop(changed.peer, None)
+            if changed.error:
+                state.peer_troubles[changed.peer] = Alarm(error=changed.error.removesuffix("."), since_ms=record.at_ms)
         case Kind.RESTORED, _:
             _restored(state, record)
         case Kind.RETURNING, _:
-            detail, began = record.detail, record.at_ms if state.returning is None else state.returning.since_ms
-            without, queues = frozenset(detail.get("without", ())), frozenset(detail.get("queues", ()))
-            state.returning = Returning(began, detail.get("joins", False), without, queues) if detail["on"] else None
+            began, told = record.at_ms if state.returning is None else state.returning.since_ms, record.told(records.Returning)
+            returning = Returning(began, told.joins, frozenset(told.without), frozenset(told.queues))
+            state.returning = returning if told.on else None
 
 
 def _restored(state: JournalState, record: Record) -> None:
@@ -55,28 +56,29 @@ def _restored(state: JournalState, record: Record) -> None:
 
 def _pulled(state: JournalState, record: Record) -> None:
     """Note how far a peer is pulled."""
-    peer, watermark, detail = str(record.detail["peer"]), watermark_of(record), record.detail
+    body, watermark = record.told(Pulled), watermark_of(record)
+    peer = body.peer
     before = state.pulled.get(peer, watermark)
-    gaps_after = detail.get("gaps_after", before.gaps_after)
+    gaps_after = before.gaps_after if body.gaps_after is None else body.gaps_after
     if watermark.record < 0:
         # It is read again, and what it had let go until then was told.
         gaps_after = max(gaps_after, before.record)
-    missed = before.missed.union(detail.get("missed", ())) if watermark.record >= 0 else frozenset()
+    missed = before.missed.union(body.missed) if watermark.record >= 0 else frozenset()
     state.pulled[peer] = replace(watermark, gaps_after=gaps_after, missed=missed)
-    if "gaps_after" in detail:
+    if body.gaps_after is not None:
         state.peer_changes.skips.discard(peer)
     state.peer_changes.forgotten.discard(peer)
     state.instances[watermark.journal] = peer
-    if "disagreements" in detail:
+    if body.disagreements is not None:
         since_ms = {each: each.since_ms for each in state.disagreements.get(peer, ())}
-        found = [Disagreement(*each) for each in detail["disagreements"]]
+        found = [Disagreement(*each) for each in body.disagreements]
         state.disagreements[peer] = [replace(each, since_ms=since_ms.get(each, record.at_ms)) for each in found]
 
 
 def watermark_of(record: Record) -> Watermark:
     """Return how far a journal is pulled, as a `pulled` record says it."""
-    detail = record.detail
-    return Watermark(detail["journal"], detail["number"], detail["digest"], detail.get("origin_uuid", ""))
+    body = record.told(Pulled)
+    return Watermark(body.journal, body.number, body.digest, body.origin_uuid)
 
 
 def replicate(state: JournalState) -> None:

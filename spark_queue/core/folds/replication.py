@@ -6,26 +6,18 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import EntryTraits
-from spark_queue.core.records import RETURNED_CLAIM, Record
+from spark_queue.core.records import RETURNED_CLAIM, ProxiedTransfer, Record, Replicated, Transferred, TransferRequested, Valued
 from spark_queue.core.state.ledger import QueueLedger, reach
 from spark_queue.core.state.lifecycle import Event, State
-from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
+from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage, value_of
 
 #: Most deliveries and cancels that are taken over of a message, but for what the queue limits: a peer may say any number.
 COUNTED_MOST = 1_000
 
 
-def value_of(record: Record) -> MessageValue:
-    """Return the value that a `replicated` or `transferred` record gives to its messages."""
-    detail = record.detail
-    return MessageValue(
-        detail.get("life", 0), Stage(detail.get("stage", Stage.PRESENT)), detail.get("term", 0), detail.get("owner", "")
-    )
-
-
 def replicated(ledger: QueueLedger, record: Record) -> None:
     """Take over what another instance says of messages; what it says is greater than what was known."""
-    rows, value, ownership = to_bitmap(record.ranges), value_of(record), _ownership(ledger)
+    rows, value, ownership = to_bitmap(record.ranges), value_of(record.told(Valued)), _ownership(ledger)
     older = ownership.before_life(rows, value.life)
     ownership.begin_life(rows, value.life)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(rows & ledger.rows[State.DEAD]))
@@ -39,8 +31,8 @@ def replicated(ledger: QueueLedger, record: Record) -> None:
 
 def transferred(ledger: QueueLedger, record: Record) -> None:
     """Give messages away to another instance, or claim them for this one (R105, R109)."""
-    rows, value, ownership = to_bitmap(record.ranges), value_of(record), _ownership(ledger)
-    if record.detail.get("awaits_look"):
+    rows, value, ownership = to_bitmap(record.ranges), value_of(record.told(Valued)), _ownership(ledger)
+    if record.told(Transferred).awaits_look:
         ownership.claim(rows, term=value.term)
         return
     if value.owner == ownership.instance:
@@ -55,25 +47,24 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
 
 def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
-    ownership, requester, owner = _ownership(ledger), record.detail["requester"], record.detail["owner"]
-    rows = to_bitmap(record.ranges)
-    limit, life, at_ms = record.detail.get("limit", len(rows)), record.detail.get("life", 0), record.at_ms
-    before = ownership.requests.get(owner)
+    ownership, body, rows = _ownership(ledger), record.told(TransferRequested), to_bitmap(record.ranges)
+    limit, at_ms = len(rows) if body.limit is None else body.limit, record.at_ms
+    before = ownership.requests.get(body.owner)
     is_repeat = before is not None and before.rows.intersect(rows & ledger.rows[State.REMOTE])
-    request = Request(rows, limit, at_ms, life, since_ms=before.since_ms if before is not None and is_repeat else at_ms)
-    if requester == ownership.instance:
-        ownership.requests[owner] = request
+    request = Request(rows, limit, at_ms, body.life, since_ms=before.since_ms if before is not None and is_repeat else at_ms)
+    if body.requester == ownership.instance:
+        ownership.requests[body.owner] = request
     else:
-        ownership.pass_on(requester, owner, request)
+        ownership.pass_on(body.requester, body.owner, request)
 
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
     """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
-    claims_from, owner = _ownership(ledger).claims_from, record.detail.get("owner", "")
-    if record.detail["on"]:
-        claims_from.add(owner)
-    elif owner:
-        claims_from.discard(owner)
+    claims_from, body = _ownership(ledger).claims_from, record.told(ProxiedTransfer)
+    if body.on:
+        claims_from.add(body.owner or "")
+    elif body.owner:
+        claims_from.discard(body.owner)
     else:
         claims_from.clear()
 
@@ -110,13 +101,13 @@ def _forget_counts(ledger: QueueLedger, rows: BitMap64) -> None:
 
 
 def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageValue, *, older: BitMap64) -> None:
-    ownership = _ownership(ledger)
-    ledger.delivered.raise_to(min(record.detail.get("deliveries", 0), max(COUNTED_MOST, ledger.definition.max_deliveries)), rows)
-    ledger.cancelled.raise_to(min(record.detail.get("cancels", 0), max(COUNTED_MOST, ledger.definition.max_cancels)), rows)
+    ownership, body = _ownership(ledger), record.told(Replicated)
+    ledger.delivered.raise_to(min(body.deliveries or 0, max(COUNTED_MOST, ledger.definition.max_deliveries)), rows)
+    ledger.cancelled.raise_to(min(body.cancels or 0, max(COUNTED_MOST, ledger.definition.max_cancels)), rows)
     mine = value.owner == ownership.instance
     # Counted by what the record says alone: what retention let go is in no state when the log is folded again.
     if mine and rows - older:
-        ownership.came_from[record.detail["peer"]] += len(rows - older)
+        ownership.came_from[body.peer] += len(rows - older)
     # A lease of an earlier life is over; of this life it stays open until its end.
     back = (older - ledger.rows[State.REMOTE]) | (rows & (ledger.rows[State.DEAD] | ledger.rows[State.REMOVED]))
     ownership.own(rows, term=value.term, owner=value.owner)
@@ -140,5 +131,5 @@ def _ended(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageVa
         ledger.dead_letters.add(record, rows)
     else:
         ownership.disown(rows)
-    if not record.detail.get("settled_in"):
+    if not record.told(Replicated).settled_in:
         ledger.removed_counts[str(record.reason)] += len(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Incarnation, Record
+from spark_queue.core.records import Attached, Called, ExpressionFailed, Record, Subscribed
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.subscription import Subscription
 
@@ -13,22 +13,21 @@ def seen(ledger: QueueLedger, record: Record) -> Subscription:
     """Note that a subscription was heard of, and give it."""
     subscription = ledger.subscriptions[str(record.subscription)]
     subscription.last_seen_at_ms = record.at_ms
-    subscription.call = max(subscription.call, record.detail.get("call", 0))
+    if isinstance(record.body, Called):
+        subscription.call = max(subscription.call, record.body.call)
     return subscription
 
 
 def subscribed(ledger: QueueLedger, record: Record) -> None:
     """Begin a subscription, or replace what it asks for (R118)."""
-    name, detail = str(record.subscription), record.detail
+    name, body = str(record.subscription), record.told(Subscribed)
     if name not in ledger.subscriptions:
         ledger.subscriptions[name] = Subscription(
             name=name, ack_mode="", max_backlog=0, subscribed_at_ms=record.at_ms, last_seen_at_ms=record.at_ms
         )
-    ledger.subscriptions[name].ack_mode = detail["ack_mode"]
-    ledger.subscriptions[name].max_backlog = detail["max_backlog"]
-    ledger.subscriptions[name].filter = detail["filter"]
-    ledger.subscriptions[name].principal = detail.get("principal")
-    ledger.subscriptions[name].entitlement = tuple(detail.get("entitlement", ()))
+    subscription = ledger.subscriptions[name]
+    subscription.ack_mode, subscription.max_backlog, subscription.filter = body.ack_mode, body.max_backlog, body.filter
+    subscription.principal, subscription.entitlement = body.principal, body.entitlement
     _drop_matches(ledger)
 
 
@@ -46,10 +45,9 @@ def unsubscribed(ledger: QueueLedger, record: Record) -> None:
 def attached(ledger: QueueLedger, record: Record) -> None:
     """Make a planner start its owner (P1)."""
     subscription = ledger.subscriptions[str(record.subscription)]
-    subscription.incarnation = incarnation_of(record)
+    subscription.incarnation, subscription.run_until = record.told(Attached).incarnation, record.told(Attached).until
     subscription.call = 0
     subscription.left = False
-    subscription.run_until = record.detail.get("until")
     subscription.run_granted = BitMap64()
     seen(ledger, record)
 
@@ -66,13 +64,7 @@ def _drop_matches(ledger: QueueLedger) -> None:
         del ledger.selection.matches[text]
 
 
-def incarnation_of(record: Record) -> Incarnation:
-    """Return the planner start that a record names."""
-    epoch, number = record.detail["incarnation"]
-    return (epoch, number)
-
-
 def failed(ledger: QueueLedger, record: Record) -> None:
     """Count messages on which an expression failed, as they were found when it was recorded."""
-    ledger.failed_expressions += record.detail["messages"]
+    ledger.failed_expressions += record.told(ExpressionFailed).messages
     ledger.failing.clear()

@@ -8,15 +8,18 @@ from dataclasses import replace
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.relocation import Places, merged_files
+from spark_queue.core.message_files.relocation import Places
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import BarriersDecided, DefinitionsApplied, Granted, Kind, Moved, Record, Resumed
 
-#: Records that show a message to be in their queue, or to have been.
 #: Kinds of records that show that their messages are in a queue.
 TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED}) | {
     Kind.BARRIERS_DECIDED, Kind.REPLICATED, Kind.TRANSFERRED,
 }  # fmt: skip
+
+
+def _names_barriers(record: Record) -> bool:
+    return isinstance(record.body, Granted | Resumed | BarriersDecided) and record.body.barrier
 
 
 class Foresight:
@@ -35,20 +38,20 @@ class Foresight:
         for record in records:
             if record.kind == Kind.MOVED:
                 places = self._places.setdefault(str(record.message_type), Places())
-                for file in merged_files(record):
+                for file in record.told(Moved).files:
                     for part, row in file.places():
                         places.put(part, row, file.path)
             elif record.kind == Kind.RETIRED:
                 self._retired.setdefault(str(record.message_type), BitMap64()).update(to_bitmap(record.ranges))
             elif record.kind == Kind.DEFINITIONS_APPLIED:
-                for queue in record.detail["resets"]:
+                for queue in record.told(DefinitionsApplied).resets:
                     self._of_queue(queue).append((BitMap64(), BitMap64()))
             elif record.kind == Kind.REVIVED:
                 self._revived[str(record.queue)] = record.record
             elif record.kind in TELLING:
                 rows = to_bitmap(record.ranges)
                 messages, barriers = self._of_queue(str(record.queue))[-1]
-                into = barriers if record.kind == Kind.BARRIER_RELEASED or record.detail.get("barrier") else messages
+                into = barriers if record.kind == Kind.BARRIER_RELEASED or _names_barriers(record) else messages
                 into |= rows if of is None else rows & of
 
     def _of_queue(self, queue: str) -> list[tuple[BitMap64, BitMap64]]:

@@ -6,15 +6,25 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.origins import Membership, OriginNames, Origins, SequenceRange, overlap
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
+from spark_queue.core.message_files.origins import Membership, OriginNames, Origins, overlap
 from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.core.records import (
+    Entered,
+    Foreign,
+    MergedFile,
+    Moved,
+    MovedRows,
+    Named,
+    Ranges,
+    Record,
+    Repeated,
+    Retired,
+    SequenceRange,
+)
 from spark_queue.errors import JournalError
 
 #: How long a file that nothing names any more stays in the store, in milliseconds: who planned to read it before reads on.
@@ -35,9 +45,9 @@ class MessageTypeState:
         #: Oldest first; where their rows stand now.
         self.segments: list[Segment] = []
         #: Versions in which strangers appended, with their paths and row counts.
-        self.foreign: dict[int, Mapping[str, Any]] = {}
+        self.foreign: dict[int, Foreign] = {}
         #: Versions that bring files which had entered before, with the token of each and those paths.
-        self.repeated: dict[int, Mapping[str, Any]] = {}
+        self.repeated: dict[int, Repeated] = {}
         #: Files that compaction replaced or retention let go within the last `KEPT_MS`, and when, in milliseconds.
         self.replaced: dict[str, int] = {}
         #: Number of leading segments that are all retired.
@@ -61,26 +71,26 @@ class MessageTypeState:
     @property
     def foreign_files(self) -> int:
         """How many files strangers appended."""
-        return sum(len(detail["paths"]) for detail in self.foreign.values())
+        return sum(len(each.paths) for each in self.foreign.values())
 
     def fold(self, record: Record) -> None:
         """Apply a record about message files; any other kind changes nothing."""
-        match record.kind:
-            case Kind.ENTERED:
+        match record.body:
+            case Entered():
                 self.add(from_record(record))
-            case Kind.NAMED:
-                self.origins.add_names((here, rows, origin, bookmark) for here, rows, origin, bookmark in record.detail["names"])
-            case Kind.FOREIGN:
-                self.version, self.token = record.detail["version"], ""
-                self.foreign[record.detail["version"]] = record.detail
-            case Kind.REPEATED:
+            case Named(names=names):
+                self.origins.add_names(names)
+            case Foreign(version=version) as foreign:
+                self.version, self.token = version, ""
+                self.foreign[version] = foreign
+            case Repeated() as repeated:
                 # It is no place to read on from: whoever takes such an entry away does no harm.
-                self.repeated[record.detail["version"]] = record.detail
-            case Kind.MOVED:
-                self.version, self.token = record.detail["version"], record.detail["token"]
-                for file in merged_files(record):
+                self.repeated[repeated.version] = repeated
+            case Moved() as moved:
+                self.version, self.token = moved.version, moved.token
+                for file in moved.files:
                     self._move(file, record.at_ms)
-            case Kind.RETIRED:
+            case Retired():
                 for first, until in record.ranges:
                     self._retire(first, until, record.at_ms)
 

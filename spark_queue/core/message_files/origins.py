@@ -16,12 +16,7 @@ from itertools import pairwise
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-
-#: First and last of the sequences of a publisher, in a file or a commit.
-SequenceRange = tuple[int, int]
-
-#: Rows of a file with numbers that other messages of their publisher have here: first row, rows, publisher, first number.
-ClashingRows = tuple[int, int, str, int]
+from spark_queue.core.records import OriginRows, SequenceRange
 
 #: Begins the name that a file without a publisher gets; nobody can choose such a name (R99).
 _UNNAMED = "~"
@@ -50,10 +45,6 @@ def joined(parts: Sequence[Mapping[str, SequenceRange]]) -> dict[str, SequenceRa
 def sequence_ranges(stored: Mapping[str, Sequence[int]]) -> dict[str, SequenceRange]:
     """Read the form of records and of commitInfo."""
     return {name: (first, last) for name, (first, last) in stored.items()}
-
-
-#: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
-OriginRows = tuple[int, int, str, int]
 
 
 @dataclass(frozen=True, slots=True, order=True)

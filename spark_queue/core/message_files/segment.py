@@ -12,8 +12,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
-from spark_queue.core.message_files.origins import ClashingRows, OriginRows, SequenceRange, sequence_ranges
-from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.core.records import ClashingRows, Entered, OriginRows, Ranges, Record, Repeated, SequenceRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,59 +73,54 @@ class Segment:
 
 def to_record(segment: Segment) -> Record:
     """Make the `entered` record of a segment; its time is stamped when it is committed."""
-    detail: dict[str, Any] = {
-        "path": segment.path,
-        "rows": segment.row_count,
-        "version": segment.version,
-        "token": segment.token,
-        "topics": [segment.topic_min, segment.topic_max],
-        "published": segment.published_at_ms,
-    }
-    if segment.expires_null_count < segment.row_count:
-        detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
-    if segment.barriers:
-        detail["barriers"] = dict(segment.barriers)
-    if segment.is_told:
-        detail["told"] = True
-    if segment.origins:
-        detail |= {"origin": [list(each) for each in segment.origins], "instances": dict(segment.instances)}
-    if segment.groups:
-        detail["groups"] = dict(segment.groups)
-    if segment.publishers:
-        detail["publishers"] = {name: list(found) for name, found in segment.publishers.items()}
-    if segment.clashes:
-        detail["clashes"] = [list(each) for each in segment.clashes]
+    expires = (segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms)
+    body = Entered(
+        path=segment.path,
+        rows=segment.row_count,
+        version=segment.version,
+        token=segment.token,
+        topics=(segment.topic_min, segment.topic_max),
+        published=segment.published_at_ms,
+        expires=expires if segment.expires_null_count < segment.row_count else None,
+        barriers=dict(segment.barriers),
+        told=segment.is_told,
+        origin=segment.origins,
+        instances=dict(segment.instances),
+        groups=dict(segment.groups),
+        publishers=dict(segment.publishers),
+        clashes=segment.clashes,
+    )
     ranges = ((segment.first, segment.until),)
-    return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=ranges, due_at_ms=segment.due_at_ms, detail=detail)
+    return Record(body=body, message_type=segment.message_type, ranges=ranges, due_at_ms=segment.due_at_ms)
 
 
 def from_record(record: Record) -> Segment:
     """Read the segment that an `entered` record speaks of."""
-    detail = record.detail
+    body = record.told(Entered)
     ((first, until),) = record.ranges
-    expires = detail.get("expires", [until - first, None, None])
+    null_count, min_ms, max_ms = body.expires or (until - first, None, None)
     return Segment(
         message_type=str(record.message_type),
         first=first,
         until=until,
-        path=detail["path"],
-        version=detail["version"],
-        token=detail["token"],
+        path=body.path,
+        version=body.version,
+        token=body.token,
         entered_at_ms=record.at_ms,
-        published_at_ms=detail.get("published", record.at_ms),
-        topic_min=detail["topics"][0],
-        topic_max=detail["topics"][1],
-        expires_null_count=expires[0],
-        expires_min_ms=expires[1],
-        expires_max_ms=expires[2],
+        published_at_ms=body.published,
+        topic_min=body.topics[0],
+        topic_max=body.topics[1],
+        expires_null_count=null_count,
+        expires_min_ms=min_ms,
+        expires_max_ms=max_ms,
         due_at_ms=record.due_at_ms,
-        barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
-        is_told=detail.get("told", False),
-        origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
-        instances=detail.get("instances", {}),
-        groups=detail.get("groups", {}),
-        publishers=sequence_ranges(detail.get("publishers", {})),
-        clashes=tuple((row, rows, publisher, sequence) for row, rows, publisher, sequence in detail.get("clashes", ())),
+        barriers=body.barriers,
+        is_told=body.told,
+        origins=body.origin,
+        instances=body.instances,
+        groups=body.groups,
+        publishers=body.publishers,
+        clashes=body.clashes,
         record=record.record,
     )
 
@@ -256,4 +250,4 @@ class TraitSource(Protocol):
 
 def repeated_record(message_type: str, *, version: int, token: str, paths: Sequence[str]) -> Record:
     """Make the record, one for ever, of files that a commit brings and that stood in the log before: their rows enter once."""
-    return Record(kind=Kind.REPEATED, message_type=message_type, detail={"version": version, "token": token, "paths": list(paths)})
+    return Record(body=Repeated(version=version, token=token, paths=tuple(paths)), message_type=message_type)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Record
+from spark_queue.core.records import Record, Removed, Replicated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +34,15 @@ class DeadLetterIndex:
 
     def add(self, record: Record, rows: BitMap64) -> None:
         """Take the dead letters that a `removed` record makes."""
-        detail = record.detail
+        # In the log of its own queue, or as a peer says it; how often, a peer need not say.
+        body = record.body
+        assert isinstance(body, Removed | Replicated), "these make dead letters"
         letter = DeadLetter(
             rows=rows,
             reason=str(record.reason),
-            error=detail.get("error"),
-            deliveries=detail["deliveries"],
-            cancels=detail["cancels"],
+            error=body.error,
+            deliveries=body.deliveries or 0,
+            cancels=body.cancels or 0,
             removed_at_ms=record.at_ms,
         )
         self._letters.append(letter)

@@ -35,8 +35,8 @@ class DoneRequests:
 
     def note(self, record: Record) -> None:
         """Note the request that a record was made for, if it was made for one."""
-        request = record.detail.get("request")
-        if request is None:
+        request = record.body.request
+        if not request:
             return
         if len(self._newest) >= _KEPT and record.at_ms >= self._newest_since_ms + _KEPT_MS:
             self._earlier, self._newest, self._newest_since_ms = self._newest, {}, record.at_ms

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.records import Incarnation, Record, Staged
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.records import Incarnation, Prepared, Record, Staged
 from spark_queue.core.replies import AttemptTold
 from spark_queue.core.state.attempt import Attempt
 from spark_queue.errors import LeaseError
@@ -20,23 +20,18 @@ if TYPE_CHECKING:
 
 def begun(record: Record, incarnation: Incarnation) -> Attempt:
     """Return the attempt that a `prepared` record begins."""
-    detail, exceptions = record.detail, dict[Staged, BitMap64]()
-    for outcome, due_at_ms, error, ranges in detail["exceptions"]:
+    body, exceptions = record.told(Prepared), dict[Staged, BitMap64]()
+    for outcome, due_at_ms, error, ranges in body.exceptions:
         exceptions.setdefault((outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))
     return Attempt(
-        number=detail["attempt"],
-        table=detail["table"],
-        table_id=detail["table_id"],
+        number=body.attempt,
+        table=body.table,
+        table_id=body.table_id,
         incarnation=incarnation,
         prepared_at_ms=record.at_ms,
-        request=detail.get("request", ""),
+        request=body.request,
         exceptions=exceptions,
     )
-
-
-def exceptions_told(exceptions: Iterable[tuple[Staged, BitMap64]]) -> list[list[Any]]:
-    """Return exceptions as a `prepared` record keeps them."""
-    return [[*said, list(to_ranges(rows))] for said, rows in exceptions if rows]
 
 
 def in_doubt(ledger: QueueLedger, subscription: str | None = None) -> Iterator[Lease]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyroaring import BitMap64
 
@@ -14,7 +13,7 @@ from spark_queue.core.definitions.definition import Definitions, Disagreement, Q
 from spark_queue.core.message_files.foresight import Foresight
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.core.records import EpochClaimed, Kind, Ranges, Record, Subscribed
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.done_requests import DoneRequests
@@ -35,7 +34,7 @@ class JournalState:
         self.journal_id, self.created_at_ms = "", 0
         #: The newest claimed reign; 0 before the first.
         self.epoch = 0
-        self.claim: Mapping[str, Any] = {}
+        self.claim: EpochClaimed | None = None
         self.next_record = 0
         self.last_at_ms = 0
         self.definitions: Definitions = parsing.parse({})
@@ -335,7 +334,8 @@ class JournalState:
 
     def match_new_filters(self, record: Record) -> bool:
         """Let a queue know what new filters match; returns whether it could be found out."""
-        ledger, asked = self.queues[str(record.queue)], (record.detail["filter"], *record.detail.get("entitlement", ()))
+        ledger, body = self.queues[str(record.queue)], record.told(Subscribed)
+        asked = (body.filter, *body.entitlement)
         texts = [text for text in asked if text is not None and text not in ledger.selection.matches]
         try:
             for text in texts:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pyroaring import BitMap64
 
 from spark_queue.core.message_files.segment import Letters
+from spark_queue.core.records import COUNT_MAX
 from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import COUNT_MAX
 from spark_queue.errors import CallerError
 
 

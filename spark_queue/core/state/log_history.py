@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
-from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, Removal
 
 #: Upper bounds of the buckets, in seconds.
 LEASE_BOUNDS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600)
@@ -137,7 +137,7 @@ class LogHistory:
             case Kind.ENTERED:
                 entries = self._entries.setdefault(str(record.message_type), _Entries())
                 for first, _ in record.ranges:
-                    entries.add(first, record.detail.get("published", record.at_ms))
+                    entries.add(first, record.told(Entered).published)
             case Kind.GRANTED:
                 self._grant(record)
             case Kind.RESUMED if (lease := self._leases.get(_key(record))) is not None:
@@ -155,9 +155,10 @@ class LogHistory:
                 pass
 
     def _apply(self, record: Record) -> None:
-        definitions = parsing.parse(record.detail["definitions"])
+        body = record.told(DefinitionsApplied)
+        definitions = parsing.parse(body.definitions)
         self._types = {name: queue.message_type for name, queue in definitions.queues.items() if queue.underlying_topic}
-        begun = {*record.detail["resets"], *(name for name in self._leased if name not in definitions.queues)}
+        begun = {*body.resets, *(name for name in self._leased if name not in definitions.queues)}
         for name in begun:
             self._leased.pop(name, None)
         self._leases = {key: lease for key, lease in self._leases.items() if key[0] not in begun}
@@ -167,7 +168,7 @@ class LogHistory:
         self._leases[_key(record)] = _OpenLease(str(record.subscription), record.at_ms, count_rows(record.ranges))
         entries = self._entries.get(self._types.get(queue, ""))
         # A barrier is held on purpose, and a dead-letter queue's messages entered elsewhere.
-        if entries is None or record.detail.get("barrier"):
+        if entries is None or record.told(Granted).barrier:
             return
         leased, rows = self._leased.setdefault(queue, BitMap64()), to_bitmap(record.ranges)
         delays = self._queue(record).delivery_delay

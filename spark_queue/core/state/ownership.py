@@ -16,11 +16,8 @@ from enum import IntEnum
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import BitSlicedInts
+from spark_queue.core.records import COUNT_MAX, Valued
 from spark_queue.core.state.lifecycle import State
-
-#: The last life and the last term: with what is added to them they fit 32 bits still. A message that a peer says to be in them is
-#: transferred, or redriven, no more: others would refuse the log that says one of a later term.
-COUNT_MAX = 10**9
 
 #: How long a request that was passed on is not passed on again when it comes by another way; shorter than until it is repeated.
 PASSED_ON_MS = 2_500
@@ -46,9 +43,10 @@ class MessageValue:
     term: int = 0
     owner: str = ""
 
-    def told(self) -> dict[str, int | str]:
-        """Return it as the detail of a `replicated` record says it."""
-        return {"life": self.life, "stage": int(self.stage), "term": self.term, "owner": self.owner}
+
+def value_of(body: Valued) -> MessageValue:
+    """Return the value that a record of an owner, or about one, gives to its messages."""
+    return MessageValue(body.life, Stage(body.stage), body.term, body.owner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.records import Record
+from spark_queue.core.records import Record, Restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class PeerChanges:
 
 def restoration_of(record: Record) -> Restoration:
     """Return what a `restored` record says."""
-    return Restoration(record.detail["origin_uuid"], dict(record.detail["since"]))
+    body = record.told(Restored)
+    return Restoration(body.origin_uuid, body.since)
 
 
 def renew_origins(message_types: Mapping[str, MessageTypeState], restorations: Sequence[Restoration]) -> None:

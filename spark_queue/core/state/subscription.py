@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Incarnation
+from spark_queue.core.records import Incarnation, Subscribed
 from spark_queue.core.state.alarm import Alarm, Suspect
 
 
@@ -54,6 +54,17 @@ class Subscription:
     barriers: BitMap64 = field(default_factory=BitMap64)
     #: How often the oldest of them was delivered to it.
     barrier_deliveries: int = 0
+
+    @property
+    def asked(self) -> Subscribed:
+        """Everything that it asks for, as the record says that began or changed it."""
+        return Subscribed(
+            ack_mode=self.ack_mode,
+            max_backlog=self.max_backlog,
+            filter=self.filter,
+            principal=self.principal,
+            entitlement=self.entitlement,
+        )
 
     @property
     def filters(self) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.replicating import News, Pulled
-from spark_queue.core.state.ownership import COUNT_MAX, MessageValue, Stage
+from spark_queue.core.records import COUNT_MAX
+from spark_queue.core.state.ownership import MessageValue, Stage
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, ask
 

@@ -15,7 +15,7 @@ from spark_queue.core.state import ownership
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.journal.record_table import to_table
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.record_forms import ABSENT_MOST
+from spark_queue.replication.record_checks import ABSENT_MOST
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange

@@ -18,8 +18,7 @@ from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.relocation import MergedFile, MovedRows
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, MergedFile, MovedRows
 from spark_queue.journal import upkeep
 from spark_queue.journal.entering import EnteredNames
 from spark_queue.journal.log_entry import read_entry

@@ -11,9 +11,8 @@ import pytest
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
-from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, to_record
-from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.records import Kind, OriginRows, Record, Removal
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store

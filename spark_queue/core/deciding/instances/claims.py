@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.deciding.instances.transfers import transfer
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import CLAIMED, RETURNED_CLAIM, Kind
+from spark_queue.core.records import CLAIMED, RETURNED_CLAIM
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import Ownership
 
@@ -56,7 +57,7 @@ def end_claims(work: UnitOfWork) -> None:
         if stands is None:
             continue
         if stands:
-            work.emit(Kind.CLAIM_CONFIRMED, rows)
+            work.emit(records.ClaimConfirmed(), rows)
         else:
             transfer(work, rows, owner, reason=RETURNED_CLAIM)
         work.liveness.forget_claim(queue, owner)

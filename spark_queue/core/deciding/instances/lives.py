@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind
+from spark_queue.core.records import (
+    DEAD_LETTER_REASONS,
+    Body,
+    DeadLettered,
+    Envelope,
+    Redriven,
+    Removed,
+    Replicated,
+    Transferred,
+    Valued,
+)
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import Stage
 
-#: Records of a replicated queue's owner: each has one life, and one term where messages are dead (DESIGN 17.4).
-_OF_ONE_LIFE = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.REDRIVEN, Kind.TRANSFERRED})
 
+def of_one_life(state: JournalState, body: Body, envelope: Envelope) -> Iterator[tuple[Body, Envelope]]:
+    """Yield a record, or one for each life of its messages, where its queue is replicated.
 
-def of_one_life(state: JournalState, kind: str, fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the fields of a record, or those of one record for each life of its messages, where the queue is replicated."""
+    Records of a replicated queue's owner have one life each, and one term where messages are dead (DESIGN 17.4).
+    """
     # A letter has the life in which its message died.
-    queue = fields["detail"]["source"] if kind == Kind.DEAD_LETTERED else fields.get("queue", "")
-    ledger = state.queues.get(queue) if kind in _OF_ONE_LIFE else None
+    queue = body.source if isinstance(body, DeadLettered) else envelope.get("queue")
+    ledger = state.queues.get(queue or "") if isinstance(body, Valued) and not isinstance(body, Replicated) else None
     if ledger is None or ledger.ownership is None:
-        yield fields
+        yield body, envelope
         return
-    detail = fields.get("detail", {})
-    is_death = kind == Kind.REMOVED and fields.get("reason") in DEAD_LETTER_REASONS
-    if ledger.ownership.all_in_first_life and not is_death and kind in {Kind.REMOVED, Kind.TRANSFERRED}:
+    is_death = isinstance(body, Removed) and envelope.get("reason") in DEAD_LETTER_REASONS
+    if ledger.ownership.all_in_first_life and not is_death and isinstance(body, Removed | Transferred):
         # Each acknowledgement comes here, and in most queues nothing was ever redriven.
-        yield fields
+        yield body, envelope
         return
     instance = ledger.ownership.instance
-    for life, rows in ledger.ownership.by_life(to_bitmap(fields["ranges"])):
+    for life, rows in ledger.ownership.by_life(to_bitmap(envelope["ranges"])):
         for term, owner, part in ledger.ownership.by_owner(rows) if is_death else [(0, instance, rows)]:
             # Under a lease that is still open it may die here after another has claimed it.
-            found: dict[str, Any] = {"life": life, "term": term, "owner": "" if owner == instance else owner}
-            if kind == Kind.REDRIVEN:
-                found |= {"life": life + 1} if part.issubset(ledger.rows[State.DEAD]) else {"stage": int(Stage.GONE)}
-            told = {name: value for name, value in found.items() if value}
-            yield {**fields, "ranges": to_ranges(part), "detail": told | detail}
+            told: dict[str, Any] = {"life": life, "term": term, "owner": "" if owner == instance else owner}
+            if isinstance(body, Redriven):
+                told |= {"life": life + 1} if part.issubset(ledger.rows[State.DEAD]) else {"stage": int(Stage.GONE)}
+            elif isinstance(body, Transferred):
+                told = {"life": life}
+            yield structs.replace(body, **told), {**envelope, "ranges": to_ranges(part)}

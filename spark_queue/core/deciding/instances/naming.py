@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.records import Emit, Kind
+from spark_queue.core.records import Emit, Kind, OriginRows
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import MessageValue
@@ -35,9 +35,8 @@ def take_names(state: JournalState, names: OtherNames, *, peer: str, emit: Emit)
     for first, length, origin, _ in new:
         here[origin] = here.get(origin, BitMap64()) | to_bitmap([(first, first + length)])
     instances = {origin: names.instances[origin] for origin in here}
-    detail = {"names": [list(each) for each in new], "instances": instances}
     ranges = to_ranges(BitMap64.union(BitMap64(), *here.values()))
-    emit(Kind.NAMED, message_type=names.message_type, ranges=ranges, detail=detail)
+    emit(records.Named(names=tuple(new), instances=instances), message_type=names.message_type, ranges=ranges)
     for ledger in state.queues_of(names.message_type):
         with state.guard(ledger.definition.name):
             for origin, rows in here.items():
@@ -70,5 +69,5 @@ def take_first_owner(ledger: QueueLedger, rows: BitMap64, owner: str, *, peer: s
     value = MessageValue(owner=owner)
     changed = ledger.ownership.lesser(ledger.rows, rows, value)
     if changed:
-        detail = {"peer": peer, **value.told()}
-        emit(Kind.REPLICATED, queue=ledger.definition.name, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)
+        body = records.Replicated(peer=peer, owner=owner)
+        emit(body, queue=ledger.definition.name, ranges=to_ranges(changed), reason=Kind.NAMED)

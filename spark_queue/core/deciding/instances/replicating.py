@@ -8,25 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
+from msgspec import structs
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Restored, ReturnWithout, SkipLost
 from spark_queue.core.deciding.instances.liveness import Liveness
 from spark_queue.core.deciding.instances.naming import OtherNames, take_first_owner, take_known_names, take_names
 from spark_queue.core.deciding.instances.requests import Asked, answer
-from spark_queue.core.deciding.instances.transfers import note_ends, transfer
+from spark_queue.core.deciding.instances.transfers import NAMED_MOST, note_ends, transfer
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.definition import Definitions, Disagreement
-from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange, Record, Removal
+from spark_queue.core.records import (
+    CLAIMED,
+    Body,
+    Decided,
+    Emit,
+    Envelope,
+    Kind,
+    PeerChange,
+    Record,
+    Removal,
+    Replicated,
+    TransferRequested,
+)
 from spark_queue.core.replies import Done, Drained, Forgotten
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.core.state.ownership import MessageValue, Stage, value_of
 from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
 
 
@@ -63,10 +77,11 @@ def decide(state: JournalState, ledger: QueueLedger, rows: BitMap64, emit: Emit)
     queue, instance = ledger.definition, str(state.definitions.journal.instance)
     members, barriers = state.find_members(ledger, rows)
     owner = state.definitions.first_owner(queue, instance)
-    for part, detail in ((members, {"owner": owner}), (barriers, {"barrier": True}), (rows - members - barriers, {})):
+    within, held, outside = records.Decided(owner=owner), records.Decided(barrier=True), records.Decided()
+    for part, body in ((members, within), (barriers, held), (rows - members - barriers, outside)):
         # Where a file is missing the queue is set aside by now, and nothing is said.
         if part and queue.name in state.queues:
-            emit(Kind.DECIDED, queue=queue.name, message_type=queue.message_type, ranges=to_ranges(part), detail=detail)
+            emit(body, queue=queue.name, message_type=queue.message_type, ranges=to_ranges(part))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +93,20 @@ class News:
     message_type: str
     #: The messages, by the UUID of their origin, as bookmarks there.
     rows: Mapping[str, BitMap64]
-    #: Their value from now on; None for a transfer request, and for a decision.
-    value: MessageValue | None
-    #: Whether it says what the messages are, once, as their origin decided: in the queue or not (R129).
-    is_decision: bool = False
+    #: One of three: their value from now on, as it is recorded here; the word of their origin, once, on their membership (R129);
+    #: or a request for them.
+    replicated: Replicated | None = None
+    decided: Decided | None = None
+    requested: TransferRequested | None = None
     #: Why they ended, or what moved them.
     reason: str | None = None
-    #: Counts, and of a dead letter its source and error; of a request who asks whom.
-    detail: Mapping[str, Any] = field(default_factory=dict)
     #: Of a request: those of `rows` that are names of a message which has several.
     of_several: Mapping[str, BitMap64] = field(default_factory=dict)
 
     @property
-    def is_request(self) -> bool:
-        """Whether somebody asks for the messages."""
-        return self.value is None and not self.is_decision
+    def value(self) -> MessageValue | None:
+        """Their value from now on; None where it is no news of that."""
+        return None if self.replicated is None else value_of(self.replicated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,44 +142,60 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         with state.guard(news.queue):
             _take_news(state, news, peer=pulled.peer, emit=emit, work_on=work_on)
     _decide_for(state, pulled, emit)
-    detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
-    missed = sorted(filter(state.definitions.is_replicated, state.troubles))
-    further = {"lost": pulled.lost, "origin_uuid": pulled.origin, "missed": missed}
-    detail |= {name: value for name, value in further.items() if value}
-    if pulled.gaps_after is not None:
-        detail["gaps_after"] = pulled.gaps_after
-    if pulled.disagreements is not None:
-        detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
-    emit(Kind.PULLED, detail=detail)
+    differs = pulled.disagreements
+    body = records.Pulled(
+        peer=pulled.peer,
+        journal=pulled.journal,
+        number=pulled.record,
+        digest=pulled.digest,
+        origin_uuid=pulled.origin,
+        lost=pulled.lost,
+        gaps_after=pulled.gaps_after,
+        disagreements=None if differs is None else tuple((each.rule, each.queue, each.reason) for each in differs),
+        missed=tuple(sorted(filter(state.definitions.is_replicated, state.troubles))),
+    )
+    emit(body)
 
 
 def _take_news(state: JournalState, news: News, *, peer: str, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
-    if news.is_decision:
-        _take_decision(state, news, peer=peer, emit=emit)
+    if news.decided is not None:
+        _take_decision(state, news, news.decided, peer=peer, emit=emit)
         return
     ledger = state.queues.get(news.queue)
     # News of an earlier queue of this name may be about messages of another type.
     if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
         return
     here = _here(state, news.message_type, news.rows)
-    if news.value is None:
+    if news.requested is not None:
         wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
-        answer(work_on(news.queue), Asked(peer=peer, **news.detail), here, wanted)
-        return
-    rows = here & _concerned(state, news)
+        answer(work_on(news.queue), _asked(peer, news.requested), here, wanted)
+    if news.replicated is not None:
+        _take_value(ledger, news, _concerned(state, news.queue, value_of(news.replicated)) & here, work_on=work_on, emit=emit)
+
+
+def _take_value(ledger: QueueLedger, news: News, rows: BitMap64, *, work_on: Callable[[str], UnitOfWork], emit: Emit) -> None:
+    """Record the value of messages where it is greater than what is known here."""
+    assert news.replicated is not None, "it is news of a value"
+    assert ledger.ownership is not None, "the queue is replicated"
+    value = value_of(news.replicated)
     # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
     letters = rows - ledger.entered
-    changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
+    changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, value)
     if ledger.deferred:
-        changed -= _end_deferred(work_on(news.queue), changed, news.value)
-    if news.value.stage != Stage.PRESENT:
+        changed -= _end_deferred(work_on(news.queue), changed, value)
+    if value.stage != Stage.PRESENT:
         note_ends(work_on(news.queue), changed)
     if changed:
-        detail = {**news.detail, "peer": peer, **news.value.told()}
-        emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail=detail)
+        emit(news.replicated, queue=news.queue, ranges=to_ranges(changed), reason=news.reason)
 
 
-def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) -> None:
+def _asked(peer: str, body: TransferRequested) -> Asked:
+    """Return the request in the log of a peer."""
+    limit = NAMED_MOST if body.limit is None else body.limit
+    return Asked(peer=peer, requester=body.requester, owner=body.owner, passed=body.passed, limit=limit, life=body.life)
+
+
+def _take_decision(state: JournalState, news: News, decided: Decided, *, peer: str, emit: Emit) -> None:
     """Record what a peer says of messages that are here, and who owns them first: the greater of two, where two origins say it."""
     if news.message_type not in state.message_types:
         return
@@ -173,13 +203,12 @@ def _take_decision(state: JournalState, news: News, *, peer: str, emit: Emit) ->
     # Also of what was published here: to another, too, or without the queue, so that somebody else has said it.
     here = _here(state, news.message_type, news.rows)
     told = known.membership(news.queue)
-    owner, is_barrier = news.detail.get("owner"), news.detail.get("barrier", False)
-    new = here - told.known
-    if owner is not None or is_barrier:
+    owner, new = decided.owner, here - told.known
+    if owner is not None or decided.barrier:
         # It was published to another, too, where it is in the queue.
         new |= told.outside(here)
     if new:
-        emit(Kind.DECIDED, queue=news.queue, message_type=news.message_type, ranges=to_ranges(new), detail=news.detail)
+        emit(decided, queue=news.queue, message_type=news.message_type, ranges=to_ranges(new))
     ledger = state.queues.get(news.queue)
     if owner is None or ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
         return
@@ -215,8 +244,7 @@ def hear_again(state: JournalState, emit: Emit) -> bool:
         for name in sorted(known.missed & state.queues.keys()):
             with state.guard(name):
                 take_known_names(state, state.queues[name], peer=peer, emit=emit)
-        origin = {"origin_uuid": known.origin} if known.origin else {}
-        emit(Kind.PULLED, detail={"peer": peer, "journal": known.journal, "number": -1, "digest": "", **origin})
+        emit(records.Pulled(peer=peer, journal=known.journal, number=-1, digest="", origin_uuid=known.origin))
     return bool(again)
 
 
@@ -229,7 +257,7 @@ def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> No
     # Also of those that died in their own queue.
     over = (to_bitmap(record.ranges) & letters.entered) - letters.rows[State.REMOVED] - source.rows[State.DEAD]
     if over:
-        emit(Kind.REMOVED, queue=letters.definition.name, ranges=to_ranges(over), reason=Removal.ACKNOWLEDGED)
+        emit(records.Removed(), queue=letters.definition.name, ranges=to_ranges(over), reason=Removal.ACKNOWLEDGED)
 
 
 def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitMap64:
@@ -253,13 +281,12 @@ def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) 
     return BitMap64.union(BitMap64(), *published, *(origins.here(origin, there) for origin, there in rows.items()))
 
 
-def _concerned(state: JournalState, news: News) -> BitMap64:
+def _concerned(state: JournalState, queue: str, value: MessageValue) -> BitMap64:
     """Return the messages that news of a queue can be about: of a dead-letter queue, what is dead in that life."""
-    source = state.queues.get(state.definitions.source_of(news.queue) or "")
-    assert news.value is not None, "a request is no value"
-    if source is None or source.ownership is None or news.value.stage != Stage.PRESENT:
-        return state.queues[news.queue].entered
-    return source.ownership.of_life(source.rows[State.DEAD], news.value.life)
+    source = state.queues.get(state.definitions.source_of(queue) or "")
+    if source is None or source.ownership is None or value.stage != Stage.PRESENT:
+        return state.queues[queue].entered
+    return source.ownership.of_life(source.rows[State.DEAD], value.life)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,12 +303,10 @@ class PeersWork:
     #: Makes the unit of work of a queue.
     work_on: Callable[[str], UnitOfWork]
 
-    def emit(self, kind: str, **fields: Any) -> None:
+    def emit(self, body: Body, **envelope: Unpack[Envelope]) -> None:
         """Record something for this request."""
-        detail = fields.pop("detail", {}) | ({"request": self.request} if self.request else {})
-        if self.caller is not None:
-            detail["by"] = self.caller.signature()
-        self.emit_record(kind, detail=detail, **fields)
+        signature = {} if self.caller is None else self.caller.signature()
+        self.emit_record(structs.replace(body, request=self.request, by=signature), **envelope)
 
     def check_peer(self, peer: str) -> None:
         """Refuse what is no peer."""
@@ -291,7 +316,7 @@ class PeersWork:
 
     def note(self, change: PeerChange, peer: str) -> None:
         """Record what somebody said of a peer."""
-        self.emit(Kind.PEER_CHANGED, reason=change, detail={"peer": peer})
+        self.emit(records.PeerChanged(peer=peer), reason=change)
 
 
 def skip_or_reset(work: PeersWork, command: SkipLost | ResetPeer) -> Done:
@@ -404,8 +429,7 @@ def return_without(work: PeersWork, command: ReturnWithout) -> Done:
 
 def say_returning(emit: Emit, *, joins: bool, without: Collection[str] = (), queues: Collection[str] = ()) -> None:
     """Record that this instance grants nothing that it owns, or nothing of some queues, before it has heard from its peers."""
-    told = {"joins": joins, "without": sorted(without), "queues": sorted(queues)}
-    emit(Kind.RETURNING, detail={"on": True} | {name: value for name, value in told.items() if value})
+    emit(records.Returning(on=True, joins=joins, without=tuple(sorted(without)), queues=tuple(sorted(queues))))
 
 
 def restored(work: PeersWork, command: Restored) -> Done:
@@ -417,5 +441,5 @@ def restored(work: PeersWork, command: Restored) -> Done:
         raise CallerError("UNSUPPORTED_WRITE", what="`sparkq mark-restored`", reason=reason, next_step=next_step)
     first = int(str(found.facts["since"])) if found is not None else int(command.after or 0) + 1
     since = {name: known.entered_before(first) for name, known in work.state.message_types.items()}
-    work.emit(Kind.RESTORED, detail={"origin_uuid": command.origin, "since": since})
+    work.emit(records.Restored(origin_uuid=command.origin, since=since))
     return Done()

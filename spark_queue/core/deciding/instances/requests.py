@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import RangeArray, count_rows, oldest, to_ranges
 from spark_queue.core.deciding.barrier import before_held
 from spark_queue.core.deciding.instances.claims import claim, claimable
@@ -15,7 +16,7 @@ from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.shares import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.origins import Origins
-from spark_queue.core.records import Kind, Removal
+from spark_queue.core.records import Removal
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import PASSED_ON_MS, Ownership
 
@@ -62,8 +63,8 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
     if asked.owner == ownership.instance and work.ledger.definition.underlying_topic is not None:
         absent = _absent(work, asked, here, wanted)
         if absent:
-            told = {origin: [list(each) for each in ranges] for origin, ranges in absent.items()}
-            work.emit(Kind.NOT_IN_QUEUE, detail={"origins": told, **_life(asked)})
+            origins = {origin: tuple(ranges) for origin, ranges in absent.items()}
+            work.emit(records.NotInQueue(origins=origins, life=asked.life))
 
 
 def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
@@ -111,9 +112,9 @@ def _pass_on(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Aske
         is_repeated = known is not None and work.now_ms < known.at_ms + PASSED_ON_MS
         part = oldest(owned - known.rows if known is not None and is_repeated else owned, NAMED_MOST)
         if part and owner != asked.requester and owner not in asked.passed:
-            passed, limit = [*asked.passed, ownership.instance], min(left, len(part))
-            detail = {"requester": asked.requester, "owner": owner, "passed": passed, "limit": limit, **_life(asked)}
-            work.emit(Kind.TRANSFER_REQUESTED, part, detail=detail)
+            passed, limit = (*asked.passed, ownership.instance), min(left, len(part))
+            body = records.TransferRequested(requester=asked.requester, owner=owner, passed=passed, limit=limit, life=asked.life)
+            work.emit(body, part)
 
 
 def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
@@ -159,7 +160,3 @@ def _fitting(absent: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
         if len(ranges):
             found[origin] = ranges
     return found
-
-
-def _life(asked: Asked) -> dict[str, int]:
-    return {"life": asked.life} if asked.life else {}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import below, oldest
 from spark_queue.core.commands import ProxiedTransfer
 from spark_queue.core.deciding.barrier import before_held, waits_for_others
 from spark_queue.core.deciding.shares import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind
 from spark_queue.core.replies import Done
 from spark_queue.core.state.age import came_by, came_ms
 from spark_queue.core.state.ledger import QueueLedger
@@ -54,8 +53,8 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     asked = {owner: _to_name(ownership, waited, ownership.requests.get(owner)) for owner, waited in parts.items() if waited}
     limits = _shared(work, ownership, room, {owner: len(named) for owner, (_, named) in asked.items()})
     for owner, (life, named) in sorted(asked.items()):
-        told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limits[owner]}
-        work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | ({"life": life} if life else {}))
+        body = records.TransferRequested(requester=ownership.instance, owner=owner, limit=limits[owner], life=life)
+        work.emit(body, named)
 
 
 def keeps_all(ledger: QueueLedger) -> bool:
@@ -158,7 +157,7 @@ def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
         raise ConfigError("UNKNOWN_PEER", peer=owner, nearest=nearest(owner, known))
     is_new = bool(ownership.claims_from) if owner is None else (owner in ownership.claims_from) != command.on
     if is_new:
-        work.emit(Kind.PROXIED_TRANSFER, detail={"on": command.on} | ({} if owner is None else {"owner": owner}))
+        work.emit(records.ProxiedTransfer(on=command.on, owner=owner))
     return Done()
 
 
@@ -169,5 +168,5 @@ def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None
     term = 1 + ownership.last_term(rows)
     for deliveries, delivered in list(work.ledger.delivered.split(rows)):
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
-            detail: dict[str, Any] = {"term": term, "owner": owner, "deliveries": deliveries, "cancels": cancels}
-            work.emit(Kind.TRANSFERRED, part, reason=reason, detail=detail | ({"awaits_look": True} if awaits_look else {}))
+            body = records.Transferred(term=term, owner=owner, deliveries=deliveries, cancels=cancels, awaits_look=awaits_look)
+            work.emit(body, part, reason=reason)

@@ -1,18 +1,16 @@
-"""The records of the control log: what happened to queues, as values.
+"""Words of the control log: kinds of records, outcomes, reasons, and the forms in which values travel.
 
-Kinds, columns and details are stored for ever; `journal/PROTOCOL.md` is their specification. A record is made by a command,
-committed, and only then believed; state is always the fold of records. Times are milliseconds here (the log stores
-microseconds, which hold them exactly).
+They are stored for ever; `journal/PROTOCOL.md` is their specification.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
 
-from spark_queue.errors import JournalError
+import msgspec
+
+from spark_queue.core.definitions.keys import NAME_PATTERN
 
 #: Half-open ranges of bookmarks, ascending and disjoint, as they travel.
 Ranges = tuple[tuple[int, int], ...]
@@ -23,11 +21,33 @@ Staged = tuple[str, int | None, str | None]
 #: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
 Incarnation = tuple[int, int]
 
-#: Version of what is stored; a journal that says a higher one is refused.
-FORMAT = 1
+#: Bookmarks, versions and numbers of records are below this: sums of two of them are 64-bit integers still.
+NUMBER_MAX = 2**53
 
-#: The version written into every ``detail``.
-DETAIL_VERSION = 1
+#: The last life and the last term: with what is added to them they fit 32 bits still. A message that a peer says to be in them is
+#: transferred, or redriven, no more: others would refuse the log that says one of a later term.
+COUNT_MAX = 10**9
+
+#: Longest name of a publisher, in bytes; in records, in characters.
+PUBLISHER_MAX = 1_000
+
+# The log of a peer is the word of a stranger: what a body holds is checked as it is read, in any journal.
+#: The name of an instance, a queue, a topic, a group or a message type.
+Name = Annotated[str, msgspec.Meta(pattern=rf"\A(?!\.{{1,2}}\Z){NAME_PATTERN.pattern}\Z")]
+#: The UUID of a journal, or of an origin.
+Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
+#: A token, a digest or a path; ours have 32 to 64 characters.
+Text = Annotated[str, msgspec.Meta(max_length=200)]
+#: An error; ours have up to 4,000 characters.
+ErrorText = Annotated[str, msgspec.Meta(max_length=16_000)]
+PublisherName = Annotated[str, msgspec.Meta(max_length=PUBLISHER_MAX)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
+#: Lives, terms, and counts of deliveries.
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+#: A time in milliseconds.
+Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
+#: Half-open ranges of bookmarks, as a body holds them.
+NumberRanges = tuple[tuple[Number, Number], ...]
 
 
 class Kind(StrEnum):
@@ -81,24 +101,6 @@ class Kind(StrEnum):
     LANDED = "landed"
     FENCED = "fenced"
     SINK_UNREADABLE = "sink_unreadable"
-
-
-#: Kinds that software without replication must refuse: it would own every message (PROTOCOL 10).
-REPLICATION_KINDS = frozenset({
-    Kind.DECIDED, Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE,
-    Kind.PROXIED_TRANSFER, Kind.CLAIM_CONFIRMED, Kind.PEER_CHANGED, Kind.RESTORED,
-    Kind.RETURNING,
-})  # fmt: skip
-
-#: Kinds that software without sinks must refuse: it would let leases lapse whose messages stand in a sink (DESIGN 19).
-SINK_KINDS = frozenset({Kind.PREPARED, Kind.LANDED, Kind.FENCED})
-
-#: Kinds whose detail says that nobody may skip them.
-CRITICAL_KINDS = REPLICATION_KINDS | SINK_KINDS
-
-#: By kind, what of a detail older software may not pass over: it says a version later. That is where messages were pulled from, and
-#: which queues go on that had been left.
-OF_NEXT_VERSION: Mapping[str, str] = {Kind.ENTERED: "origin", Kind.DEFINITIONS_APPLIED: "goes_on"}
 
 
 class Outcome(StrEnum):
@@ -181,43 +183,3 @@ RUN_FAILED = "failed"
 #: The reason of an ``outcomes`` record without ranges: the run ended without having failed, and, as far as is known, Spark did not
 #: commit its batch. That says nothing about the messages.
 RUN_STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One row of the control log."""
-
-    #: A `Kind`, or the text of a kind that this version does not know.
-    kind: str
-    #: Dense number from 0; -1 until it is appended.
-    record: int = -1
-    #: The reign that wrote it; 0 for the journal's creation.
-    epoch: int = 0
-    #: The coordinator's time of the commit, in milliseconds since 1970 UTC.
-    at_ms: int = 0
-    message_type: str | None = None
-    queue: str | None = None
-    subscription: str | None = None
-    #: Number of the lease, one counter per queue, from 1.
-    lease: int | None = None
-    #: The bookmarks it speaks of, as half-open ranges, ascending and disjoint.
-    ranges: Sequence[tuple[int, int]] = ()
-    reason: str | None = None
-    #: End of a lease, or the moment a delayed message becomes available, in milliseconds since 1970 UTC.
-    due_at_ms: int | None = None
-    #: Further facts, without the version, which storage adds.
-    detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-#: Makes, numbers, folds and collects one record.
-Emit = Callable[..., None]
-
-
-#: The kinds that are known here.
-KINDS = frozenset(Kind)
-
-
-def refuse_unknown(record: Record, *, path: str) -> None:
-    """Refuse a record that cannot be skipped and is of no kind that is known here."""
-    if record.kind not in KINDS and record.detail.get("critical"):
-        raise JournalError("PROTOCOL_NEWER", path=path, what=f"records of kind {record.kind[:50]!r}")

@@ -1,0 +1,126 @@
+"""Records of message files: messages enter, files are merged or let go, and what others put into the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from spark_queue.core.records.record import Body
+from spark_queue.core.records.vocabulary import Id, Instant, Kind, Name, Number, NumberRanges, PublisherName, Text
+
+#: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
+OriginRows = tuple[Number, Number, Id, Number]
+
+#: First and last of the sequences of a publisher, in a file or a commit.
+SequenceRange = tuple[Number, Number]
+
+#: Rows of a file with numbers that other messages of their publisher have here: first row, rows, publisher, first number.
+ClashingRows = tuple[Number, Number, PublisherName, Number]
+
+
+class Entered(Body, frozen=True, kw_only=True):
+    """The messages of one `add` action of a message table enter."""
+
+    kind = Kind.ENTERED
+
+    #: Path of the file, relative to the message table, and its number of messages.
+    path: Text
+    rows: Number
+    #: Delta version that added it, and the token of that commit.
+    version: Number
+    token: Text
+    #: Lowest and highest topic.
+    topics: tuple[Name, Name]
+    #: The time of its commit, in milliseconds: no later than that of the record, ascending within the type.
+    published: Instant
+    #: Number of rows without an expiration of their own, and the range of the others in milliseconds; None where none has one.
+    expires: tuple[Number, Instant | None, Instant | None] | None = None
+    #: The barriers among them, by queue; without a queue that was set aside then (R75).
+    barriers: dict[Name, NumberRanges] = msgspec.field(default_factory=dict)
+    #: Whether records of their own tell the members of replicated queues (R129).
+    told: bool = False
+    origin: tuple[OriginRows, ...] = ()
+    #: The names of the instances of those origins, by UUID, and the groups of those that are in one of another name.
+    instances: dict[Id, Name] = msgspec.field(default_factory=dict)
+    groups: dict[Name, Name] = msgspec.field(default_factory=dict)
+    #: First and last sequence of each named publisher; of a journal that replicates.
+    publishers: dict[PublisherName, SequenceRange] = msgspec.field(default_factory=dict)
+    clashes: tuple[ClashingRows, ...] = ()
+
+
+class Named(Body, frozen=True, kw_only=True):
+    """Further names of messages that are here already."""
+
+    kind = Kind.NAMED
+    critical = silent = True
+
+    #: First own bookmark, number of messages, UUID of the other origin, bookmark there.
+    names: tuple[OriginRows, ...]
+    instances: dict[Id, Name]
+
+
+class Foreign(Body, frozen=True, kw_only=True):
+    """Files without the marks of ours, which somebody else appended to a message table."""
+
+    kind = Kind.FOREIGN
+
+    version: int
+    paths: tuple[str, ...]
+    rows: int
+
+
+class Repeated(Body, frozen=True, kw_only=True):
+    """Files that a commit brings and that stood in the log before: their rows enter once."""
+
+    kind = Kind.REPEATED
+
+    version: int
+    token: str
+    paths: tuple[str, ...]
+
+
+class MovedRows(msgspec.Struct, frozen=True, array_like=True):
+    """Adjacent rows of one file, with adjacent bookmarks, that were copied to a merged file."""
+
+    #: The file they stood in, relative to the message table, and the row of it at which they began.
+    path: Text
+    first_row: Number
+    row_count: Number
+    #: That of the first of them.
+    bookmark: Number
+
+
+class MergedFile(msgspec.Struct, frozen=True):
+    """A file that compaction made: its rows are those of the parts, one part after the other (PROTOCOL 8)."""
+
+    path: Text
+    parts: tuple[MovedRows, ...] = msgspec.field(name="from")
+
+    @property
+    def row_count(self) -> int:
+        """Number of messages in it."""
+        return sum(part.row_count for part in self.parts)
+
+    def places(self) -> Iterator[tuple[MovedRows, int]]:
+        """Yield each part with the row of this file at which it begins."""
+        row = 0
+        for part in self.parts:
+            yield part, row
+            row += part.row_count
+
+
+class Moved(Body, frozen=True, kw_only=True):
+    """Message files were merged."""
+
+    kind = Kind.MOVED
+
+    version: Number
+    token: Text
+    files: tuple[MergedFile, ...]
+
+
+class Retired(Body, frozen=True):
+    """Messages that no queue needs are let go, with their files."""
+
+    kind = Kind.RETIRED

@@ -1,0 +1,69 @@
+"""Records of leases and of their runs."""
+
+from __future__ import annotations
+
+from spark_queue.core.records.record import Body
+from spark_queue.core.records.subscriptions import Called, Planned
+from spark_queue.core.records.vocabulary import Kind
+
+
+class Granted(Called, frozen=True, kw_only=True):
+    """Messages are leased to a subscription."""
+
+    kind = Kind.GRANTED
+    silent = True
+
+    #: The most messages that the planner asked for.
+    limit: int
+    #: Whether the one message is a barrier.
+    barrier: bool = False
+
+
+class Resumed(Called, frozen=True, kw_only=True):
+    """A lease is these messages from now on, for a planner start (P2)."""
+
+    kind = Kind.RESUMED
+    silent = True
+
+    #: Whether it counts as a delivery.
+    counted: bool
+    #: Number of runs of its batch in a row that nobody heard the end of.
+    vanished_runs: int
+    barrier: bool = False
+
+
+class Renewed(Planned, frozen=True, kw_only=True):
+    """A lease ends later."""
+
+    kind = Kind.RENEWED
+    silent = True
+
+
+class Claimed(Called, frozen=True, kw_only=True):
+    """One planner start alone gets the rows of an at-most-once lease (R16)."""
+
+    kind = Kind.CLAIMED
+
+
+class Lapsed(Body, frozen=True):
+    """An at-most-once lease ran out unproven."""
+
+    kind = Kind.LAPSED
+
+
+class Outcomes(Body, frozen=True, kw_only=True):
+    """What a batch says of its messages, or how its run ended; the reason tells which."""
+
+    kind = Kind.OUTCOMES
+    silent = True
+
+    error: str | None = None
+    #: Whether the proof of the batch gives it back.
+    cancel: bool = False
+
+
+class Proven(Body, frozen=True):
+    """Spark has committed the batch of a lease."""
+
+    kind = Kind.PROVEN
+    silent = True
