@@ -6,9 +6,10 @@ from typing import Any
 
 from spark_queue.core import commands, folds
 from spark_queue.core.engine import Engine
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.lease import Lease
+from tests.records import record_of
 
 
 def decide(engine: Engine, command: commands.AnyCommand, *, now_ms: int) -> Any:
@@ -20,7 +21,7 @@ def claim(engine: Engine, *, epoch: int, now_ms: int, host: str = "here", addres
     """Begin a reign, as an election does: record its claim. The epoch must be one above the newest."""
     detail = {"host": host, "address": address, "pid": pid}
     at_ms = max(now_ms, engine.state.last_at_ms)
-    record = Record(kind=Kind.EPOCH_CLAIMED, record=engine.state.next_record, epoch=epoch, at_ms=at_ms, detail=detail)
+    record = record_of(kind=Kind.EPOCH_CLAIMED, record=engine.state.next_record, epoch=epoch, at_ms=at_ms, detail=detail)
     folds.fold(engine.state, record)
     engine._pending.append(record)
     engine._reign_began_at_ms = now_ms

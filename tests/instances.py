@@ -16,11 +16,12 @@ from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.message_files.foresight import Foresight
 from spark_queue.core.message_files.origins import overlap
 from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import ClashingRows, Kind, OriginRows, Removal
+from spark_queue.core.records import ClashingRows, Kind, OriginRows, Removal, TransferRequested
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
+from tests.records import record_of
 from tests.scenario.traits import PublishedMessage
 from tests.scenario.world import World
 
@@ -114,7 +115,9 @@ class Instance:
         foresight = Foresight(peer.world.committed)
         for record in records:
             found = fold.fold(record)
-            is_passed_on = found is not None and found.is_decision and not self.world.state.definitions.is_replicated(found.queue)
+            is_passed_on = (
+                found is not None and found.decided is not None and not self.world.state.definitions.is_replicated(found.queue)
+            )
             news += [found] if found is not None and (found.queue in definition.queues or is_passed_on) else []
             if record.kind == Kind.ENTERED:
                 names += self._copy(peer, fold, foresight.place(from_record(record)))
@@ -320,9 +323,9 @@ def exchange(*instances: Instance) -> None:
 
 def ask(of: Instance, rows: Mapping[str, Iterable[int]], **detail: object) -> None:
     """Let an instance read a request of virginia, as if it had pulled her messages."""
-    asked = {"requester": "virginia", "owner": of.name, "passed": [], **detail}
+    asked = record_of(kind=Kind.TRANSFER_REQUESTED, detail={"requester": "virginia", "owner": of.name, **detail})
     by_origin = {origin: BitMap64(each) for origin, each in rows.items()}
-    news = News(queue="WORK", message_type="json", rows=by_origin, value=None, detail=asked)
+    news = News(queue="WORK", message_type="json", rows=by_origin, requested=asked.told(TransferRequested))
     pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
     of.world.engine.pull(pulled, now_ms=of.world.now_ms)
     of.world.commit()

@@ -140,6 +140,8 @@ def _unpacked_list(packed: Any) -> list[Any]:
 
 
 def _made(kind: type, names: Sequence[str], values: Sequence[Any]) -> Any:
+    if issubclass(kind, msgspec.Struct):
+        return kind(**dict(zip(names, values, strict=True)))
     made: Any = object.__new__(kind)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(made, name, value)

@@ -22,6 +22,7 @@ from tests.acceptance.conftest import MakeJournal
 from tests.acceptance.plain_consumer import PlainConsumer, consumer, ids
 from tests.integration.coordinator_world import wait_for_end
 from tests.integration.source_journal import wait_until
+from tests.records import detail_of
 
 #: Two message types; queues over one topic each, one over both, and one of the other type.
 DEFINITIONS: dict[str, Any] = {
@@ -65,7 +66,7 @@ def claims(journal: Journal) -> list[Record]:
 
 
 def kill_coordinator(journal: Journal) -> None:
-    pid = int(claims(journal)[-1].detail["pid"])
+    pid = int(detail_of(claims(journal)[-1])["pid"])
     os.kill(pid, signal.SIGKILL)
     wait_for_end(pid)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core.records import CLAIMED, Kind, Record
+from spark_queue.core.records import CLAIMED, Kind
 from tests.acceptance.farm.judgement_of_instances import Holders, Id
+from tests.records import record_of
 
 MESSAGE: Id = ("journal", 0)
 
@@ -46,5 +47,5 @@ def test_who_delivers_what_another_holds_has_claimed_it_or_has_not_heard(story: 
     holders, numbers = Holders(), dict.fromkeys("abc", 0)
     for name, facts in said:
         numbers[name] += 1
-        holders.hear(name, Record(record=numbers[name], **facts), [MESSAGE])
+        holders.hear(name, record_of(record=numbers[name], **facts), [MESSAGE])
     assert holders.shared == ([] if may_deliver else [MESSAGE])

@@ -12,12 +12,13 @@ from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
 from tests.deciding import claim, started
+from tests.records import record_of
 
 #: Leases taken in one run; the run's figure is their median.
 LEASES = 60
@@ -97,7 +98,7 @@ def engine_of(
         With whom they are shared.
     """
     state = JournalState(traits)
-    folds.fold(state, Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
+    folds.fold(state, record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
     engine = Engine(state)
     claim(engine, epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)
     names = [QUEUE, *(f"{QUEUE}_{number}" for number in range(1, queues))]

@@ -36,6 +36,7 @@ from spark_queue.journal.traits import FileTraits
 from spark_queue.ports import entered
 from tests.benchmarks.figure import Bench, Figure, median, shown, spread
 from tests.benchmarks.journals import SUBSCRIPTION, counted
+from tests.records import record_of
 
 QUEUES = 100
 #: Messages of each queue that wait, and those that were done before.
@@ -118,7 +119,7 @@ class BusyJournal:
         granted = {"incarnation": [1, 1], "call": size.leases + 1, "limit": 1}
         done = size.leases * size.lease_messages
         first = int(queue[1:]) * (size.waiting + done) + done
-        record = Record(
+        record = record_of(
             kind=Kind.GRANTED, queue=queue, subscription=SUBSCRIPTION, lease=2 * size.leases + 1, ranges=((first, first + 1),),
             due_at_ms=self.at_ms + _PAST_MS, detail=granted,
         )  # fmt: skip
@@ -135,7 +136,7 @@ class BusyJournal:
 
     def _records(self, names: list[str]) -> Iterator[Record]:
         """Yield what happened: every lease ran out once, and its messages were done with the next one."""
-        yield Record(kind=Kind.EPOCH_CLAIMED, detail={"host": "h", "address": "a", "pid": 1})
+        yield record_of(kind=Kind.EPOCH_CLAIMED, detail={"host": "h", "address": "a", "pid": 1})
         first, firsts = 0, list[int]()
         for entry in open_journal(self.store).messages("json").tail(-1):
             for added in entry.added:
@@ -144,7 +145,7 @@ class BusyJournal:
                 first += added.row_count
         asks = {"ack_mode": "auto", "max_backlog": 1_000, "filter": None}
         for name in names:
-            yield Record(kind=Kind.SUBSCRIBED, queue=name, subscription=SUBSCRIPTION, detail=asks)
+            yield record_of(kind=Kind.SUBSCRIBED, queue=name, subscription=SUBSCRIPTION, detail=asks)
         messages = self._size.lease_messages
         for number in range(self._size.leases):
             for name, start in zip(names, firsts, strict=True):
@@ -154,11 +155,11 @@ class BusyJournal:
 def _leased_twice(queue: str, lease: int, row: int, messages: int) -> Iterator[Record]:
     about: dict[str, Any] = {"queue": queue, "subscription": SUBSCRIPTION, "ranges": ((row, row + messages),)}
     granted = {"incarnation": [1, 1], "call": lease, "limit": messages}
-    yield Record(kind=Kind.GRANTED, **about, lease=lease, due_at_ms=1, detail=granted)
-    yield Record(kind=Kind.RETURNED, **about, lease=lease, reason=Return.LEASE_EXPIRED)
-    yield Record(kind=Kind.GRANTED, **about, lease=lease + 1, due_at_ms=1, detail=granted)
-    yield Record(kind=Kind.REMOVED, **about, lease=lease + 1, reason=Removal.ACKNOWLEDGED)
-    yield Record(kind=Kind.PROVEN, queue=queue, subscription=SUBSCRIPTION, lease=lease + 1)
+    yield record_of(kind=Kind.GRANTED, **about, lease=lease, due_at_ms=1, detail=granted)
+    yield record_of(kind=Kind.RETURNED, **about, lease=lease, reason=Return.LEASE_EXPIRED)
+    yield record_of(kind=Kind.GRANTED, **about, lease=lease + 1, due_at_ms=1, detail=granted)
+    yield record_of(kind=Kind.REMOVED, **about, lease=lease + 1, reason=Removal.ACKNOWLEDGED)
+    yield record_of(kind=Kind.PROVEN, queue=queue, subscription=SUBSCRIPTION, lease=lease + 1)
 
 
 class Browser:

@@ -17,6 +17,7 @@ from spark_queue.ports import entered
 from spark_queue.views import explain
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, SUBSCRIPTION, BenchJournal
+from tests.records import record_of
 
 #: Messages of one lease.
 LEASE_MESSAGES = 500
@@ -65,20 +66,20 @@ def _explained(journal: BenchJournal, bookmarks: Iterable[int], *, was_delivered
 
 def _life(opened: DeltaJournal) -> Iterator[Record]:
     """Yield the records of a queue whose leases all ran out once, and were proven then; the last messages still wait."""
-    yield Record(kind=Kind.EPOCH_CLAIMED, detail={"host": "h", "address": "a", "pid": 1})
+    yield record_of(kind=Kind.EPOCH_CLAIMED, detail={"host": "h", "address": "a", "pid": 1})
     first = 0
     for entry in opened.messages("json").tail(-1):
         for added in entry.added:
             yield to_record(entered("json", entry, added, first=first, at_ms=0, since_ms=0))
             first += added.row_count
     asks = {"ack_mode": "auto", "max_backlog": LEASE_MESSAGES, "filter": None}
-    yield Record(kind=Kind.SUBSCRIBED, queue=QUEUE, subscription=SUBSCRIPTION, detail=asks)
+    yield record_of(kind=Kind.SUBSCRIBED, queue=QUEUE, subscription=SUBSCRIPTION, detail=asks)
     for lease in range(1, 2 * (first // LEASE_MESSAGES - 1), 2):
         row = lease // 2 * LEASE_MESSAGES
         about: dict[str, Any] = {"queue": QUEUE, "subscription": SUBSCRIPTION, "ranges": ((row, row + LEASE_MESSAGES),)}
         granted = {"incarnation": [1, 1], "call": lease, "limit": LEASE_MESSAGES}
-        yield Record(kind=Kind.GRANTED, **about, lease=lease, due_at_ms=_AT_MS, detail=granted)
-        yield Record(kind=Kind.RETURNED, **about, lease=lease, reason=Return.LEASE_EXPIRED)
-        yield Record(kind=Kind.GRANTED, **about, lease=lease + 1, due_at_ms=_AT_MS, detail=granted)
-        yield Record(kind=Kind.REMOVED, **about, lease=lease + 1, reason=Removal.ACKNOWLEDGED)
-        yield Record(kind=Kind.PROVEN, queue=QUEUE, subscription=SUBSCRIPTION, lease=lease + 1)
+        yield record_of(kind=Kind.GRANTED, **about, lease=lease, due_at_ms=_AT_MS, detail=granted)
+        yield record_of(kind=Kind.RETURNED, **about, lease=lease, reason=Return.LEASE_EXPIRED)
+        yield record_of(kind=Kind.GRANTED, **about, lease=lease + 1, due_at_ms=_AT_MS, detail=granted)
+        yield record_of(kind=Kind.REMOVED, **about, lease=lease + 1, reason=Removal.ACKNOWLEDGED)
+        yield record_of(kind=Kind.PROVEN, queue=QUEUE, subscription=SUBSCRIPTION, lease=lease + 1)

@@ -20,6 +20,7 @@ from spark_queue.ports import ControlLog, JournalPort, MessageLogEntry
 from spark_queue.verification.state_digest import digest
 from tests import deciding
 from tests.contract.journal_worlds import DeltaWorld, MemoryWorld, World
+from tests.records import detail_of, record_of
 from tests.scenario.traits import PublishedMessage
 
 
@@ -31,12 +32,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 def claim(control: ControlLog, epoch: int) -> int:
     """Load and claim a reign; returns the number of the next record."""
     record = len(control.load())
-    control.append([Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, detail={"host": "h"})], epoch=epoch)
+    control.append([record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, detail={"host": "h"})], epoch=epoch)
     return record + 1
 
 
 def paused(record: int, epoch: int) -> Record:
-    return Record(kind=Kind.LEFT, record=record, epoch=epoch, queue="ORDERS", subscription="s")
+    return record_of(kind=Kind.LEFT, record=record, epoch=epoch, queue="ORDERS", subscription="s")
 
 
 def segments(entries: Sequence[MessageLogEntry]) -> list[Segment]:
@@ -72,16 +73,16 @@ def traits_of(world: World, journal: JournalPort) -> list[dict[str, EntryTraits]
 
 def test_load_gives_the_creation_first(world: World) -> None:
     created, applied = world.open().control.load()
-    assert (created.kind, created.record, created.detail["journal"]) == (Kind.JOURNAL_CREATED, 0, world.journal_id)
+    assert (created.kind, created.record, detail_of(created)["journal"]) == (Kind.JOURNAL_CREATED, 0, world.journal_id)
     assert (applied.kind, applied.record) == (Kind.DEFINITIONS_APPLIED, 1)
-    assert applied.detail["definitions"] == world.definitions.stored
+    assert detail_of(applied)["definitions"] == world.definitions.stored
 
 
 def test_append_gives_every_field_back_to_another_process(world: World) -> None:
     control = world.open().control
     number = claim(control, 1)
     records = [
-        Record(
+        record_of(
             kind=Kind.GRANTED,
             record=number,
             epoch=1,
@@ -93,7 +94,7 @@ def test_append_gives_every_field_back_to_another_process(world: World) -> None:
             due_at_ms=1_700_000_060_123,
             detail={"incarnation": [1, 2], "limit": 10, "request": "r"},
         ),
-        Record(
+        record_of(
             kind=Kind.REMOVED,
             record=number + 1,
             epoch=1,
@@ -102,7 +103,9 @@ def test_append_gives_every_field_back_to_another_process(world: World) -> None:
             ranges=((3, 4),),
             reason="acknowledged",
         ),
-        Record(kind="invented_later", record=number + 2, epoch=1, at_ms=1, message_type="json", detail={"x": {"y": [None, "ß"]}}),
+        record_of(
+            kind="invented_later", record=number + 2, epoch=1, at_ms=1, message_type="json", detail={"x": {"y": [None, "ß"]}}
+        ),
     ]
     control.append(records, epoch=1)
     assert list(world.open().control.load()[number:]) == records
@@ -133,10 +136,10 @@ def test_two_claims_on_one_head_have_one_winner(world: World) -> None:
     first, second = world.open().control, world.open().control
     number = len(first.load())
     second.load()
-    first.append([Record(kind=Kind.EPOCH_CLAIMED, record=number, epoch=1, detail={"host": "first"})], epoch=1)
+    first.append([record_of(kind=Kind.EPOCH_CLAIMED, record=number, epoch=1, detail={"host": "first"})], epoch=1)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
-        second.append([Record(kind=Kind.EPOCH_CLAIMED, record=number, epoch=1, detail={"host": "second"})], epoch=1)
-    assert [record.detail["host"] for record in world.open().control.load()[number:]] == ["first"]
+        second.append([record_of(kind=Kind.EPOCH_CLAIMED, record=number, epoch=1, detail={"host": "second"})], epoch=1)
+    assert [detail_of(record)["host"] for record in world.open().control.load()[number:]] == ["first"]
 
 
 def test_a_coordinator_that_refreshes_after_a_newer_claim_still_may_not_commit(world: World) -> None:

@@ -29,6 +29,7 @@ from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
 from spark_queue.protocol.host import Report, StartOptions
 from tests.integration.faulty_coordinator import Faults
+from tests.records import detail_of
 from tests.source_tree import ROOT
 
 QUEUE = "WORK"
@@ -115,7 +116,7 @@ class World:
         process = self.start(faults, **options)
         report = self.report(process)
         assert report.address is not None, report
-        assert self.claims()[-1].detail["pid"] == process.pid
+        assert detail_of(self.claims()[-1])["pid"] == process.pid
         return process
 
     def records(self) -> Sequence[Record]:
@@ -128,7 +129,7 @@ class World:
 
     def end(self) -> None:
         """Kill whatever still serves."""
-        pids = {process.pid for process in self._started} | {int(claim.detail["pid"]) for claim in self.claims()}
+        pids = {process.pid for process in self._started} | {int(detail_of(claim)["pid"]) for claim in self.claims()}
         # The owner of the store reigns for a moment in the process that runs the tests.
         for pid in pids - {os.getpid()}:
             # Process ids are used again: only what is still a coordinator is ours.

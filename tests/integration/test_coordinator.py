@@ -22,6 +22,7 @@ from spark_queue.protocol.connection import Endpoint, Verdict, ping
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.protocol.host import location_of
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
+from tests.records import detail_of
 from tests.source_tree import ROOT
 
 
@@ -151,12 +152,12 @@ def test_two_started_at_once_agree_on_one_that_reigns(world: World) -> None:
     reports = [world.report(process) for process in processes]
     claims = world.claims()
     served = {report.address for report in reports if report.address is not None}
-    assert claims[-1].detail["address"] in served
+    assert detail_of(claims[-1])["address"] in served
     # The loser either found the winner or lost the swap, and said so.
     assert all(report.address is not None or report.code == "COORDINATOR_DEPOSED" for report in reports)
-    assert world.ping().pid == claims[-1].detail["pid"]
+    assert world.ping().pid == detail_of(claims[-1])["pid"]
     assert sum(process.poll() is None for process in processes) >= 1
-    losers = [process for process in processes if process.pid != claims[-1].detail["pid"]]
+    losers = [process for process in processes if process.pid != detail_of(claims[-1])["pid"]]
     for loser in losers:
         loser.wait(DEADLINE_S)
 
@@ -246,7 +247,7 @@ def test_a_fixed_address_is_used_and_nothing_is_started(world: World) -> None:
     client = world.client(endpoint=Endpoint(address.removeprefix("grpc://")))
     assert isinstance(client.call(wire.Ping(journal=world.journal_id, request=request_id())), wire.Pong)
     client.call(wire.Stop(journal=world.journal_id, request=request_id()))
-    wait_for_end(int(world.claims()[-1].detail["pid"]))
+    wait_for_end(int(detail_of(world.claims()[-1])["pid"]))
     with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*did not answer"):
         client.call(wire.Ping(journal=world.journal_id, request=request_id()), timeout_s=1.0)
     assert len(world.claims()) == 1
@@ -254,7 +255,7 @@ def test_a_fixed_address_is_used_and_nothing_is_started(world: World) -> None:
 
 def read_address(world: World) -> str:
     world.ping()
-    return str(world.claims()[-1].detail["address"])
+    return str(detail_of(world.claims()[-1])["address"])
 
 
 def test_a_body_is_stored_once_and_what_happened_to_it_is_told_by_bookmark(world: World) -> None:

@@ -16,6 +16,7 @@ from spark_queue.core import replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import wire
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, World, request_id, wait_for_end
+from tests.records import detail_of
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def test_a_copy_made_while_a_coordinator_serves_the_original_acts_on_itself_alon
 def test_a_coordinator_that_is_named_for_a_copy_is_refused_when_it_serves_the_original(world: World, tmp_path: Path) -> None:
     world.publish(3)
     pid_at_rest(world)
-    address = str(world.claims()[-1].detail["address"])
+    address = str(detail_of(world.claims()[-1])["address"])
     copied = shutil.copytree(world.store.path, tmp_path / "copy")
     with coordinators_end(Journal(world.store.path)):
         with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*another place"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue.core import commands, replies
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.open import open_journal
 from spark_queue.protocol import wire
@@ -22,6 +22,7 @@ from tests.integration.coordinator_world import (
     stopped,
 )
 from tests.integration.faulty_coordinator import Faults
+from tests.records import record_of
 
 
 @pytest.mark.parametrize("die", ["before", "staged", "committed", "answerless"])
@@ -103,6 +104,6 @@ def test_a_log_that_cannot_be_recovered_from_is_told_by_name(world: World) -> No
     """A record of a later version, marked critical: every coordinator claims, fails, and says why; callers do not go in circles."""
     control = open_journal(world.store).control
     number = len(control.load())
-    control.append([Record(kind="of_tomorrow", record=number, detail={"critical": True})], epoch=0)
+    control.append([record_of(kind="of_tomorrow", record=number, detail={"critical": True})], epoch=0)
     with pytest.raises(JournalError, match="PROTOCOL_NEWER.*of_tomorrow"):
         world.client().call(wire.Nudge(journal=world.journal_id, request=request_id(), message_type="json"), timeout_s=DEADLINE_S)

@@ -20,6 +20,7 @@ from tests.integration.coordinator_world import (
     World,
 )
 from tests.integration.faulty_coordinator import Faults
+from tests.records import detail_of
 
 DAY_MS = 86_400_000
 
@@ -60,7 +61,7 @@ def test_a_dead_coordinator_is_succeeded_from_another_host(world: World, elsewhe
     os.kill(world.ping().pid, signal.SIGKILL)
     other = world.started(**elsewhere)
     assert [claim.epoch for claim in world.claims()] == [1, 2]
-    hosts = [claim.detail["host"] for claim in world.claims()]
+    hosts = [detail_of(claim)["host"] for claim in world.claims()]
     assert hosts[0] != hosts[1]
     other.terminate()
     assert other.wait(DEADLINE_S) == 0

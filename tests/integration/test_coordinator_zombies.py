@@ -27,13 +27,14 @@ from tests.integration.coordinator_world import (
     wait_until_stopped,
 )
 from tests.integration.faulty_coordinator import Faults
+from tests.records import detail_of
 
 #: A starter that does not wait long for a silent predecessor.
 HASTY = Faults(silence_s=0.5, watch_s=2.0)
 
 
 def address_of(world: World) -> str:
-    return str(world.claims()[-1].detail["address"])
+    return str(detail_of(world.claims()[-1])["address"])
 
 
 def start_call(pool: ThreadPoolExecutor, world: World, address: str, request: wire.AnyRequest) -> Future[wire.AnyReply]:
@@ -122,7 +123,7 @@ def test_callers_leave_a_stopped_coordinator_by_themselves(world: World) -> None
     """With the real patience: a silent coordinator is succeeded after 10 s, within one call's time."""
     world.publish(5)
     planner = Planner(world)
-    pid = int(world.claims()[-1].detail["pid"])
+    pid = int(detail_of(world.claims()[-1])["pid"])
     with stopped(pid):
         assert planner.next(limit=5).messages == 5
         assert [claim.epoch for claim in world.claims()] == [1, 2]

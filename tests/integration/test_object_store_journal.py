@@ -12,7 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from spark_queue.core.message_files.segment import TraitRequest
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.creation import create_journal
@@ -21,6 +21,7 @@ from spark_queue.journal.publisher import Identity, publish
 from spark_queue.journal.store import Store
 from spark_queue.journal.traits import FileTraits
 from tests.contract.test_journal import segments
+from tests.records import record_of
 from tests.unit.journal.journal_on_disk import Disk, claim, left, orders
 
 SECRET = "nobody-should-see-this"
@@ -121,7 +122,7 @@ def test_two_claimers_racing_have_one_winner(disk: Disk) -> None:
     said: list[str] = []
 
     def race(index: int) -> None:
-        record = Record(kind=Kind.EPOCH_CLAIMED, record=numbers[index], epoch=1, detail={"host": str(index)})
+        record = record_of(kind=Kind.EPOCH_CLAIMED, record=numbers[index], epoch=1, detail={"host": str(index)})
         start.wait()
         try:
             controls[index].append([record], epoch=1)

@@ -139,14 +139,14 @@ print(send([1, 2]).rows)
 
 def test_full_disk_ends_a_reign_and_leaves_nothing_half_done(disk: Disk) -> None:
     code = """
-from spark_queue.core.records import Record
+from spark_queue.core.records import EpochClaimed, Record, SetAside
 control = open_journal(store).control
 number = len(control.load())
-control.append([Record(kind="epoch_claimed", record=number, epoch=1, detail={"host": "h"})], epoch=1)
+control.append([Record(body=EpochClaimed(host="h", address="a", pid=1), record=number, epoch=1)], epoch=1)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 try:
-    control.append([Record(kind="left", record=number + 1, epoch=1, detail={"x": os.urandom(50_000).hex()})], epoch=1)
+    control.append([Record(body=SetAside(error=os.urandom(50_000).hex()), record=number + 1, epoch=1)], epoch=1)
 except SparkQueueError as refused:
     print(refused.code)
 """
@@ -171,12 +171,12 @@ def test_read_only_journal_is_read_and_refuses_to_be_written(world_readable: Pat
         for path in [world_readable, *world_readable.rglob("*")]:
             path.chmod(0o555 if path.is_dir() else 0o444)
     code = """
-from spark_queue.core.records import Record
+from spark_queue.core.records import EpochClaimed, Record, SetAside
 if os.geteuid() == 0:
     os.setuid(65534)
 journal = open_journal(store)
 print(len(journal.control.load()), sum(added.row_count for entry in journal.messages("order").tail(-1) for added in entry.added))
-claim = Record(kind="epoch_claimed", record=2, epoch=1, detail={"host": "h"})
+claim = Record(body=EpochClaimed(host="h", address="a", pid=1), record=2, epoch=1)
 for deed in (lambda: send([2]), lambda: journal.control.append([claim], epoch=1), store.check_put_if_absent):
     try:
         deed()
@@ -192,12 +192,12 @@ for deed in (lambda: send([2]), lambda: journal.control.append([claim], epoch=1)
 
 def test_two_claimers_at_once_have_one_winner(disk: Disk) -> None:
     code = """
-from spark_queue.core.records import Record
+from spark_queue.core.records import EpochClaimed, Record, SetAside
 control = open_journal(store).control
 number = len(control.load())
 print("ready", flush=True); sys.stdin.readline()
 try:
-    control.append([Record(kind="epoch_claimed", record=number, epoch=1, detail={"host": str(os.getpid())})], epoch=1)
+    control.append([Record(body=EpochClaimed(host=str(os.getpid()), address="a", pid=1), record=number, epoch=1)], epoch=1)
     control.check(epoch=1)
     print("serves")
 except SparkQueueError as refused:

@@ -19,6 +19,7 @@ from spark_queue.protocol.host import location_of
 from spark_queue.protocol.tokens import new_token, token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
 from tests.integration.coordinator_world import MakeWorld, Planner, World
+from tests.records import detail_of
 
 ADMIN, READER, WRITER = (new_token() for _ in range(3))
 
@@ -158,6 +159,6 @@ def test_no_token_is_written_anywhere(guarded: World, tmp_path: Path, monkeypatc
     own = user_files.token()
     written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != user_files.token_path()}
     written |= {"arguments": " ".join(psutil.Process(pid).cmdline()).encode()}
-    written |= {"records": json.dumps([dict(each.detail) for each in guarded.records()], default=str).encode()}
+    written |= {"records": json.dumps([dict(detail_of(each)) for each in guarded.records()], default=str).encode()}
     for token in (ADMIN, READER, WRITER, wrong, own):
         assert [name for name, data in written.items() if token.encode() in data] == []

@@ -33,6 +33,7 @@ from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, Planne
 from tests.integration.faulty_coordinator import Faults
 from tests.integration.s3_gateway import KINDS, s3_server_of
 from tests.integration.s3_server import BUCKET, SECRET, UNCONDITIONAL, objects, s3_options, s3_server
+from tests.records import detail_of
 from tests.source_tree import ROOT
 
 MakeWorld = Callable[..., World]
@@ -181,11 +182,11 @@ def test_two_coordinators_started_at_once_agree_on_one_that_reigns(world: World)
     processes = [world.start() for _ in range(2)]
     reports = [world.report(process) for process in processes]
     claims = world.claims()
-    assert claims[-1].detail["address"] in {report.address for report in reports}
+    assert detail_of(claims[-1])["address"] in {report.address for report in reports}
     assert all(report.address is not None or report.code == "COORDINATOR_DEPOSED" for report in reports)
-    for loser in (process for process in processes if process.pid != claims[-1].detail["pid"]):
+    for loser in (process for process in processes if process.pid != detail_of(claims[-1])["pid"]):
         loser.wait(DEADLINE_S)
-    assert world.ping().pid == claims[-1].detail["pid"]
+    assert world.ping().pid == detail_of(claims[-1])["pid"]
     assert Planner(world).consume() == list(range(5))
 
 

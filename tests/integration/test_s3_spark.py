@@ -16,6 +16,7 @@ from spark_queue.journal.open import open_journal
 from tests.integration.coordinator_world import wait_for_end
 from tests.integration.s3_server import BUCKET, SECRET, s3_options, s3_server
 from tests.integration.source_journal import Seen, SourceJournal, definitions, running, wait_until
+from tests.records import detail_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ def home(endpoint: str, spark: SparkSession, tmp_path: Path) -> Iterator[SourceJ
 
 def coordinator_pid(home: SourceJournal) -> int:
     claims = [record for record in open_journal(home.journal.store).records() if record.kind == "epoch_claimed"]
-    return int(claims[-1].detail["pid"])
+    return int(detail_of(claims[-1])["pid"])
 
 
 def files_below(folder: Path) -> dict[str, str]:

@@ -25,6 +25,7 @@ from spark_queue.protocol.connection import Endpoint
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, Planner, World
 from tests.integration.hosts import KINDS, Host, Hosts, hosts_of
 from tests.integration.s3_server import BUCKET, HOST, s3_server
+from tests.records import detail_of
 from tests.source_tree import ROOT
 
 #: What the end of the host that serves may cost a consumer, in seconds.
@@ -190,7 +191,7 @@ def consuming(world: World, pair: tuple[StandIn, StandIn]) -> Iterator[Consumer]
 
 
 def reigns(world: World) -> list[str]:
-    return [str(claim.detail["address"]).partition("//")[2] for claim in world.claims()]
+    return [str(detail_of(claim)["address"]).partition("//")[2] for claim in world.claims()]
 
 
 def test_a_kill_of_the_one_that_serves_costs_a_busy_consumer_a_pause_and_nothing_else(

@@ -17,6 +17,7 @@ from spark_queue.errors import AccessError, ConfigError, CoordinatorError
 from spark_queue.protocol.tokens import new_token, token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
 from tests.integration.coordinator_world import MakeWorld, Planner, World
+from tests.records import detail_of
 
 DEFINITIONS = """
 [message_types.json]
@@ -71,7 +72,9 @@ def test_the_owner_of_the_store_replaces_the_principals_past_the_coordinator(
     assert locked_out.ping().epoch == epoch
     apply(locked_out, file)
     assert "change [principals.admin] token_hash" in capsys.readouterr().out
-    signed = [each.detail["by"] for each in locked_out.records() if each.kind == "definitions_applied" and "by" in each.detail]
+    signed = [
+        detail_of(each)["by"] for each in locked_out.records() if each.kind == "definitions_applied" and "by" in detail_of(each)
+    ]
     assert signed[-1:] == [{"principal": STORE_OWNER, "host": f"{getpass.getuser()}@{platform.node()}"}]
     monkeypatch.setenv(TOKEN_VARIABLE, "reader")
     assert Planner(locked_out).next().lease == planner.lease, "the lease of before"

@@ -23,6 +23,7 @@ from tests.model.bodies import Body, Files
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES, rules_of, tables_of
 from tests.model.journal import Journal
 from tests.model.model import Queue
+from tests.records import record_of
 
 bodies = st.fixed_dictionaries({
     "size": st.sampled_from([None, 0, 1, 2, 3]),
@@ -59,7 +60,7 @@ class Machine(RuleBasedStateMachine):
         self.model.retention_ms = None if retention is None else 20_000
         self.journal = {} if retention is None else {"retention": retention}
         self.drawn = {"Q": drawn, **dict.fromkeys(LETTER_QUEUES, letters)}
-        created = Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1})
+        created = record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1})
         self.log.append(created)
         self._recover(self._folded())
         assert self.apply(self.drawn, ())

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind, ProxiedTransfer, Record
 from spark_queue.core.state.lifecycle import State
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer
@@ -20,6 +20,7 @@ from tests.model import instances as model
 from tests.model.instances import Id, News, Value
 from tests.model.sides import Sides
 from tests.model.test_programs import CHUNK, CHUNKS, PHASES, PROGRAMS
+from tests.records import detail_of
 
 #: Longest time after which a message is asked for that is there, and how long a request stays open.
 PATIENCE_MS, OPEN_MS = 10_000, 5_000
@@ -71,22 +72,22 @@ class InstanceProgram(RuleBasedStateMachine):
         """Judge what was asked of owners, which may be sooner or later, and let the model say it, too (R104)."""
         now, requests = self.clock.wall_ms(), self._requests(side)
         remote = side.model.having("remote")
-        assert sum(record.detail["limit"] for record in requests) <= max(limit, len(requests)), (
+        assert sum(detail_of(record)["limit"] for record in requests) <= max(limit, len(requests)), (
             "all together for no more than its room"
         )
         for record in requests:
-            owner, ids = record.detail["owner"], side.ids(to_bitmap(record.ranges))
+            owner, ids = detail_of(record)["owner"], side.ids(to_bitmap(record.ranges))
             theirs = [each for each in remote if side.model.messages[each].value.owner == owner]
-            assert 0 < record.detail["limit"] <= min(limit, len(ids))
+            assert 0 < detail_of(record)["limit"] <= min(limit, len(ids))
             assert {*ids} <= {*theirs}
-            life, lives = record.detail.get("life", 0), {each: side.model.messages[each].value.life for each in theirs}
+            life, lives = detail_of(record).get("life", 0), {each: side.model.messages[each].value.life for each in theirs}
             assert life <= min(lives[each] for each in ids), "what was never there is gone in no later life than it is in"
             left_out = [each for each in theirs if each not in ids and not self._is_new(side, each, now)]
             assert all(lives[each] < life for each in left_out), "all are named that have waited, or all of a later life"
             assert not left_out or self._stand(side, owner), "they were named in vain"
             assert not self._is_open(side, owner, now), "one request is open for each owner"
             side.asked[owner] = (now, {(each, side.model.messages[each].value.life) for each in ids})
-            assert record.detail["requester"] == side.name
+            assert detail_of(record)["requester"] == side.name
         for each in remote if must_ask and not requests else ():
             is_asked = self._is_open(side, side.model.messages[each].value.owner, now)
             assert is_asked or self._is_new(side, each, now), "what has been here for long is asked for"
@@ -105,11 +106,11 @@ class InstanceProgram(RuleBasedStateMachine):
             ids = side.ids(to_bitmap(record.ranges))
             if record.kind == Kind.TRANSFER_REQUESTED:
                 # Where it stands counts: who reads it may own something only by what is said behind it.
-                asked = {name: record.detail[name] for name in ("requester", "limit")}
+                asked = {name: detail_of(record)[name] for name in ("requester", "limit")}
                 side.model.log.insert(len(side.model.log) - said_since, News("request", ids, **asked))
                 said_since += 1
                 requests.insert(0, record)
-            elif record.kind in SAID_BY_PULLS and not (record.queue == "FAILED" and record.detail.get("stage") == model.GONE):
+            elif record.kind in SAID_BY_PULLS and not (record.queue == "FAILED" and detail_of(record).get("stage") == model.GONE):
                 # That a letter is over follows from its message, of which the model speaks alone.
                 said_since += 1 if record.kind == Kind.ENTERED else len(ids)
         return requests
@@ -193,8 +194,8 @@ class InstanceProgram(RuleBasedStateMachine):
     def allow_claims(self, at: int, on: bool) -> None:
         """Allow proxied transfer, or forbid it (R108)."""
         world = self.side(at).core.world
-        # From anybody, as logs of before say it: the ends of a chain hear of each other later.
-        world.engine._emit(world.now_ms)(Kind.PROXIED_TRANSFER, queue="WORK", detail={"on": on})
+        # From anybody: the ends of a chain hear of each other later.
+        world.engine._emit(world.now_ms)(ProxiedTransfer(on=on), queue="WORK")
         world.commit()
         self.side(at).model.claims = on
 

@@ -19,6 +19,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.state_codec import decode, encode
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
+from tests.records import record_of
 from tests.scenario.traits import MemoryTraits, PublishedMessage
 
 
@@ -60,7 +61,9 @@ class World:
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
-        created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=self.now_ms, detail={"journal": self.journal_id, "format": 1})
+        created = record_of(
+            kind=Kind.JOURNAL_CREATED, record=0, at_ms=self.now_ms, detail={"journal": self.journal_id, "format": 1}
+        )
         self.committed.append(created)
         self.recover()
 

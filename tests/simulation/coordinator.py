@@ -13,6 +13,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
 from tests.deciding import claim
+from tests.records import record_of
 from tests.simulation.traits import WholeSegments
 
 QUEUE = "WORK"
@@ -35,7 +36,7 @@ class Coordinator:
     now_ms: int = 1_000
 
     def __post_init__(self) -> None:
-        self.log.append(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
+        self.log.append(record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
         self.epoch = 0
         self.restart()
         self.decide(commands.Apply(definitions=self.definitions))

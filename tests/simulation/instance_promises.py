@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from spark_queue.core import commands, replies
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Kind, Record, Removal
+from tests.records import detail_of
 from tests.simulation.backups import Life
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.instances_world import Commit, InstancesWorld
@@ -118,11 +119,11 @@ def _renamed(log: Sequence[Record], order: Sequence[int]) -> set[int]:
     own, found = dict[int, int](), set[int]()
     for record in log:
         if record.kind == Kind.ENTERED:
-            pulled = {row for first, rows, _, _ in record.detail.get("origin", ()) for row in range(first, first + rows)}
+            pulled = {row for first, rows, _, _ in detail_of(record).get("origin", ()) for row in range(first, first + rows)}
             first = record.ranges[0][0]
             own |= {row: order[row] for row in rows_of(record) if row < len(order) and row - first not in pulled}
         elif record.kind == Kind.RESTORED:
-            found |= {each for row, each in own.items() if row >= record.detail["since"][TYPE]}
+            found |= {each for row, each in own.items() if row >= detail_of(record)["since"][TYPE]}
     return found
 
 
@@ -131,15 +132,15 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
     if record.kind == Kind.ENTERED:
         _enter(world, found, here, record, {row: order[row] for row in rows})
     if record.kind == Kind.DEFINITIONS_APPLIED:
-        here.is_left = QUEUE not in record.detail["definitions"]["queues"]
-        here.queue = here.queue if here.is_left else record.detail["definitions"]["queues"][QUEUE]
+        here.is_left = QUEUE not in detail_of(record)["definitions"]["queues"]
+        here.queue = here.queue if here.is_left else detail_of(record)["definitions"]["queues"][QUEUE]
     if record.queue != QUEUE:
         return
     _judge_barriers(found, here, record, rows)
     messages = {row: order[row] for row in rows if here.values[row].stage != BARRIER}
     ids = list(messages.values())
     if record.kind == Kind.PROXIED_TRANSFER:
-        here.claims = record.detail["on"]
+        here.claims = detail_of(record)["on"]
     if record.kind in (Kind.GRANTED, Kind.RESUMED):
         _judge_grant(found, here, record, messages)
         here.leased.update(ids)
@@ -161,11 +162,11 @@ _LEFT_OUT = {("n % 3 <> 0", 0), ("n % 3 <> 1", 1)}
 
 def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, messages: Mapping[int, int]) -> None:
     """Note to which instance messages were published; which one, of several, only the log tells."""
-    first, stretches = record.ranges[0][0], record.detail.get("origin", ())
+    first, stretches = record.ranges[0][0], detail_of(record).get("origin", ())
     origins = {first + at: origin for row, rows, origin, _ in stretches for at in range(row, row + rows)}
     several = {each for batch in world.application.batches for each in batch}
     for row, each in messages.items():
-        at = record.detail["instances"][origins[row]] if row in origins else here.name
+        at = detail_of(record)["instances"][origins[row]] if row in origins else here.name
         if each not in several and at != world.published_at[each]:
             found.wrong.append(f"{here.name} in record {record.record}: {each} was not published to {at}")
         found.published[each].add(at)
@@ -201,7 +202,7 @@ def _judge_grant(found: Judgement, here: Said, record: Record, messages: Mapping
 def _judge_barriers(found: Judgement, here: Said, record: Record, rows: Sequence[int]) -> None:
     """Barriers are what their origin said, and released once nothing that is known to be in the queue stands before them (R68)."""
     told = f"{here.name} {record.kind} in record {record.record}"
-    if record.kind == Kind.DECIDED and record.detail.get("barrier"):
+    if record.kind == Kind.DECIDED and detail_of(record).get("barrier"):
         here.values.update(dict.fromkeys(rows, Value(stage=BARRIER)))
         here.held.update(rows)
         found.wrong += [
@@ -244,7 +245,7 @@ def _judge_change(found: Judgement, here: Said, record: Record, row: int, value:
             found.wrong.append(f"{told}: {each} belongs to {before.owner}")
     here.values[row] = value
     here.unsure.discard(row)
-    if record.detail.get("awaits_look"):
+    if detail_of(record).get("awaits_look"):
         here.unsure.add(row)
     if value.stage != PRESENT or value.life > before.life:
         here.leased.discard(each)
@@ -252,7 +253,7 @@ def _judge_change(found: Judgement, here: Said, record: Record, row: int, value:
 
 def _value(here: Said, record: Record, before: Value) -> Value | None:
     """Return what a record says that a message is from then on; None where it says nothing of that (DESIGN 17.4)."""
-    detail = record.detail
+    detail = detail_of(record)
     if record.kind == Kind.REMOVED:
         return before._replace(stage=DEAD) if record.reason in DEAD_LETTER_REASONS else Value(before.life, GONE)
     if record.kind == Kind.REDRIVEN:
@@ -261,7 +262,7 @@ def _value(here: Said, record: Record, before: Value) -> Value | None:
         return Value(before.life + 1, PRESENT, 0, here.queue.get("initial_owner", here.name))
     if record.kind == Kind.DECIDED:
         # What is not in the queue has none.
-        return before._replace(owner=record.detail.get("owner", before.owner))
+        return before._replace(owner=detail_of(record).get("owner", before.owner))
     if record.kind in (Kind.TRANSFERRED, Kind.REPLICATED):
         return Value(detail.get("life", 0), detail.get("stage", PRESENT), detail.get("term", 0), detail.get("owner", ""))
     return None

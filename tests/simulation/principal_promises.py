@@ -12,6 +12,7 @@ from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, WRITE, p
 from spark_queue.core.records import Kind, Record
 from spark_queue.protocol import wire
 from tests.model.granted import Granted
+from tests.records import detail_of
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import rows_of
 from tests.simulation.principals_world import COLUMN, Heard, PrincipalsWorld
@@ -62,7 +63,7 @@ class Judge:
         self.world = world
         self._numbers = [int(message.attributes[COLUMN]) for message in world.published]
         self._versions = [
-            _version(number, record.detail["definitions"].get("principals", {}))
+            _version(number, detail_of(record)["definitions"].get("principals", {}))
             for number, commit in enumerate(world.storage.commits, start=1)
             for record in commit.records
             if record.kind == Kind.DEFINITIONS_APPLIED
@@ -78,12 +79,12 @@ class Judge:
         version, owners, holder = self._versions[0], dict[str, str](), dict[int, int | None]()
         for record in self.world.log:
             if record.kind == Kind.DEFINITIONS_APPLIED:
-                version = _version(0, record.detail["definitions"].get("principals", {}))
+                version = _version(0, detail_of(record)["definitions"].get("principals", {}))
             if record.queue != QUEUE:
                 continue
             rows = list(rows_of_record(record))
             if record.kind == Kind.SUBSCRIBED:
-                owners[str(record.subscription)] = str(record.detail["principal"])
+                owners[str(record.subscription)] = str(detail_of(record)["principal"])
             elif record.kind in (Kind.GRANTED, Kind.RESUMED):
                 owner = owners[str(record.subscription)]
                 kept = {row for row in rows if record.kind == Kind.RESUMED and holder.get(row) == record.lease}
@@ -92,8 +93,8 @@ class Judge:
                 holder.update(dict.fromkeys(rows, record.lease))
             elif record.kind == Kind.RETURNED:
                 holder.update(dict.fromkeys(rows))
-            if "by" in record.detail:
-                self.hidden_changes += self._hidden(version, record.detail["by"]["principal"], record, set())
+            if "by" in detail_of(record):
+                self.hidden_changes += self._hidden(version, detail_of(record)["by"]["principal"], record, set())
 
     def _hidden(self, version: _Version, who: str, record: Record, kept: set[int]) -> list[tuple[int, int]]:
         rows = [row for row in rows_of_record(record) if row not in kept]

@@ -16,6 +16,7 @@ from spark_queue.core.records import Kind
 from spark_queue.protocol import wire
 from spark_queue.protocol.tokens import token_hash
 from tests.model.granted import FILTERS, rights_entry
+from tests.records import detail_of
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver, Operator, Steps
 from tests.simulation.loop_node import START_MS, HeardCall
@@ -138,7 +139,7 @@ class PrincipalsWorld(LoopWorld):
     def owner(self, driver: Driver) -> str:
         """Return whose a subscription is, as the log has it."""
         known = [
-            record.detail["principal"]
+            detail_of(record)["principal"]
             for record in self.log
             if record.kind == Kind.SUBSCRIBED and record.subscription == driver.name and record.queue == QUEUE
         ]

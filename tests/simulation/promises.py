@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.records import DEAD_LETTER_REASONS, HIDDEN, Kind, Outcome, Record, Removal, Return
 from spark_queue.core.state.lifecycle import State
+from tests.records import detail_of
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE
 
@@ -85,7 +86,7 @@ def granted_past_age(world: World, expiration_ms: int) -> list[tuple[int, int]]:
             continue
         if record.kind == Kind.ENTERED or (record.kind == Kind.REDRIVEN and record.queue == QUEUE):
             begun_ms |= dict.fromkeys(rows_of(record), record.at_ms)
-        elif record.kind == Kind.GRANTED and record.queue == QUEUE and not record.detail.get("barrier"):
+        elif record.kind == Kind.GRANTED and record.queue == QUEUE and not detail_of(record).get("barrier"):
             wrong += [(record.record, row) for row in rows_of(record) if begun_ms[row] + expiration_ms <= record.at_ms]
     return wrong
 
@@ -97,7 +98,7 @@ def is_by_hand(world: World, record: Record) -> bool:
 
 def asked_by(record: Record) -> str:
     """Return the request of which a record is the answer; those of principals stand behind their names."""
-    return str(record.detail.get("request")).rpartition("/")[2]
+    return str(detail_of(record).get("request")).rpartition("/")[2]
 
 
 def committed_after_disconnect(world: World) -> list[tuple[int, int]]:
@@ -203,7 +204,7 @@ def barriers_not_received_once(world: World) -> list[tuple[str, int]]:
         (name, row)
         for record in world.log
         if record.queue == QUEUE and record.kind == Kind.BARRIER_RELEASED
-        for name in record.detail["subscriptions"]
+        for name in detail_of(record)["subscriptions"]
         for row in rows_of(record)
     }
     batches = [
@@ -229,7 +230,7 @@ def granted_out_of_order(world: World) -> list[tuple[int, int]]:
         if record.kind == Kind.BARRIER_RELEASED:
             wrong += [(record.record, row) for row in rows if row < max_granted]
             released = max(released, *rows)
-        elif record.kind == Kind.GRANTED and not record.detail.get("barrier"):
+        elif record.kind == Kind.GRANTED and not detail_of(record).get("barrier"):
             wrong += [(record.record, row) for row in rows if row < released]
             max_granted = max(max_granted, *rows)
     return wrong

@@ -22,6 +22,7 @@ from spark_queue.core.records import Kind, Outcome
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
+from tests.records import detail_of
 from tests.simulation import traits
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE, QueryFailedError, UnreachableError
@@ -264,7 +265,7 @@ class SinkWorld(World):
 
     def _unknown(self) -> BitMap64:
         """Return what stands in the sink, and no record of the log will ever say so."""
-        known = {(each.subscription, 2 * each.detail["attempt"]) for each in self.log if each.kind == Kind.LANDED}
+        known = {(each.subscription, 2 * detail_of(each)["attempt"]) for each in self.log if each.kind == Kind.LANDED}
         for lease in self.coordinator.engine.state.queues[QUEUE].leases.values():
             # Of an attempt whose successors are lost it cannot be told any more that it landed.
             if lease.attempt is not None and self.sink.transaction(lease.subscription) == 2 * lease.attempt.number:

@@ -17,6 +17,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.verification.invariants import problems
 from spark_queue.verification.state_digest import of_ledger
+from tests.records import detail_of
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.key_promises import delivered_out_of_order
@@ -133,7 +134,7 @@ def answers_without_a_record(world: LoopWorld) -> list[str]:
     """Return the answers that the final log does not know of: a lease of somebody else's, or rows that it did not have (P7)."""
     granted = {record.lease: record.subscription for record in of_queue(world, Kind.GRANTED)}
     covered = {
-        (record.lease, record.detail["incarnation"][0], record.detail["incarnation"][1], tuple(map(tuple, record.ranges)))
+        (record.lease, detail_of(record)["incarnation"][0], detail_of(record)["incarnation"][1], tuple(map(tuple, record.ranges)))
         for record in of_queue(world, Kind.GRANTED, Kind.RESUMED)
     }
     at_most_once = world.settings.get("semantics") == "at-most-once"

@@ -17,6 +17,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.store import messages_key
+from tests.records import detail_of
 from tests.simulation import simulated_table
 from tests.simulation.backups import Life
 from tests.simulation.bucket import Bucket, SimulatedStore
@@ -51,7 +52,7 @@ LETTERS = "FAILED"
 
 def barriers_of(log: Iterable[Record]) -> set[int]:
     """Return the messages of which a log says that they are barriers of the queue."""
-    told = (each for each in log if each.kind == Kind.DECIDED and each.queue == QUEUE and each.detail.get("barrier"))
+    told = (each for each in log if each.kind == Kind.DECIDED and each.queue == QUEUE and detail_of(each).get("barrier"))
     return {row for record in told for row in rows_of(record)}
 
 
@@ -145,7 +146,7 @@ class WholeInstance(DiskWorld):
         """The definitions by which publishers write: those of the log."""
         if not self.around.alters:
             return self.parsed
-        applied = (each.detail["definitions"] for each in reversed(self.log) if each.kind == Kind.DEFINITIONS_APPLIED)
+        applied = (detail_of(each)["definitions"] for each in reversed(self.log) if each.kind == Kind.DEFINITIONS_APPLIED)
         return parsing.parse(next(applied))
 
     def further(self) -> dict[int, Any]:
@@ -304,12 +305,14 @@ class WholeInstance(DiskWorld):
     def has_entered_all(self) -> bool:
         """Return whether the control log tells of all messages that were published here, or came."""
         self.note_order()
-        return sum(int(record.detail["rows"]) for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
+        return sum(int(detail_of(record)["rows"]) for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
 
     def pulled_of(self, peer: str) -> int:
         """Return the number of the last record that was pulled of a peer; -1 where nothing was."""
         told = (
-            record.detail["number"] for record in reversed(self.log) if record.kind == Kind.PULLED and record.detail["peer"] == peer
+            detail_of(record)["number"]
+            for record in reversed(self.log)
+            if record.kind == Kind.PULLED and detail_of(record)["peer"] == peer
         )
         return int(next(told, -1))
 

@@ -16,6 +16,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.acceptance.farm.judgement import Deliveries
 from tests.acceptance.farm.site import Site
+from tests.records import detail_of
 
 #: The UUID of the journal that a message was published to, and its bookmark there.
 Id = tuple[str, int]
@@ -114,7 +115,7 @@ class Holders:
                 for each in ids:
                     self.claims.setdefault(each, []).append((name, record.record))
             case Kind.PULLED:
-                self.pulled[name, record.detail["peer"]] = record.detail["number"]
+                self.pulled[name, detail_of(record)["peer"]] = detail_of(record)["number"]
 
     def _is_claimed(self, message: Id, by: str, others: set[str]) -> bool:
         """Return whether who delivers had claimed it, or another has, and this one, alive all the time, had not heard (R111)."""

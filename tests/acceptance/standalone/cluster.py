@@ -22,6 +22,7 @@ from tests.acceptance.standalone.machine import Machine
 from tests.integration.hosts import NAMESPACES, Hosts, hosts_of
 from tests.integration.s3_gateway import s3_server_of
 from tests.integration.s3_server import BUCKET, S3Server
+from tests.records import detail_of
 
 #: How long one thing may take before the run is given up, in seconds: several starts of Spark on a busy machine.
 PATIENCE_S = 180.0
@@ -140,7 +141,7 @@ class Cluster:
     def serving(self) -> str:
         """Name the machine whose coordinator serves."""
         claims = [record for record in open_journal(self.journal.store).records() if record.kind == "epoch_claimed"]
-        address = str(claims[-1].detail["address"]).partition("//")[2].rpartition(":")[0]
+        address = str(detail_of(claims[-1])["address"]).partition("//")[2].rpartition(":")[0]
         return next(name for name in QUEUE_HOSTS if self.machines[name].host.address == address)
 
     def acknowledged(self) -> int:

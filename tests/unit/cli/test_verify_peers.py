@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.cli import verify
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store
 from spark_queue.replication.exchange import ApplyPulled
 from spark_queue.views import journal_view
 from tests.fake_clock import FakeClock
+from tests.records import record_of
 from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.replication.sites import Peer
@@ -195,7 +196,7 @@ def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site
     state = frankfurt.engine.state
     forged = {"peer": "virginia", "journal": state.pulled["virginia"].journal, "number": 10_000, "digest": "x"}
     frankfurt.opened.control.append(
-        [Record(kind=Kind.PULLED, record=state.next_record, epoch=1, at_ms=state.last_at_ms, detail=forged)], epoch=1
+        [record_of(kind=Kind.PULLED, record=state.next_record, epoch=1, at_ms=state.last_at_ms, detail=forged)], epoch=1
     )
     told = verified(sparkq, frankfurt)
     assert (told["problems"], len(told["warnings"])) == ([], 1)

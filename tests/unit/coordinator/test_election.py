@@ -18,14 +18,15 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol.connection import Verdict, ping
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from tests.fake_clock import FakeClock
+from tests.records import detail_of, record_of
 
-CREATED = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})
+CREATED = record_of(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})
 ME = Candidate(journal_id="j", path="/j", host="here", address="grpc://127.0.0.1:2", pid=7)
 DAY_MS = 86_400_000
 
 
 def claim_of(host: str, address: str, *, at_ms: int = 2_000) -> Record:
-    return Record(kind=Kind.EPOCH_CLAIMED, record=1, epoch=1, at_ms=at_ms, detail={"host": host, "address": address, "pid": 1})
+    return record_of(kind=Kind.EPOCH_CLAIMED, record=1, epoch=1, at_ms=at_ms, detail={"host": host, "address": address, "pid": 1})
 
 
 class Log:
@@ -102,7 +103,7 @@ def test_the_first_coordinator_claims_epoch_1() -> None:
     assert reign.epoch == 1
     claim = log.records[-1]
     assert (claim.kind, claim.record, claim.epoch) == (Kind.EPOCH_CLAIMED, 1, 1)
-    assert claim.detail == {"host": "here", "address": "grpc://127.0.0.1:2", "pid": 7}
+    assert detail_of(claim) == {"host": "here", "address": "grpc://127.0.0.1:2", "pid": 7}
     assert list(reign.records) == log.records
     assert world.pinged == []
 
@@ -257,13 +258,13 @@ def test_a_claim_that_names_no_address_keeps_nobody_from_reigning(
 @pytest.mark.parametrize(
     ("record", "what"),
     [
-        (Record(kind="of_tomorrow", record=1, at_ms=1_500, detail={"critical": True}), "records of kind 'of_tomorrow'"),
+        (record_of(kind="of_tomorrow", record=1, at_ms=1_500, detail={"critical": True}), "records of kind 'of_tomorrow'"),
         (
-            Record(kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=1_500, detail={"definitions": {"of_tomorrow": 1}, "resets": {}}),
+            record_of(kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=1_500, detail={"definitions": {"of_tomorrow": 1}, "resets": {}}),
             "Unknown key 'of_tomorrow'",
         ),
         (
-            Record(
+            record_of(
                 kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=1_500,
                 detail={"definitions": {"journal": {"durability": "of tomorrow"}}, "resets": {}},
             ),

@@ -16,7 +16,7 @@ from spark_queue.core.deciding import handlers, timers
 from spark_queue.core.deciding.instances import naming, replicating, transfers
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind, Paused, Record
 from spark_queue.core.retention import Retention
 from spark_queue.core.state import status
 from spark_queue.core.state.faults import FaultError
@@ -30,6 +30,7 @@ from spark_queue.metrics import figures
 from spark_queue.metrics.figures import Observe
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import ApplyPulled
+from tests.records import detail_of, value_told
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 QUEUES: dict[str, Any] = {"WORK": {"underlying_topic": "ORDERS"}, "OTHER": {"underlying_topic": "ORDERS"}}
@@ -104,7 +105,7 @@ def test_a_command_that_raises_after_it_recorded_sets_its_queue_aside(two: World
     assert [(each.kind, each.queue) for each in made if each.kind in (Kind.SET_ASIDE, Kind.GRANTED)] == [
         (Kind.SET_ASIDE, "WORK"), (Kind.GRANTED, "OTHER"),
     ]  # fmt: skip
-    assert "ZeroDivisionError: a bug" in made[0].detail["error"]
+    assert "ZeroDivisionError: a bug" in detail_of(made[0])["error"]
 
 
 def test_a_queue_that_is_set_aside_loses_nothing_and_is_revived_whole(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +130,7 @@ def test_a_record_that_cannot_be_stored_is_the_fault_of_its_command(two: World, 
     """Found at the commit it would end the reign, and each that is asked the same again."""
 
     def odd(work: UnitOfWork, _: commands.Pause) -> replies.Done:
-        work.emit(Kind.PAUSED, detail={"odd": object()})
+        work.emit(Paused(error=cast(Any, object())))
         return replies.Done()
 
     monkeypatch.setitem(cast(Any, handlers.HANDLERS), commands.Pause, handlers.Handling(odd))
@@ -282,7 +283,7 @@ def test_news_of_a_peer_that_raise_set_their_queue_aside_and_keep_no_other_from_
         monkeypatch.setattr(replicating, "note_ends", raising_of("WORK", transfers.note_ends))
     gone = MessageValue(stage=Stage.GONE)
     rows = {world.journal_id: BitMap64([0])}
-    news = [News(queue=name, message_type="json", rows=rows, value=gone, reason="acknowledged") for name in QUEUES]
+    news = [News(queue=name, message_type="json", rows=rows, replicated=value_told(gone), reason="acknowledged") for name in QUEUES]
     for number in (7, 8):
         pulled = Pulled(peer="virginia", journal="uuid", record=number, digest="of it", news=news)
         # Pullers begin anew by definitions that were read again.

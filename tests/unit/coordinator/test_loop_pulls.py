@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.inbox import Call
-from spark_queue.core import commands, engine, replies
+from spark_queue.core import commands, engine, records, replies
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Definitions, Disagreement
-from spark_queue.core.records import Emit, Kind
+from spark_queue.core.records import Emit
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import CoordinatorError, JournalError
@@ -19,6 +19,7 @@ from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import HEARS_MS, ApplyPulled, PullProgressQuery, PullReport, PullState
 from tests.no_peers import NoPeers
+from tests.records import detail_of
 from tests.scenario.traits import PublishedMessage
 from tests.source_tree import ROOT
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
@@ -202,7 +203,7 @@ def refusing(world: World, monkeypatch: pytest.MonkeyPatch, *, after: int) -> Ca
 
     def raises(_state: object, _pulled: object, emit: Emit, _work_on: object) -> None:
         for _ in range(after):
-            emit(Kind.PULLED, detail={"peer": "virginia", "journal": "uuid", "number": 1, "digest": ""})
+            emit(records.Pulled(peer="virginia", journal="uuid", number=1, digest=""))
         raise KeyError("a bug")
 
     monkeypatch.setattr(engine, "take", raises)
@@ -294,7 +295,7 @@ def test_who_fixes_a_place_in_the_log_asks_again_until_messages_may_enter(monkey
             wire.raise_failed(fix())
     are_compared = True
     assert places[0]() == replies.Done()
-    assert world.records()[-1].detail["until"] == 2
+    assert detail_of(world.records()[-1])["until"] == 2
     told.append(JournalError("JOURNAL_RESTORED", peer="virginia", record="record 70", path="here", since=2))
     world.publish(2)
     assert places[1]() == replies.Done(), "who takes a peer out of the definitions does not wait for it"

@@ -11,13 +11,13 @@ from pyroaring import BitMap64
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding.instances.replicating import News, Pulled
-from spark_queue.core.records import Kind
-from spark_queue.core.state.ownership import MessageValue
+from spark_queue.core.records import Kind, Replicated
 from spark_queue.core.state.status import alarms
 from spark_queue.errors import CallerError
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import ApplyPulled, Heard, HeardPeer
 from tests.no_peers import NoPeers
+from tests.records import detail_of
 from tests.unit.coordinator.loop_world import Planner, World
 from tests.unit.coordinator.test_loop_pulls import PULLS, entered, pull
 
@@ -55,7 +55,7 @@ def delivers(world: World) -> bool:
 
 def returning(world: World) -> list[dict[str, Any]]:
     """Return what the log says of the return of the instance."""
-    return [dict(record.detail) for record in world.records() if record.kind == Kind.RETURNING]
+    return [dict(detail_of(record)) for record in world.records() if record.kind == Kind.RETURNING]
 
 
 def test_who_was_missed_for_less_than_two_thirds_of_the_time_goes_on_at_once(seen: type[Seen]) -> None:
@@ -274,7 +274,7 @@ def test_a_claim_is_granted_by_a_look_that_began_after_its_commit(monkeypatch: p
     planner = Planner(world)
     news = News(
         queue="WORK", message_type="json", rows={world.journal_id: BitMap64([0])}, reason=Kind.TRANSFERRED,
-        value=MessageValue(term=1, owner="virginia"),
+        replicated=Replicated(peer="virginia", term=1, owner="virginia"),
     )  # fmt: skip
     pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="", news=[news])
     world.loop.step([Call(ApplyPulled(pulled=pulled, definitions=world.loop._engine.state.definitions), lambda: False)])
@@ -284,7 +284,7 @@ def test_a_claim_is_granted_by_a_look_that_began_after_its_commit(monkeypatch: p
         world.loop.step([])
     waiting = planner.next_call(wait_ms=60_000)
     world.loop.step([waiting])
-    assert world.records()[-1].detail["awaits_look"]
+    assert detail_of(world.records()[-1])["awaits_look"]
     world.loop.step([])
     assert (world.kinds()[-1], told) == ("transferred", [True]), "its beacon is to be looked at now"
     world.clock.advance(1)

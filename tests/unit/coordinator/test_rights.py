@@ -13,6 +13,7 @@ from spark_queue.core.deciding import handlers
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, WRITE
 from spark_queue.protocol import wire
 from spark_queue.protocol.tokens import token_hash
+from tests.records import detail_of
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 WHO = {"queue": "WORK", "subscription": "s"}
@@ -183,7 +184,7 @@ def test_what_people_change_is_in_the_log_with_who_and_from_where(guarded: World
     guarded.ask(commands.Purge, queue="WORK")
     guarded.act_as("admin")
     guarded.ask(commands.Apply, definitions={**DEFINITIONS, "principals": {"admin": ADMIN}})
-    signed = [(record.kind, record.detail["by"]) for record in guarded.records() if "by" in record.detail]
+    signed = [(record.kind, detail_of(record)["by"]) for record in guarded.records() if "by" in detail_of(record)]
     there = {"host": "10.0.0.7"}
     assert signed == [
         ("paused", {"principal": CHANGE, **there}),
@@ -196,8 +197,8 @@ def test_what_streams_do_is_not_signed_but_their_subscription_names_its_principa
     guarded.act_as(READ)
     guarded.publish(2)
     Planner(guarded).next()
-    assert not [record for record in guarded.records() if "by" in record.detail]
-    assert [each.detail["principal"] for each in guarded.records() if each.kind == "subscribed"] == [READ]
+    assert not [record for record in guarded.records() if "by" in detail_of(record)]
+    assert [detail_of(each)["principal"] for each in guarded.records() if each.kind == "subscribed"] == [READ]
 
 
 def test_a_subscription_is_its_principals() -> None:

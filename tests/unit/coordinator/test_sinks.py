@@ -14,6 +14,7 @@ from spark_queue.core.records import Kind
 from spark_queue.journal.record_table import to_records, to_table
 from spark_queue.protocol import wire
 from spark_queue.protocol.tokens import token_hash
+from tests.records import detail_of
 from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World
 
 SINK: dict[str, Any] = {"table": "lake/booked", "table_id": "t1"}
@@ -58,7 +59,7 @@ def test_a_batch_is_prepared_lands_and_is_acknowledged_with_the_next_poll(world:
     assert world.ask(commands.Landed, attempt=1, table_version=12, **planner.common) == replies.Done()
     planner.next()
     assert world.kinds(before) == ["landed", "removed", "proven", "granted"]
-    assert world.records()[before].detail["version"] == 12
+    assert detail_of(world.records()[before])["version"] == 12
 
 
 def test_a_prepare_whose_reply_was_lost_gets_its_number_again_also_from_the_next_reign(world: World) -> None:
@@ -110,7 +111,7 @@ def test_a_principal_decides_about_its_own_attempts_and_who_may_change_the_queue
     assert [each.error for each in world.ask(commands.FindAttempts, queue="WORK").attempts] == ["gone"]
     assert world.ask(commands.Landed, attempt=1, forced=True, **east.common) == replies.Done()
     (landed,) = (each for each in world.records() if each.kind == Kind.LANDED)
-    assert landed.detail == {
+    assert detail_of(landed) == {
         "attempt": 1, "table": "lake/booked", "forced": True, "request": f"r{world.requests}",
         "by": {"principal": "operator", "host": "10.0.0.7"},
     }  # fmt: skip

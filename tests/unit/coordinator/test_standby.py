@@ -18,6 +18,7 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol.connection import Verdict
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from tests.fake_clock import FakeClock
+from tests.records import detail_of, record_of
 
 ME = Candidate(journal_id="j", path="/j", host="here", address="grpc+tls://b:2", pid=7)
 THERE = Holder(epoch=1, host="there", address="grpc+tls://a:1")
@@ -208,7 +209,7 @@ class Log:
 
 def claim_of(holder: Holder, record: int) -> Record:
     detail = {"host": holder.host, "address": holder.address, "pid": 1}
-    return Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=holder.epoch, at_ms=2_000, detail=detail)
+    return record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=holder.epoch, at_ms=2_000, detail=detail)
 
 
 class Standing:
@@ -216,7 +217,7 @@ class Standing:
 
     def __init__(self, world: World, then: Callable[[int], None]) -> None:
         self.world = world
-        created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})
+        created = record_of(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})
         self.log = Log([created, claim_of(THERE, 1)])
         self.told: list[str] = []
         self.pauses = 0
@@ -242,7 +243,7 @@ def test_a_stand_in_reads_the_log_twice_and_reigns_after_the_one_that_was_killed
 
     standing = Standing(world, kill)
     reign = standing.reign()
-    assert (reign.epoch, standing.log.records[-1].detail["address"]) == (2, ME.address)
+    assert (reign.epoch, detail_of(standing.log.records[-1])["address"]) == (2, ME.address)
     assert (standing.log.loads, standing.told) == (2, [THERE.address])
     assert standing.pauses == pytest.approx(100 + SILENCE_MS / 1000, abs=1)
 

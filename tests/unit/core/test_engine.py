@@ -9,6 +9,7 @@ from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT
 from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Outcome
 from tests.deciding import decide
+from tests.records import detail_of
 from tests.scenario import Scenario, run_scenario
 
 BEGINNING = """
@@ -41,7 +42,7 @@ def test_records_carry_the_epoch_and_the_request_they_were_made_for() -> None:
         commands.Next(queue="Q", subscription="s1", incarnation=planner.incarnation, call=9, finished=0, limit=2, request="r-1")
     )
     (granted,) = world.engine.take()
-    assert (granted.kind, granted.epoch, granted.detail["request"], granted.detail["call"]) == ("granted", 2, "r-1", 9)
+    assert (granted.kind, granted.epoch, detail_of(granted)["request"], detail_of(granted)["call"]) == ("granted", 2, "r-1", 9)
 
 
 def test_proving_a_lease_and_granting_the_next_is_one_group() -> None:

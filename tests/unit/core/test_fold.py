@@ -9,11 +9,12 @@ from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.relocation import foreign_record
 from spark_queue.core.message_files.segment import Segment, from_record, to_record
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Foreign, Kind, Record
 from spark_queue.core.state import done_requests
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
+from tests.records import record_of
 from tests.scenario import run_scenario
 from tests.scenario.traits import MemoryTraits, PublishedMessage
 
@@ -43,47 +44,28 @@ def test_a_segment_survives_its_record(segment: Segment) -> None:
 
 def applied(queues: dict[str, Any], resets: dict[str, int], record: int = 0) -> Record:
     definitions = {"message_types": {"json": {"topics": ["T"]}}, "queues": queues}
-    return Record(kind=Kind.DEFINITIONS_APPLIED, record=record, detail={"definitions": definitions, "resets": resets})
+    return record_of(kind=Kind.DEFINITIONS_APPLIED, record=record, detail={"definitions": definitions, "resets": resets})
 
 
 def test_fold_skips_an_unknown_kind_unless_it_is_marked_critical() -> None:
     state = JournalState(MemoryTraits())
-    folds.fold(state, Record(kind="teleported", record=0, queue="Q", detail={}))
+    folds.fold(state, record_of(kind="teleported", record=0, queue="Q", detail={}))
     assert state.next_record == 1
     with pytest.raises(JournalError, match=r"\[PROTOCOL_NEWER\].*records of kind 'teleported'.*Upgrade spark_queue"):
-        folds.fold(state, Record(kind="teleported", record=1, detail={"critical": True}))
+        folds.fold(state, record_of(kind="teleported", record=1, detail={"critical": True}))
     assert state.next_record == 1
 
 
 def test_fold_skips_a_kind_of_a_later_version_in_a_queue() -> None:
     state = JournalState(MemoryTraits())
     folds.fold(state, applied({"T": {}}, {"T": 0}))
-    folds.fold(state, Record(kind="paused", record=1, queue="T", reason="user", detail={}))
+    folds.fold(state, record_of(kind="paused", record=1, queue="T", reason="user", detail={}))
     assert state.next_record == 2
-
-
-def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older software skips the kinds that it does not know, loses nothing by it, and what it records makes sense afterwards."""
-    scenario = run_scenario(
-        'define\n  [message_types.json]\n  topics = ["T"]\n  [queues.T]\npublish T 0..3\nplanner p1 T/s1\n'
-        "next p1 limit=2 -> lease 1: 0..1\nsettle T expire 3 -> expired 1\nredrive T -> redriven 1\npause T\ncrash\n"
-        "state T available 2..3 leased 0..1"
-    )
-    # A snapshot serves the software that wrote it, and no other.
-    scenario.world.snapshot = None
-    with monkeypatch.context() as older:
-        older.setattr(folds, "KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
-        scenario.run(
-            "crash\nstate T available 2 leased 0..1 dead 3\nstart p1\nprove p1\nnext p1 limit=1 -> lease 2: 2\n"
-            "state T leased 2 dead 3 removed 0..1"
-        )
-    scenario.world.snapshot = None
-    scenario.run("crash\nstate T available 3 leased 2 removed 0..1\nunpause T\nstart p1\nprove p1\nnext p1 -> lease 3: 3")
 
 
 def test_fold_skips_records_of_a_queue_that_is_gone() -> None:
     state = JournalState(MemoryTraits())
-    folds.fold(state, Record(kind=Kind.REMOVED, record=0, queue="GONE", ranges=((0, 5),), reason="acknowledged"))
+    folds.fold(state, record_of(kind=Kind.REMOVED, record=0, queue="GONE", ranges=((0, 5),), reason="acknowledged"))
     assert (state.queues, state.next_record) == ({}, 1)
 
 
@@ -93,7 +75,7 @@ def test_a_foreign_version_is_noted_and_gets_no_bookmarks() -> None:
     world.engine.note([foreign_record("json", version=1, paths=["x.parquet"], row_count=5)], now_ms=world.now_ms)
     scenario.run("publish T 2\ncrash\nstate T available 0..2")
     message_type = world.state.message_types["json"]
-    assert message_type.foreign == {1: {"version": 1, "paths": ["x.parquet"], "rows": 5}}
+    assert message_type.foreign == {1: Foreign(version=1, paths=("x.parquet",), rows=5)}
     assert (message_type.version, message_type.entered_until) == (2, 3)
 
 
@@ -142,6 +124,6 @@ def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypat
     told = []
     for number, (request, at_s) in enumerate([("a", 0), ("b", 10), ("b", 10), ("c", 119), ("d", 121), ("e", 240), ("f", 242)]):
         detail, at_ms = {"request": request}, at_s * 1_000
-        folds.fold(state, Record(kind=Kind.LEFT, record=number, at_ms=at_ms, queue="gone", subscription="s", detail=detail))
+        folds.fold(state, record_of(kind=Kind.LEFT, record=number, at_ms=at_ms, queue="gone", subscription="s", detail=detail))
         told.append("".join(each for each in "abcdef" if state.has_done(each)))
     assert told == ["a", "ab", "ab", "abc", "abcd", "abcde", "def"]

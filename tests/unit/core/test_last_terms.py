@@ -10,6 +10,7 @@ from spark_queue.core.records import COUNT_MAX
 from spark_queue.core.state.ownership import MessageValue, Stage
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, ask
+from tests.records import value_told
 
 
 def test_what_a_peer_says_to_be_in_its_last_term_or_life_is_not_transferred_or_redriven(
@@ -18,10 +19,9 @@ def test_what_a_peer_says_to_be_in_its_last_term_or_life_is_not_transferred_or_r
     """One more would be refused by everybody who pulls this instance, with all that stands behind it in its log."""
     frankfurt, _ = pair
     frankfurt.publish(3)
-    detail: dict[str, object] = {"deliveries": 0, "cancels": 0}
     said = {0: MessageValue(term=COUNT_MAX, owner="frankfurt"), 1: MessageValue(COUNT_MAX, Stage.DEAD, 1, "frankfurt")}
     news = [
-        News(queue="WORK", message_type="json", rows={"uuid-of-frankfurt": BitMap64([row])}, value=value, detail=detail,
+        News(queue="WORK", message_type="json", rows={"uuid-of-frankfurt": BitMap64([row])}, replicated=value_told(value, deliveries=0, cancels=0),
              reason="max_deliveries" if value.stage == Stage.DEAD else None)
         for row, value in said.items()
     ]  # fmt: skip

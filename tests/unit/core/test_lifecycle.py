@@ -16,6 +16,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CoordinatorError
 from spark_queue.verification.state_digest import of_ledger
+from tests.records import record_of
 
 ROWS = ((0, 3),)
 DUE_MS = 5_000
@@ -24,7 +25,7 @@ DUE_MS = 5_000
 def record(kind: Kind, **fields: Any) -> Record:
     detail = {"incarnation": [1, 1], "call": 2, "limit": 9, "counted": False, "vanished_runs": 0, "deliveries": 1, "cancels": 0}
     given: dict[str, Any] = {"detail": detail, "ranges": ROWS, **fields}
-    return Record(kind=kind, queue="Q", subscription="s", **given)
+    return record_of(kind=kind, queue="Q", subscription="s", **given)
 
 
 #: What makes each event happen to messages 0 to 2.

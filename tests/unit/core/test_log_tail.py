@@ -6,11 +6,12 @@ from spark_queue.core import folds
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
+from tests.records import detail_of, record_of
 from tests.scenario.traits import MemoryTraits
 
 
 def claimed(epoch: int, record: int = 0) -> Record:
-    return Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=epoch, detail={"address": f"a{epoch}"})
+    return record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=epoch, detail={"address": f"a{epoch}"})
 
 
 def after_snapshot(epoch: int, *records: Record) -> LogTail:
@@ -29,7 +30,7 @@ def test_newest_claim_is_that_of_the_records_and_else_that_of_the_snapshot() -> 
         (after_snapshot(3, claimed(4, 1), claimed(5, 2)), 5),
     ]:
         assert past.claim is not None
-        assert (past.claim.epoch, past.claim.detail["address"]) == (newest, f"a{newest}")
+        assert (past.claim.epoch, detail_of(past.claim)["address"]) == (newest, f"a{newest}")
 
 
 def test_there_is_no_claim_before_the_first_reign() -> None:

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.message_files.segment import EntryTraits
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Transferred
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 from spark_queue.core.state.status import alarms
@@ -139,8 +139,8 @@ def redriven(instance: Instance) -> None:
 
 
 def transferred(instance: Instance) -> None:
-    detail = {"term": 5, "owner": V, "deliveries": 1, "cancels": 0}
-    instance.world.engine._emit(instance.world.now_ms)(Kind.TRANSFERRED, queue="WORK", ranges=((0, 1),), detail=detail)
+    body = Transferred(term=5, owner=V, deliveries=1)
+    instance.world.engine._emit(instance.world.now_ms)(body, queue="WORK", ranges=((0, 1),))
     instance.world.commit()
 
 

@@ -13,6 +13,7 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.verification.invariants import of_state
+from tests.records import detail_of
 from tests.scenario import Scenario, run_scenario
 from tests.scenario.traits import PublishedMessage
 
@@ -103,7 +104,7 @@ def test_barriers_of_the_past_are_recorded_when_a_queue_begins(values: tuple[int
     scenario = run_scenario(LATER.format(messages="0..1 x=1, T 2 x=7"))
     scenario.run(f"define reset=Q\n  {QUEUE}  barrier = 'x > 5'\nplanner p1 Q/s1\nnext p1 -> lease 1: 0..1\n")
     applied = [record for record in scenario.world.committed if record.kind == Kind.DEFINITIONS_APPLIED]
-    assert [record.detail.get("barriers") for record in applied[1:]] == [{"Q": ((2, 3),)}] * 2
+    assert [detail_of(record).get("barriers") for record in applied[1:]] == [{"Q": [[2, 3]]}] * 2
     ledger = seen_otherwise(scenario, values[0], values[1], 1).queues["Q"]
     assert (ledger.rows[State.LEASED], ledger.rows[State.HELD]) == (to_bitmap([(0, 2)]), to_bitmap([(2, 3)]))
 
@@ -114,7 +115,7 @@ def test_barriers_of_what_came_while_the_queue_was_set_aside_are_recorded_when_i
     scenario = run_scenario(LATER.format(messages="0 x=1"))
     scenario.run("set_aside Q\npublish T 1 x=7, T 2 x=1\ncrash\nrevive Q\nstate Q available 0 2 held 1\ncrash\n")
     told = [record for record in scenario.world.committed if record.kind == Kind.BARRIERS_DECIDED]
-    assert [(to_bitmap(record.ranges), record.detail) for record in told] == [
+    assert [(to_bitmap(record.ranges), detail_of(record)) for record in told] == [
         (BitMap64([1]), {"barrier": True}),
         (BitMap64([2]), {}),
     ]
@@ -123,14 +124,3 @@ def test_barriers_of_what_came_while_the_queue_was_set_aside_are_recorded_when_i
     traits.add(segment.path, [PublishedMessage(topic="T", attributes={"x": value}) for value in values])
     ledger = scenario.world.folded().queues["Q"]
     assert (ledger.rows[State.AVAILABLE], ledger.rows[State.HELD]) == (BitMap64([0, 2]), BitMap64([1]))
-
-
-def test_a_log_without_recorded_barriers_folds_as_its_leases_say() -> None:
-    """Logs of before tell barriers of the past by what was released and what was granted alone."""
-    scenario = run_scenario(LATER.format(messages="0 x=1, T 1 x=7, T 2 x=1"))
-    scenario.run("planner p1 Q/s1\nnext p1 -> lease 1: 0\nstart p1\nend p1\nnext p1 -> lease 2: barrier 1\nnext p1 -> lease 3: 2\n")
-    for record in scenario.world.committed:
-        if record.kind == Kind.DEFINITIONS_APPLIED:
-            record.detail.pop("barriers", None)  # type: ignore[attr-defined]  # a dict, as it was made
-    ledger = seen_otherwise(scenario, 7, 1, 7).queues["Q"]
-    assert (ledger.rows[State.LEASED], ledger.barriers) == (to_bitmap([(2, 3)]), to_bitmap([(1, 2)]))

@@ -19,6 +19,7 @@ from spark_queue.replication.record_checks import ABSENT_MOST
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
+from tests.records import detail_of, value_told
 from tests.scenario.traits import PublishedMessage
 
 NARROW = {**QUEUES, "WORK": {**QUEUES["WORK"], "filter": "body = 'wanted'"}}
@@ -35,8 +36,8 @@ def test_a_message_that_was_delivered_ever_so_often_costs_little(pair: tuple[Ins
     frankfurt.pull(virginia)
     value = MessageValue(0, Stage.PRESENT, 1, "frankfurt")
     often = News(
-        queue="WORK", message_type="json", rows={virginia.world.journal_id: BitMap64([0])}, value=value, reason="transferred",
-        detail={"deliveries": 10**9, "cancels": 10**9},
+        queue="WORK", message_type="json", rows={virginia.world.journal_id: BitMap64([0])}, reason="transferred",
+        replicated=value_told(value, deliveries=10**9, cancels=10**9),
     )  # fmt: skip
     frankfurt.world.engine.pull(
         Pulled(peer="virginia", journal=virginia.world.journal_id, record=99, digest="", news=[often]), now_ms=0
@@ -48,7 +49,7 @@ def test_a_message_that_was_delivered_ever_so_often_costs_little(pair: tuple[Ins
 def told(instance: Instance) -> list[dict[str, BitMap64]]:
     """Return what records of an instance say that was never in its queue."""
     records = (each for each in instance.world.committed if each.kind == "not_in_queue")
-    return [{origin: to_bitmap(ranges) for origin, ranges in record.detail["origins"].items()} for record in records]
+    return [{origin: to_bitmap(ranges) for origin, ranges in detail_of(record)["origins"].items()} for record in records]
 
 
 def test_a_record_of_what_never_was_in_a_queue_can_be_read_whatever_was_asked_for(clock: FakeClock) -> None:

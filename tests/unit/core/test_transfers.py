@@ -13,6 +13,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
+from tests.records import detail_of
 from tests.scenario.traits import PublishedMessage
 
 
@@ -295,7 +296,7 @@ def test_what_was_left_out_when_it_was_pulled_is_gone_for_who_asks(pair: tuple[I
     frankfurt, _ = pair
     frankfurt.publish(2)
     ask(frankfurt, {"uuid-of-virginia": [7, 8, 20], "uuid-of-frankfurt": [0, 5]}, life=3)
-    told = [record.detail for record in frankfurt.world.committed if record.kind == "not_in_queue"]
+    told = [detail_of(record) for record in frankfurt.world.committed if record.kind == "not_in_queue"]
     assert told == [{"origins": {"uuid-of-virginia": [[7, 9], [20, 21]]}, "life": 3}]
 
 

@@ -14,6 +14,7 @@ from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.records import value_told
 from tests.scenario.traits import PublishedMessage
 
 QUEUES_WITH_DEPTH: dict[str, dict[str, Any]] = {**QUEUES, "WORK": {**QUEUES["WORK"], "target_queue_depth": 1_000}}
@@ -137,7 +138,7 @@ def test_an_acknowledgement_before_its_turn_is_of_its_life(deep: tuple[Instance,
     acknowledge(frankfurt, 1_010, 1_011)
     redriven = MessageValue(1, Stage.PRESENT, 0, "virginia")
     rows = {"uuid-of-frankfurt": BitMap64([1_010])}
-    news = News(queue="WORK", message_type="json", rows=rows, value=redriven, reason="redriven")
+    news = News(queue="WORK", message_type="json", rows=rows, replicated=value_told(redriven), reason="redriven")
     pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
     frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
     frankfurt.world.commit()

@@ -12,11 +12,12 @@ from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
 from tests.deciding import claim, decide
+from tests.records import record_of
 from tests.scenario.traits import MemoryTraits, PublishedMessage
 from tests.scenario.world import World
 
@@ -50,7 +51,7 @@ class Files:
 def recovered(code: str | None, *, then: Mapping[str, Any] = DEFINITIONS) -> JournalState:
     """Fold a log in which a segment entered, and other definitions came, with the file as `code` says."""
     engine = Engine(JournalState(Files(None)))
-    folds.fold(engine.state, Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
+    folds.fold(engine.state, record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
     engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=1)
     segment = Segment(
         message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1, published_at_ms=1,
@@ -59,7 +60,7 @@ def recovered(code: str | None, *, then: Mapping[str, Any] = DEFINITIONS) -> Jou
     engine.enter([segment], now_ms=1)
     engine.decide(commands.Apply(definitions={**then, "journal": {"coordinator_idle": "9s"}}), now_ms=2)
     state = JournalState(Files(code))
-    folds.fold_all(state, [Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
+    folds.fold_all(state, [record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
     return state
 
 

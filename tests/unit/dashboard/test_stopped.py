@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from spark_queue.core import commands, folds
-from spark_queue.core.records import Kind, PauseReason, Record, UnpauseReason
+from spark_queue.core.records import Kind, PauseReason, UnpauseReason
 from spark_queue.views.control_rows import record_page
+from tests.records import record_of
 from tests.unit.dashboard.asking import asker_of, following
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -32,7 +33,7 @@ def note(world: DashboardWorld, minute: float, **fields: Any) -> None:
     """Record what a coordinator does by itself."""
     state = world.engine.state
     about: dict[str, Any] = {"queue": "BILLING", "subscription": "east", "epoch": 1, "at_ms": world.at(minute)}
-    record = Record(**about, **fields, record=state.next_record)
+    record = record_of(**about, **fields, record=state.next_record)
     folds.fold(state, record)
     world.engine._pending.append(record)
 

@@ -18,6 +18,7 @@ from spark_queue.journal.publisher import Published, make_plan, publish
 from spark_queue.journal.staging import StagingPlan
 from spark_queue.journal.store import Store, log_key
 from spark_queue.ports import Clock, ControlLog
+from tests.records import record_of
 
 DEFINITIONS: dict[str, Any] = {
     "message_types": {
@@ -95,10 +96,12 @@ def orders(ids: Sequence[int]) -> pa.Table:
 def claim(control: ControlLog, epoch: int = 1) -> int:
     """Load and claim a reign; returns the number of the next record."""
     record = len(control.load())
-    control.append([Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=record, detail={"host": "h"})], epoch=epoch)
+    control.append(
+        [record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=record, detail={"host": "h"})], epoch=epoch
+    )
     return record + 1
 
 
 def left(record: int, epoch: int = 1) -> Record:
     """Return some record."""
-    return Record(kind=Kind.LEFT, record=record, epoch=epoch, at_ms=record, queue="WORK", subscription="s")
+    return record_of(kind=Kind.LEFT, record=record, epoch=epoch, at_ms=record, queue="WORK", subscription="s")

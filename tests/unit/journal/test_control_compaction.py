@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_compaction, control_files, log_entry
@@ -18,6 +18,7 @@ from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.reader import read_setup
 from spark_queue.journal.store import CONTROL
+from tests.records import record_of
 from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left
@@ -155,7 +156,7 @@ def test_large_file_is_read_from_a_record_on(disk: Disk, monkeypatch: pytest.Mon
 
 def test_merge_keeps_every_column(disk: Disk) -> None:
     control, record = filled(disk, 1)
-    full = Record(
+    full = record_of(
         kind=Kind.GRANTED, record=record, epoch=1, at_ms=5, message_type="order", queue="WORK", subscription="s", lease=3,
         ranges=((0, 4), (6, 8)), reason="r", due_at_ms=9, detail={"incarnation": [1, 2], "request": "q"},
     )  # fmt: skip

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_files, delta, log_entry, reader
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import CONTROL, Store
+from tests.records import record_of
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 
@@ -46,7 +47,7 @@ def test_definitions_stand_in_files_of_their_own_in_the_same_commit(disk: Disk) 
     control = DeltaControlLog(disk.store)
     number = claim(control)
     stored = {**disk.definitions.stored, "journal": {"coordinator_idle": "30d"}}
-    applied = Record(kind=Kind.DEFINITIONS_APPLIED, record=number + 1, epoch=1, detail={"definitions": stored, "resets": {}})
+    applied = record_of(kind=Kind.DEFINITIONS_APPLIED, record=number + 1, epoch=1, detail={"definitions": stored, "resets": {}})
     control.append([left(number), applied, left(number + 2)], epoch=1)
     assert control.version == 2
     assert len(list((Path(disk.store.path) / CONTROL).glob("*.parquet"))) == 6

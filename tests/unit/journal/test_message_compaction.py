@@ -25,6 +25,7 @@ from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.journal.store import messages_key
 from spark_queue.verification.state_digest import digest
+from tests.records import detail_of
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, bodies, publish_some
 
@@ -58,10 +59,10 @@ def test_the_mapping_stands_in_the_record_the_commit_and_the_file(disk: Disk) ->
     reign.enter()
     (moved,) = [record for record in disk.open().records() if record.kind == Kind.MOVED]
     wanted = {"path": reign.segments[0].path, "from": [[path, 0, 3, number * 3] for number, path in enumerate(paths)]}
-    assert moved.detail["files"] == [wanted]
-    entry = read_entry(disk.store, ORDER, moved.detail["version"])
+    assert detail_of(moved)["files"] == [wanted]
+    entry = read_entry(disk.store, ORDER, detail_of(moved)["version"])
     assert entry is not None
-    assert (entry.mark["moved"], entry.token, entry.transactions) == ([wanted], moved.detail["token"], {"c:coordinator": 1})
+    assert (entry.mark["moved"], entry.token, entry.transactions) == ([wanted], detail_of(moved)["token"], {"c:coordinator": 1})
     assert [add["dataChange"] for add in entry.adds] + [remove["dataChange"] for remove in entry.removes] == [False] * 5
     metadata = pq.read_metadata(disk.store.open(f"{ORDER}/{wanted['path']}")).metadata
     assert metadata is not None

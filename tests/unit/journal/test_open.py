@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from spark_queue.core.definitions import parsing
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import creation, delta
 from spark_queue.journal.creation import create_journal
@@ -20,6 +20,7 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import CONTROL, Store, messages_key
 from spark_queue.ports import JournalPort
 from tests.fake_clock import FakeClock
+from tests.records import detail_of, record_of
 from tests.unit.journal.journal_on_disk import Disk, claim
 
 
@@ -30,7 +31,7 @@ def test_created_journal_has_its_tables_and_its_first_records(tmp_path: Path) ->
     journal: JournalPort = open_journal(store)
     created, applied = journal.control.load()
     assert (created.kind, applied.kind, created.at_ms, created.epoch) == (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED, 5_000, 0)
-    assert created.detail == {"journal": journal_id, "format": 1}
+    assert detail_of(created) == {"journal": journal_id, "format": 1}
     for message_type in ("json", "binary", "order"):
         assert DeltaTable(store.messages_uri(message_type)).version() == 0
     assert open_journal(store).definitions().message_types["order"].columns == "id BIGINT"
@@ -168,7 +169,9 @@ def test_definitions_of_newer_software_are_told_by_whoever_reads_them(tmp_path: 
     create_journal(store)
     control = open_journal(store).control
     stored = {"queues": {"WORK": {"underlying_topic": "T", "of_tomorrow": 3}}, "message_types": {"json": {"topics": ["T"]}}}
-    newer = Record(kind=Kind.DEFINITIONS_APPLIED, record=len(control.load()), detail={"definitions": stored, "resets": {"WORK": 0}})
+    newer = record_of(
+        kind=Kind.DEFINITIONS_APPLIED, record=len(control.load()), detail={"definitions": stored, "resets": {"WORK": 0}}
+    )
     control.append([newer], epoch=0)
     with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*Unknown key 'of_tomorrow'.*Upgrade"):
         open_reader(store).definitions()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
@@ -16,6 +16,7 @@ from spark_queue.journal.message_table import create
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
 from spark_queue.journal.store import CONTROL, messages_key
+from tests.records import record_of
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, claim, left, orders
 
 ORDER = messages_key("order")
@@ -116,7 +117,7 @@ def test_everything_is_on_the_disk_before_the_log_says_that_it_survives(tmp_path
     standing = {path for path in (tmp_path / "journal").rglob("*") if path.suffix in (".json", ".parquet") or path.is_dir()}
     synced = watch(monkeypatch, disk.log_path(CONTROL, control.version + 1))
     definitions = {**DEFINITIONS, "journal": {"durability": "fsync"}}
-    applied = Record(
+    applied = record_of(
         kind=Kind.DEFINITIONS_APPLIED, record=number, epoch=1, at_ms=number, detail={"definitions": definitions, "resets": {}}
     )
     control.append([applied], epoch=1)

@@ -6,20 +6,54 @@ import json
 from typing import Any
 
 import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
 from hypothesis import given
+from msgspec import inspect
 
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import BODIES, Kind, PeerChanged, Proven, Record, SetAside
 from spark_queue.journal.control_files import ControlFile
-from spark_queue.journal.record_table import CONTROL_SCHEMA, to_records, to_table
+from spark_queue.journal.record_table import CONTROL_SCHEMA, DetailError, to_records, to_table
 
 TEXTS = st.text(max_size=5)
 NUMBERS = st.integers(min_value=0, max_value=2**53)
-DETAILS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
-    TEXTS.filter(lambda key: key != "v"), st.one_of(st.none(), NUMBERS, TEXTS, st.lists(NUMBERS, max_size=3)), max_size=3
+
+
+def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
+    """Draw what a field may hold, by its type."""
+    match kind:
+        case inspect.IntType(ge=ge, gt=gt, le=le, lt=lt):
+            low = ge if ge is not None else -(2**60) if gt is None else gt + 1
+            return st.integers(low, le if le is not None else 2**60 if lt is None else lt - 1)
+        case inspect.StrType(pattern=str(pattern)):
+            return st.from_regex(pattern, fullmatch=True)
+        case inspect.StrType(max_length=most):
+            return st.text(max_size=min(20, most or 20))
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.NoneType():
+            return st.none()
+        case inspect.AnyType():
+            return TEXTS
+        case inspect.UnionType(types=types):
+            return st.one_of(*map(values, types))
+        case inspect.TupleType(item_types=types):
+            return st.tuples(*map(values, types))
+        case inspect.VarTupleType(item_type=of):
+            return st.lists(values(of), max_size=2).map(tuple)
+        case inspect.DictType(key_type=key, value_type=of):
+            return st.dictionaries(values(key), values(of), max_size=2)
+        case inspect.StructType(cls=cls, fields=fields):
+            return st.builds(cls, **{field.name: values(field.type) for field in fields})
+    raise AssertionError(f"nothing draws {kind}")
+
+
+BODIES_OF_ALL_KINDS = st.sampled_from(sorted(BODIES.values(), key=lambda each: each.kind)).flatmap(
+    lambda each: values(inspect.type_info(each))
 )
 RECORDS = st.builds(
     Record,
-    kind=st.sampled_from(list(Kind)).map(str) | TEXTS,
+    body=BODIES_OF_ALL_KINDS,
     record=NUMBERS,
     epoch=NUMBERS,
     at_ms=st.integers(min_value=0, max_value=2**45),
@@ -30,7 +64,6 @@ RECORDS = st.builds(
     ranges=st.lists(st.tuples(NUMBERS, NUMBERS), max_size=4).map(tuple),
     reason=st.none() | TEXTS,
     due_at_ms=st.none() | st.integers(min_value=0, max_value=2**45),
-    detail=DETAILS,
 )
 
 
@@ -41,17 +74,20 @@ def test_records_come_back_as_they_were(records: list[Record]) -> None:
     assert list(to_records(table)) == records
 
 
-def test_details_are_stored_with_their_version() -> None:
-    table = to_table([Record(kind=Kind.LEFT, record=0, detail={"a": 1})])
-    assert table.column("detail").to_pylist() == ['{"v":1,"a":1}']
+def test_a_detail_begins_with_its_version_and_whether_its_kind_must_be_known() -> None:
+    table = to_table([Record(body=Proven()), Record(body=SetAside(error="a bug")), Record(body=PeerChanged(peer="virginia"))])
+    assert table.column("detail").to_pylist() == [
+        '{"v":1}', '{"v":1,"error":"a bug"}', '{"v":1,"critical":true,"peer":"virginia"}'
+    ]  # fmt: skip
 
 
-def test_what_older_software_must_not_pass_over_is_of_a_later_version() -> None:
-    details: dict[str, dict[str, Any]] = {Kind.ENTERED: {"origin": []}, Kind.DEFINITIONS_APPLIED: {"goes_on": ["WORK"]}}
-    records = [Record(kind=kind, record=0, detail=detail) for kind, found in details.items() for detail in (found, {})]
-    table = to_table(records)
-    assert [str(text)[:6] for text in table.column("detail").to_pylist()] == ['{"v":2', '{"v":1'] * 2
-    assert list(to_records(table)) == records
+@pytest.mark.parametrize("detail", ['{"error":7,"v":1}', '{"v":1}', '{"error":"x"}', "[]", "{"])
+def test_a_detail_that_is_none_of_its_kind_is_refused_by_its_record(detail: str) -> None:
+    table = to_table([Record(body=SetAside(error="a bug"), record=7)])
+    wrong = table.set_column(table.schema.get_field_index("detail"), CONTROL_SCHEMA.field("detail"), pa.array([detail]))
+    with pytest.raises(DetailError) as refused:
+        list(to_records(wrong))
+    assert refused.value.record == "record 7 (set_aside)"
 
 
 def test_stats_tell_the_records_and_kinds_of_a_file() -> None:

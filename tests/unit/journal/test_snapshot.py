@@ -23,6 +23,7 @@ from spark_queue.journal.reader import list_files
 from spark_queue.journal.snapshot import Header
 from spark_queue.journal.store import CONTROL, SNAPSHOTS
 from spark_queue.verification.state_digest import digest
+from tests.records import detail_of, record_of
 from tests.unit.journal import control_on_disk
 from tests.unit.journal.journal_on_disk import Disk, claim
 
@@ -33,7 +34,7 @@ def filled(disk: Disk, commits: int = 6) -> tuple[DeltaControlLog, int]:
 
 def subscribed(number: int) -> Record:
     detail = {"ack_mode": "auto", "max_backlog": 9, "filter": None}
-    return Record(
+    return record_of(
         kind=Kind.SUBSCRIBED, record=number, epoch=1, at_ms=number, queue="WORK", subscription=f"s{number}", detail=detail
     )
 
@@ -65,7 +66,7 @@ def check(disk: Disk, *, uses: int | None) -> None:
     assert (past.journal_id, past.next_record, past.last_at_ms) == (disk.journal_id, len(whole), max(r.at_ms for r in whole))
     claims = [record for record in whole if record.kind == Kind.EPOCH_CLAIMED]
     assert past.claim is not None
-    assert (past.claim.epoch, past.claim.detail) == (claims[-1].epoch, claims[-1].detail)
+    assert (past.claim.epoch, detail_of(past.claim)) == (claims[-1].epoch, detail_of(claims[-1]))
     full = JournalState(disk.open().traits)
     folds.fold_all(full, whole)
     assert digest(state_of(disk, past)) == digest(full)
@@ -87,7 +88,7 @@ def test_reign_goes_on_from_a_snapshot(disk: Disk) -> None:
     take(disk)
     again = DeltaControlLog(disk.store)
     again.load()
-    claimed = Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=2, at_ms=record, detail={"host": "h"})
+    claimed = record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=2, at_ms=record, detail={"host": "h"})
     again.append([claimed], epoch=2)
     assert [each.record for each in disk.open().records()] == list(range(record + 1))
     assert again.durable is False
@@ -236,7 +237,7 @@ def test_snapshot_from_beyond_the_end_of_the_log_is_not_used(disk: Disk) -> None
 
 
 def of_queue(kind: Kind, number: int) -> Record:
-    return Record(kind=kind, record=number, epoch=1, at_ms=number, queue="WORK", detail={"error": "a bug"})
+    return record_of(kind=kind, record=number, epoch=1, at_ms=number, queue="WORK", detail={"error": "a bug"})
 
 
 def test_a_queue_that_is_set_aside_is_missing_in_snapshots_until_it_is_back(disk: Disk) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core import folds
-from spark_queue.core.records import Kind
+from spark_queue.core.records import EpochClaimed, Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.journal import state_codec
@@ -23,22 +23,27 @@ def through(state: JournalState) -> JournalState:
     return state_codec.decode(state_codec.encode(state))
 
 
-def with_claim(value: object) -> JournalState:
+def with_value(value: object) -> JournalState:
+    """Return a state with an attribute that is made up."""
     state = JournalState(MemoryTraits())
-    state.claim = {"value": value}
+    state.made_up = value  # type: ignore[attr-defined]
     return state
+
+
+def value_of(state: JournalState) -> Any:
+    return state.made_up  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     "value",
     [
         None, True, -1, 2**64 - 1, 0.5, "text", b"bytes", [], (), {}, set(), frozenset({1}), [1, [2, (3,)]], {(1, "a"): {2: None}},
-        [Kind.GRANTED, "granted"], BitMap64([1, 2**40]), [BitMap64(), None], {Kind.LEFT: BitMap64([1])},
+        [Kind.GRANTED, "granted"], EpochClaimed(host="h", address="a", pid=1, by={"user": "u"}), BitMap64([1, 2**40]), [BitMap64(), None], {Kind.LEFT: BitMap64([1])},
     ],
     ids=repr,
 )  # fmt: skip
 def test_value_comes_back_as_it_was(value: object) -> None:
-    (found,) = through(with_claim(value)).claim.values()
+    found = value_of(through(with_value(value)))
     assert found == value
     assert type(found) is type(value)
     assert repr(found) == repr(value)
@@ -46,7 +51,7 @@ def test_value_comes_back_as_it_was(value: object) -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "int32", "bool", "float64"])
 def test_array_comes_back_as_it_was_and_can_be_written_to(dtype: str) -> None:
-    (found,) = through(with_claim(np.array([0, 1, 1], dtype=dtype))).claim.values()
+    found = value_of(through(with_value(np.array([0, 1, 1], dtype=dtype))))
     assert (found.dtype, found.tolist()) == (np.dtype(dtype), np.array([0, 1, 1], dtype=dtype).tolist())
     found[0] = 1
 
@@ -59,9 +64,9 @@ def test_attribute_that_a_class_gains_is_stored_without_being_named() -> None:
 
 
 def test_what_is_restored_shares_nothing() -> None:
-    state = with_claim([BitMap64([1])])
-    through(state).claim["value"][0].add(2)
-    assert state.claim == {"value": [BitMap64([1])]}
+    state = with_value([BitMap64([1])])
+    value_of(through(state))[0].add(2)
+    assert value_of(state) == [BitMap64([1])]
 
 
 class Stranger:
@@ -72,7 +77,7 @@ class Stranger:
 def test_what_is_not_known_is_refused_by_name(value: object) -> None:
     """A field of a type that snapshots do not know must be noticed when it is made, not when it is missed."""
     with pytest.raises(TypeError, match=r"cannot be stored|too large"):
-        state_codec.encode(with_claim(value))
+        state_codec.encode(with_value(value))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_what_is_not_known_is_refused_by_name(value: object) -> None:
     [
         None, [], ["objects"], ["objects", "lease:Lease", ["number"], [["plain", [1]]]], ["enum", "records:Kind", "granted"],
         ["objects", "lease:Incarnation", [], []], ["objects", "..settings.read:Settings", [], []],
-        ["objects", "records:dataclass", [], []], ["objects", "state.journal_state:parsing", [], []],
+        ["objects", "records.record:dataclass", [], []], ["objects", "state.journal_state:parsing", [], []],
     ],
     ids=repr,
 )  # fmt: skip
@@ -91,7 +96,7 @@ def test_bytes_that_are_no_state_are_refused(packed: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["records:dataclass", "state.journal_state:parsing", "state.ledger:Counter", "message_files.segment:stretches"]
+    "name", ["records.record:dataclass", "state.journal_state:parsing", "state.ledger:Counter", "message_files.segment:stretches"]
 )
 @pytest.mark.parametrize("packed", [["objects", "", [], []], ["enum", "", "of"]], ids=lambda packed: packed[0])
 def test_what_the_core_only_imports_or_is_no_class_is_refused_before_it_is_used(packed: list[Any], name: str) -> None:
@@ -108,16 +113,16 @@ def test_objects_of_one_class_are_stored_as_columns() -> None:
         )
         for number in range(100)
     ]  # fmt: skip
-    data = state_codec.encode(with_claim(leases))
+    data = state_codec.encode(with_value(leases))
     assert data.count(b"granted_at_ms") == 1
-    assert state_codec.decode(data).claim["value"] == leases
+    assert value_of(state_codec.decode(data)) == leases
 
 
 def test_what_is_more_than_a_list_or_dict_of_its_own_is_refused() -> None:
     """Only its attributes would be stored, and its members lost."""
     odd = type("Odd", (dict,), {"__module__": "spark_queue.core.odd"})
     with pytest.raises(TypeError, match=r"a spark_queue\.core\.odd\.Odd cannot be stored"):
-        state_codec.encode(with_claim(odd(lost=1)))
+        state_codec.encode(with_value(odd(lost=1)))
 
 
 def test_what_was_prepared_for_a_record_is_gone_with_it() -> None:

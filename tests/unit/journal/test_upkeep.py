@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.store import CONTROL, messages_key
+from tests.records import ENTERED, replaced
 from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
@@ -273,6 +273,8 @@ def test_messages_that_a_start_evaluates_anew_count_towards_the_next_snapshot(tm
     control = DeltaControlLog(Disk(tmp_path / "journal").store)
     number = claim(control)
     before = control.replay_cost
-    entered = replace(left(number), kind=Kind.ENTERED, message_type="order", ranges=((0, 3 * MESSAGES_PER_RECORD),))
+    entered = replaced(
+        left(number), kind=Kind.ENTERED, detail=ENTERED, message_type="order", ranges=((0, 3 * MESSAGES_PER_RECORD),)
+    )
     control.append([entered, left(number + 1)], epoch=1)
     assert control.replay_cost == before + 2 + 3

@@ -12,12 +12,13 @@ import pytest
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import Segment, to_record
-from spark_queue.core.records import Kind, OriginRows, Record, Removal
+from spark_queue.core.records import Kind, OriginRows, Record, Removal, Replicated
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store
 from spark_queue.replication.copying import Copier
 from spark_queue.replication.news import PeerFold
+from tests.records import record_of, replaced
 
 DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
 
@@ -25,8 +26,8 @@ DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": 
 def peer(messages: int, origins: tuple[OriginRows, ...] = ()) -> PeerFold:
     """Return what is known of a peer with so many messages, some of them of other origins."""
     fold = PeerFold("virginia")
-    fold.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "uuid-v", "format": 1}))
-    fold.fold(Record(kind=Kind.DEFINITIONS_APPLIED, record=1, detail={"definitions": DEFINITIONS, "resets": {}}))
+    fold.fold(record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "uuid-v", "format": 1}))
+    fold.fold(record_of(kind=Kind.DEFINITIONS_APPLIED, record=1, detail={"definitions": DEFINITIONS, "resets": {}}))
     segment = Segment(
         message_type="json", first=0, until=messages, path=f"{0:032}.parquet", version=1, token="", entered_at_ms=0,
         published_at_ms=0, topic_min="T", topic_max="T", expires_null_count=messages, origins=origins,
@@ -38,7 +39,7 @@ def peer(messages: int, origins: tuple[OriginRows, ...] = ()) -> PeerFold:
 
 @pytest.mark.parametrize(("said", "gone"), [((1, 3), [1, 2]), ((3, 10**6), [3, 4])], ids=["a range", "an absurd range"])
 def test_an_acknowledgement_says_that_messages_are_gone_which_the_peer_has(said: tuple[int, int], gone: list[int]) -> None:
-    news = peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=(said,), reason=Removal.ACKNOWLEDGED))
+    news = peer(5).fold(record_of(kind=Kind.REMOVED, record=3, queue="WORK", ranges=(said,), reason=Removal.ACKNOWLEDGED))
     assert news is not None
     assert news.value == MessageValue(0, Stage.GONE)
     assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-v": gone}
@@ -46,27 +47,27 @@ def test_an_acknowledgement_says_that_messages_are_gone_which_the_peer_has(said:
 
 def test_what_tells_others_nothing_is_no_news() -> None:
     detail = {"incarnation": [1, 1], "call": 2, "limit": 5}
-    assert peer(5).fold(Record(kind=Kind.GRANTED, record=3, queue="WORK", subscription="s", lease=1, detail=detail)) is None
-    assert peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="OTHER", ranges=((0, 1),), reason="acknowledged")) is None
+    assert peer(5).fold(record_of(kind=Kind.GRANTED, record=3, queue="WORK", subscription="s", lease=1, detail=detail)) is None
+    assert peer(5).fold(record_of(kind=Kind.REMOVED, record=3, queue="OTHER", ranges=((0, 1),), reason="acknowledged")) is None
 
 
 def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
     """A range that nobody could have asked for is refused."""
     detail = {"origins": {"uuid-t": [[7, 9]], "uuid-v": [[3, 5]]}, "life": 2}
-    news = peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=detail))
+    news = peer(5).fold(record_of(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=detail))
     assert news is not None
     assert (news.value, news.reason) == (MessageValue(2, Stage.GONE), Removal.PURGED)
     assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-t": [7, 8], "uuid-v": [3, 4]}
     absurd = {"origins": {"uuid-v": [[3, 2**52]]}}
     with pytest.raises(JournalError, match="PEER_REFUSED.*nobody asked for"):
-        peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=absurd))
+        peer(5).fold(record_of(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=absurd))
 
 
 def entered(number: int, **detail: Any) -> Record:
     """Return a record of one message of another journal, which is the next of a peer."""
     path, ranges = f"{number:032}.parquet", ((number, number + 1),)
     facts = {"path": path, "rows": 1, "version": number, "token": "", "topics": ["T", "T"], "origin": [[0, 1, "uuid-t", number]]}
-    return Record(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail={**facts, **detail})
+    return record_of(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail={**facts, **detail})
 
 
 def test_of_what_enters_only_that_is_kept_which_is_needed() -> None:
@@ -84,33 +85,33 @@ def test_of_what_enters_only_that_is_kept_which_is_needed() -> None:
 
 
 @pytest.mark.parametrize("name", ["names", "further"])
-def test_what_a_record_says_beside_its_form_is_nothing_to_anybody(name: str) -> None:
+def test_what_a_record_says_beside_its_kind_is_nothing_to_anybody(name: str) -> None:
     fold = peer(1)
     fold.fold(entered(1, instances={"uuid-t": "tokyo"}, **{name: 5}))
     detail = {"names": [[0, 1, "uuid-t", 9]], "instances": {}, "groups": 5, "origin": 7}
-    fold.fold(Record(kind=Kind.NAMED, record=2, message_type="json", detail=detail))
+    fold.fold(record_of(kind=Kind.NAMED, record=2, message_type="json", detail=detail))
     odd = {"deliveries": "many", "settled_in": {}, "error": 5, "source": []}
-    news = fold.fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail={"origins": {"uuid-t": [[7, 9]]}, **odd}))
+    news = fold.fold(record_of(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail={"origins": {"uuid-t": [[7, 9]]}, **odd}))
     assert news is not None
-    assert news.detail == {}
+    assert news.replicated == Replicated(peer="virginia", stage=2)
 
 
 def test_what_is_dead_belongs_to_somebody() -> None:
     """Values are compared by owner, so no value may be without a name."""
     detail = {"deliveries": 1, "cancels": 0}
-    dead = Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=((0, 1),), reason=Removal.FORCED_EXPIRE, detail=detail)
-    unnamed = peer(1).fold(replace(dead, detail={**detail, "owner": ""}))
+    dead = record_of(kind=Kind.REMOVED, record=3, queue="WORK", ranges=((0, 1),), reason=Removal.FORCED_EXPIRE, detail=detail)
+    unnamed = peer(1).fold(replaced(dead, detail={**detail, "owner": ""}))
     assert unnamed is not None
     assert unnamed.value == MessageValue(0, Stage.DEAD, 0, "virginia")
     with pytest.raises(JournalError, match="PEER_REFUSED.*owner"):
-        peer(1).fold(replace(dead, detail={**detail, "owner": None}))
+        peer(1).fold(replaced(dead, detail={**detail, "owner": None}))
 
 
 def test_whose_a_journal_is_tell_only_records_that_are_checked_for_it() -> None:
     fold = peer(1)
     fold.fold(entered(1, instances={"uuid-t": "tokyo"}))
     for instances in ({"uuid-t": "osaka"}, "tokyo"):
-        fold.fold(Record(kind=Kind.RETIRED, record=2, message_type="json", ranges=((0, 1),), detail={"instances": instances}))
+        fold.fold(record_of(kind=Kind.RETIRED, record=2, message_type="json", ranges=((0, 1),), detail={"instances": instances}))
     assert fold.instances["uuid-t"] == "tokyo"
 
 

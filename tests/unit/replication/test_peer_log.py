@@ -97,7 +97,7 @@ def test_a_request_is_over_in_whichever_chunk_it_stands(
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", records)
     monkeypatch.setattr(parts, "PART_ROWS", rows)
     taken = taken_by(frankfurt, virginia.path)
-    assert sum(news.is_request for pull in taken for news in pull.pulled.news) == (0 if is_late else 1)
+    assert sum(news.requested is not None for pull in taken for news in pull.pulled.news) == (0 if is_late else 1)
 
 
 @pytest.mark.parametrize("limit", [(peer_log, "CHUNK_RECORDS", 4), (parts, "PART_ROWS", 4)])

@@ -23,6 +23,7 @@ from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
+from tests.records import record_of
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.replication.test_changed_definitions import defined
 
@@ -92,7 +93,7 @@ class Log:
         monkeypatch.setattr(PeerLog, "read", new)
 
     def append(self, kind: Kind, **fields: Any) -> None:
-        self.records.append(Record(kind=kind, record=len(self.records), epoch=1, at_ms=1_000, **fields))
+        self.records.append(record_of(kind=kind, record=len(self.records), epoch=1, at_ms=1_000, **fields))
 
     def settle(self) -> None:
         self.append(Kind.REMOVED, queue="WORK", ranges=((0, 1),), reason=Removal.ACKNOWLEDGED)
@@ -186,7 +187,7 @@ def test_a_request_that_is_over_is_not_answered(loop: Loop, there: Site, monkeyp
     detail = {"requester": "virginia", "owner": "frankfurt", "passed": []}
     since_ms = open_reader(there.store).records()[-1].at_ms
     asked = [
-        Record(kind=Kind.TRANSFER_REQUESTED, record=10 + second, at_ms=since_ms + second * 1_000, queue="WORK", detail=detail)
+        record_of(kind=Kind.TRANSFER_REQUESTED, record=10 + second, at_ms=since_ms + second * 1_000, queue="WORK", detail=detail)
         for second in range(8)
     ]
     monkeypatch.setattr(puller._log, "read", lambda: asked)

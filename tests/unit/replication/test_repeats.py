@@ -23,6 +23,7 @@ from spark_queue.journal.store import messages_key
 from spark_queue.replication import copying
 from spark_queue.replication.exchange import ApplyPulled
 from tests.fake_clock import FakeClock
+from tests.records import detail_of
 from tests.sites_on_disk import DiskInstance
 
 
@@ -86,7 +87,7 @@ def test_a_commit_of_pulled_messages_tells_their_publishers_and_raises_their_num
     assert commit.mark["publishers"] == [{"app": [1, 3]}, {"other": [10, 12]}]
     assert commit.transactions == {"p:app": 3, "p:other": 12, "q:T:app": 3, "q:T:other": 12}
     for each in (one, two):
-        assert [record.detail["publishers"] for record in each.records(Kind.ENTERED)] == commit.mark["publishers"]
+        assert [detail_of(record)["publishers"] for record in each.records(Kind.ENTERED)] == commit.mark["publishers"]
     assert two.known.publishers == {"app": 3, "other": 12}
 
 
@@ -123,8 +124,8 @@ def test_rows_that_were_published_to_both_stand_once(one: Site, two: Site, monke
     assert one.known.entered_until == two.known.entered_until == 6
     (named,) = one.records(Kind.NAMED)
     assert named.ranges[0] == (2, 4)
-    assert named.detail["names"] == [[2, 2, two.state.journal_id, 0]]
-    assert two.records(Kind.NAMED)[0].detail["names"] == [[0, 2, one.state.journal_id, 2]]
+    assert detail_of(named)["names"] == [[2, 2, two.state.journal_id, 0]]
+    assert detail_of(two.records(Kind.NAMED)[0])["names"] == [[0, 2, one.state.journal_id, 2]]
     assert [len(each.state.queues["WORK"].rows[State.REMOTE]) for each in (one, two)] == [4, 2]
     assert [len(each.state.queues["WORK"].entered) for each in (one, two)] == [6, 6]
     one.begin()
@@ -163,8 +164,8 @@ def test_a_number_that_means_two_messages_is_an_alarm_and_both_are_delivered(one
         assert each.known.entered_until == 6
         (alarm,) = alarms(each.state, each.state.queues["WORK"]).values()
         assert "PUBLISHER_CLASH" in alarm.error
-    (entered,) = [record for record in one.records(Kind.ENTERED) if "clashes" in record.detail]
-    assert entered.detail["clashes"] == [[0, 1, "app", 2], [1, 1, "app", 3]]
+    (entered,) = [record for record in one.records(Kind.ENTERED) if "clashes" in detail_of(record)]
+    assert detail_of(entered)["clashes"] == [[0, 1, "app", 2], [1, 1, "app", 3]]
     one.begin()
     assert len(alarms(one.state, one.state.queues["WORK"])) == 1
 

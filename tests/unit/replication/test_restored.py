@@ -21,6 +21,7 @@ from spark_queue.replication.puller import Puller
 from spark_queue.verification.state_digest import digest
 from tests.deciding import started
 from tests.fake_clock import FakeClock
+from tests.records import record_of
 from tests.sites_on_disk import Site, exchange, two_sites
 from tests.unit.replication.test_changed_definitions import declare
 
@@ -173,7 +174,9 @@ def test_however_often_a_log_says_how_far_it_has_pulled_little_of_it_is_kept(her
     """Whoever may write there could fill the memory; and what only says that a log is read again is nobody's watermark."""
     said = {"v": 1, "peer": "frankfurt", "journal": here.state.journal_id, "digest": "f" * 64}
     records = [
-        Record(kind=Kind.PULLED, record=number, epoch=1, at_ms=number, detail={**said, "number": number if number < 9_999 else -1})
+        record_of(
+            kind=Kind.PULLED, record=number, epoch=1, at_ms=number, detail={**said, "number": number if number < 9_999 else -1}
+        )
         for number in range(10_000)
     ]
     monkeypatch.setattr(restored, "scan", lambda *_, **__: iter(records))

@@ -23,6 +23,7 @@ from spark_queue.replication.exchange import ApplyPulled
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.puller import Puller
 from tests.fake_clock import FakeClock
+from tests.records import detail_of
 from tests.sites_on_disk import LIMITS, Site, exchange, two_sites
 from tests.unit.replication.sites import NAMES, definitions, three_sites
 from tests.unit.replication.sites import Site as SiteWithLoop
@@ -247,7 +248,7 @@ def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(here: Si
 
 
 def lost(site: Site) -> int:
-    return sum(record.detail.get("lost", 0) for record in site.records() if record.kind == Kind.PULLED)
+    return sum(detail_of(record).get("lost", 0) for record in site.records() if record.kind == Kind.PULLED)
 
 
 def delete_retired(site: Site) -> None:

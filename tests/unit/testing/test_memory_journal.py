@@ -6,22 +6,23 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from tests.fake_clock import FakeClock
 from tests.memory_journal import LateCommitError, MemoryControlLog, MemoryJournal, MemoryStorage
+from tests.records import record_of
 
 
 def claim(storage: MemoryStorage, epoch: int) -> MemoryControlLog:
     control = MemoryControlLog(storage)
     number = len(control.load())
-    control.append([Record(kind=Kind.EPOCH_CLAIMED, record=number, epoch=epoch, detail={"host": "h"})], epoch=epoch)
+    control.append([record_of(kind=Kind.EPOCH_CLAIMED, record=number, epoch=epoch, detail={"host": "h"})], epoch=epoch)
     return control
 
 
 def append(control: MemoryControlLog, epoch: int) -> None:
-    control.append([Record(kind=Kind.LEFT, record=len(control._storage.commits) + 1, epoch=epoch)], epoch=epoch)
+    control.append([record_of(kind=Kind.LEFT, record=len(control._storage.commits) + 1, epoch=epoch)], epoch=epoch)
 
 
 def fail_at(step: str, moment: str, failure: Callable[[], OSError] = OSError) -> Callable[[str, str], None]:

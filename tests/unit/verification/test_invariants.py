@@ -15,6 +15,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.ports import MessageLogEntry
 from spark_queue.verification import invariants
+from tests.records import record_of, replaced
 from tests.unit.views.views_world import START_MS, ViewsWorld
 
 
@@ -151,9 +152,9 @@ def test_a_log_that_moves_what_may_stand_in_a_sink_is_noticed(
     records = list(recorded(world))
     first = records[of_kind(records, Kind.GRANTED)]
     fresh: dict[str, Any] = {"queue": first.queue, "subscription": "s", "lease": 1, "ranges": ((0, 1),)}
-    log = [*records[: first.record], replace(first, subscription="s"), Record(kind=Kind.PREPARED, detail=_PREPARED, **fresh)]
-    log += [] if landed is None else [Record(kind=Kind.LANDED, detail=landed, **fresh)]
-    log.append(Record(**{"detail": {}, **fresh, **wrong}))
+    log = [*records[: first.record], replace(first, subscription="s"), record_of(kind=Kind.PREPARED, detail=_PREPARED, **fresh)]
+    log += [] if landed is None else [record_of(kind=Kind.LANDED, detail=landed, **fresh)]
+    log.append(record_of(**{"detail": {}, **fresh, **wrong}))
     numbered = [replace(each, record=number, epoch=1, at_ms=first.at_ms) for number, each in enumerate(log)]
     assert text in "\n".join(invariants.of_records(numbered))
     assert invariants.of_records(numbered[:-1]) == []
@@ -175,7 +176,7 @@ def test_a_bookmark_granted_to_two_at_once_is_noticed(world: ViewsWorld) -> None
 
 def test_a_removed_bookmark_that_never_entered_is_noticed(world: ViewsWorld) -> None:
     records = list(recorded(world))
-    removed = replace(records[-1], kind=Kind.REMOVED, record=len(records), ranges=((900, 901),), reason="acknowledged")
+    removed = replaced(records[-1], kind=Kind.REMOVED, detail={}, number=len(records), ranges=((900, 901),), reason="acknowledged")
     assert "message 900 never entered" in "\n".join(invariants.of_records([*records, removed]))
 
 

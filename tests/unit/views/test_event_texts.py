@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.records import Kind, Removal
 from spark_queue.views.event_texts import event_text
+from tests.records import record_of
 
 LEASE = {"subscription": "s", "lease": 3, "ranges": ((0, 2), (5, 6)), "due_at_ms": 60_000}
 ATTEMPT = {"attempt": 4, "table": "lake/booked"}
@@ -79,11 +80,11 @@ COUNTED = {"deliveries": 2, "cancels": 1}
     ],
 )  # fmt: skip
 def test_each_kind_of_record_has_its_words(kind: str, fields: dict[str, Any], text: str) -> None:
-    assert text in event_text(Record(kind=kind, record=1, **fields))
+    assert text in event_text(record_of(kind=kind, record=1, **fields))
 
 
 def test_what_somebody_did_by_hand_says_who() -> None:
     """R12: of an instance with principals the log knows who, and from where."""
     by = {"principal": "ops", "host": "10.0.0.7"}
-    purged = Record(kind=Kind.REMOVED, queue="WORK", ranges=((1, 2),), reason="purged", detail={"by": by})
+    purged = record_of(kind=Kind.REMOVED, queue="WORK", ranges=((1, 2),), reason="purged", detail={"by": by})
     assert event_text(purged) == "purged by ops (10.0.0.7)"
