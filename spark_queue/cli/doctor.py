@@ -12,14 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from spark_queue import session
-from spark_queue.cli.arguments import open_target
 from spark_queue.cli.certificates import try_certificates
 from spark_queue.cli.output import draw, progress, say, show_json, table
 from spark_queue.cli.store_rights import Finding, try_rights
@@ -59,10 +58,10 @@ STOP_S = 5.0
 RECOVERY_S = 10
 
 
-def doctor(path: str | None, storage: list[str] | None, coordinator: str | None, *, fetch: bool, as_json: bool) -> None:
-    """Try everything; exits 1 when something fails."""
+def doctor(named: Journal | None, *, fetch: bool, as_json: bool) -> None:
+    """Try this host, and the journal that is named or a scratch one; exits 1 when something fails."""
     findings: list[dict[str, str]] = []
-    with _target(path, storage, coordinator) as journal, progress(counted=True) as bar:
+    with nullcontext(named) if named is not None else _scratch() as journal, progress(counted=True) as bar:
         checks = _checks(journal, fetch=fetch)
         task = bar.add_task("trying", total=len(checks))
         for name, check in checks.items():
@@ -107,11 +106,8 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
 
 
 @contextmanager
-def _target(path: str | None, storage: list[str] | None, coordinator: str | None) -> Iterator[Journal]:
-    """Yield the journal to try, or a scratch one that leaves nothing behind."""
-    if path is not None:
-        yield open_target(path, storage, coordinator)
-        return
+def _scratch() -> Iterator[Journal]:
+    """Yield a journal that leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="sparkq-doctor-") as directory:
         journal = Journal.create(
             f"{directory}/journal", {"message_types": {"json": {"topics": ["TRIAL"]}}, "queues": {"TRIAL": {}}}

@@ -60,14 +60,6 @@ def err() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def show(value: Any, text: str, *, as_json: bool) -> None:
-    """Print what a verb did: a value for programs, or text for people."""
-    if as_json:
-        show_json(value)
-    else:
-        say(text)
-
-
 def say(text: str, *, style: str = "", is_news: bool = False) -> None:
     """Print lines for people; news go to stderr, beside what the verb was asked for."""
     if style:
@@ -100,6 +92,18 @@ def show_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+def show_findings(value: Mapping[str, Any], text: str, *, problems: Sequence[str], warnings: Sequence[str], as_json: bool) -> None:
+    """Print problems and warnings: as part of a value for programs, or line by line for people before a last text."""
+    if as_json:
+        show_json({**value, "problems": list(map(counted, problems)), "warnings": list(map(counted, warnings))})
+        return
+    for warning in warnings:
+        say(warning, style="yellow")
+    for problem in problems:
+        say(problem, style="red")
+    say(text)
+
+
 def show_exact(text: str) -> None:
     """Print what is for programs as it is, but for a terminal as people may see it."""
     sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
@@ -110,7 +114,7 @@ def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
     """Print an error, which carries its code, and what was noted to it on its way."""
     text = " ".join([str(refusal), *getattr(refusal, "__notes__", ())])
     if as_json:
-        message = {"error": {"code": refusal.code, "message": text, "facts": dict(refusal.facts)}}
+        message = {"error": {"code": refusal.code, "message": counted(text), "facts": dict(refusal.facts)}}
         sys.stderr.write(json.dumps(message, default=_plain) + "\n")
     else:
         warn("error", text, style="bold red")

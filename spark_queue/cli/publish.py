@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, TokenFile, bad_argument, open_target
-from spark_queue.cli.output import harmless, progress, show, warn
-from spark_queue.errors import CallerError, ConfigError, SparkQueueError, counted
+from spark_queue.cli.arguments import bad_argument
+from spark_queue.cli.output import harmless, progress, warn
+from spark_queue.cli.verb import OF_COORDINATOR, VerbTarget, verb
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,8 +65,9 @@ _Epoch = Annotated[
 ]
 
 
+@verb(OF_COORDINATOR)
 def publish(
-    journal: JournalPath,
+    target: VerbTarget,
     file: _File,
     *,
     topic: Annotated[str | None, typer.Option(help="Topic, or a queue's name; default: the rows' own column topic.")] = None,
@@ -95,25 +97,24 @@ def publish(
         int, typer.Option(min=0, metavar="N", help="Wait until this many peers of this instance have pulled all of it.")
     ] = 0,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for them.")] = "30s",
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Publish a file's rows as messages. Into message type json each line of JSON goes whole, as the body."""
     from spark_queue.cli.reading import Source, advise
 
     _check(publisher, timezone, epoch, repeat=repeat, append=append)
     source = Source(file, file_format, separator=separator, encoding=encoding, dropped=drop_column or ())
-    target = open_target(journal, storage, token_file=token_file)
-    waiting = _waiting(target, replicated_to, timeout) if replicated_to else None
-    to_rows = partial(_to_rows, source, definitions=target.definitions(), topic=topic, timezone=timezone, epoch=epoch)
+    opened = target.journal
+    # A coordinator that is not reached fails no publish, so options by which none could be are refused before.
+    opened.endpoint.check()
+    waiting = _waiting(opened, replicated_to, timeout) if replicated_to else None
+    to_rows = partial(_to_rows, source, definitions=opened.definitions(), topic=topic, timezone=timezone, epoch=epoch)
     sent = _Sent()
     with ExitStack() as stack:
         stack.enter_context(source)
         bar = stack.enter_context(progress())
-        opened = None if publisher is None else stack.enter_context(target.publisher(publisher))
-        first_sequence = None if opened is None else _first_sequence(opened, repeat=repeat, append=append)
-        publish = (opened or target).publish
+        named = None if publisher is None else stack.enter_context(opened.publisher(publisher))
+        first_sequence = None if named is None else _first_sequence(named, repeat=repeat, append=append)
+        publish = (named or opened).publish
         commit: Callable[..., Published] = partial(publish, topic=topic, expires_after=expires_after, deliver_after=deliver_after)
         try:
             _publish_all(source, batch_rows, to_rows, commit, bar, sent=sent, first_sequence=first_sequence)
@@ -128,16 +129,16 @@ def publish(
         warn("warning", f"'{file}' holds no rows.", style="yellow")
     repeated = f", {sent.duplicates:,} were there already" if sent.duplicates else ""
     text = f"Published {sent.rows:,} message(s){repeated}."
-    show({"rows": sent.rows, "duplicates": sent.duplicates}, text, as_json=json)
+    target.show({"rows": sent.rows, "duplicates": sent.duplicates}, text)
 
 
-def _waiting(target: Journal, count: int, timeout: str) -> ReplicationWait:
+def _waiting(journal: Journal, count: int, timeout: str) -> ReplicationWait:
     """Make what waits until so many peers have what is published from now on."""
     from spark_queue.client.replicated import ReplicationWait
     from spark_queue.journal.reader import open_reader
 
-    journal = open_reader(target.store)
-    return ReplicationWait(journal, journal.definitions(), count, timeout, target.endpoint)
+    reader = open_reader(journal.store)
+    return ReplicationWait(reader, reader.definitions(), count, timeout, journal.endpoint)
 
 
 def _check(publisher: str | None, timezone: str | None, epoch: str | None, *, repeat: bool, append: bool) -> None:
@@ -170,7 +171,7 @@ def _say_what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, number
 def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> str:
     # After a failure of the store nobody knows whether the last commit arrived.
     known = "The" if isinstance(refusal, CallerError | ConfigError) else "At least the"
-    stands = counted(f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal.")
+    stands = f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal."
     if numbered and not append:
         return f"{stands} Leave them in the file, correct what follows, and run the same command with --repeat: they are dropped."
     again = "with --append again" if append else "because the whole file would double them"

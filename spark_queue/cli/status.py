@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
-from spark_queue.cli.arguments import (
-    AsOf,
-    JournalPath,
-    Json,
-    QueueName,
-    StorageOptions,
-    open_target,
-    parse_as_of,
-    parse_since,
-)
+from spark_queue.cli.arguments import AsOf, QueueName, parse_as_of, parse_since
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show_json, styled, table
+from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.settings.timestamps import to_text
@@ -55,39 +47,39 @@ _COLUMNS = (
 )
 
 
+@verb(OF_STORE)
 def status(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every 2 s until Ctrl-C.")] = False,
     shows_all: Annotated[bool, typer.Option("--all", help=f"All queues, not the first {_SHOWN} alone.")] = False,
     as_of: AsOf = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Show how the queues are doing, those with an alarm first. Starts nothing. Exits with 3 where a queue has an alarm."""
-    target, time_or_record = open_target(journal, storage), parse_as_of(as_of)
+    journal, time_or_record = target.journal, parse_as_of(as_of)
 
     def read() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = target.view("status", queue=queue, as_of=time_or_record).to_pylist()
+        rows: list[dict[str, Any]] = journal.view("status", queue=queue, as_of=time_or_record).to_pylist()
         return rows
 
     limit = None if shows_all else _SHOWN
     if watch:
-        _watch(read, limit=limit, as_json=json)
+        _watch(read, limit=limit, as_json=target.as_json)
     rows = read()
-    if json:
+    if target.as_json:
         show_json(rows)
     elif not rows:
-        say(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
+        say(f"The journal has no queues. Next: sparkq apply {target.path} queues.toml")
     else:
         _show(rows, limit)
     if any(row["alarm"] for row in rows):
         raise SystemExit(ALARM_EXIT_CODE)
 
 
+@verb(OF_STORE)
 def check(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     since: Annotated[
@@ -95,12 +87,10 @@ def check(
         typer.Option(metavar="TIME", help="Only dead letters that died from then on: a date (UTC), or a time with offset."),
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Also messages that are left in the queue.")] = False,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Say how a job went: exits with 3 at new dead letters, an alarm, or batches that nobody has decided about. Starts nothing."""
-    found = open_target(journal, storage).queue(queue).check(since=parse_since(since), wants_empty=empty)
-    if json:
+    found = target.journal.queue(queue).check(since=parse_since(since), wants_empty=empty)
+    if target.as_json:
         letters = [
             {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms)}
             for kind in found.dead_letters

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.progress import Progress
 
-from spark_queue.cli.output import progress, say, show_json
+from spark_queue.cli.output import progress, show_findings
 from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import JournalError, SparkQueueError, counted
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.delta import damaged_files
 from spark_queue.journal.log_listing import first_unbroken
@@ -144,29 +144,17 @@ def verify(store: Store, *, as_json: bool) -> None:
             problems += [str(each) for each in folded.set_aside_queues().values() if each.code == "QUEUE_SET_ASIDE"]
         # Where one file of a log is named, there may be others.
         problems += [each for each in _of_log_files(store) if each not in problems]
-    problems, warnings = list(map(counted, problems)), list(map(counted, warnings))
-    if as_json:
-        show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
-    else:
-        _show(journal, records, seen, problems, warnings)
+    found = f"{len(problems)} problem(s)." if problems or seen is None else _whole(records, seen)
+    value, text = {"journal": journal.journal_id, "records": len(records)}, f"Journal {journal.journal_id}: {found}"
+    show_findings(value, text, problems=problems, warnings=warnings, as_json=as_json)
     if problems:
         sys.exit(1)
 
 
-def _show(
-    journal: DeltaJournal, records: Sequence[Record], seen: JournalView | None, problems: list[str], warnings: list[str]
-) -> None:
-    for warning in warnings:
-        say(warning, style="yellow")
-    for problem in problems:
-        say(problem, style="red")
-    if problems:
-        say(f"Journal {journal.journal_id}: {len(problems)} problem(s).")
-    elif seen is not None:
-        # Counted as status counts them: also what no coordinator has seen yet.
-        messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
-        text = f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
-        say(f"Journal {journal.journal_id}: {text}")
+def _whole(records: Sequence[Record], seen: JournalView) -> str:
+    # Counted as status counts them: also what no coordinator has seen yet.
+    messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
+    return f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
 
 
 def _of_log_files(store: Store) -> list[str]:
@@ -180,12 +168,8 @@ def _show_closed(damage: JournalError, others: list[str], *, as_json: bool) -> N
     if damage.code not in ("JOURNAL_DAMAGED", "LOG_GAP"):
         raise damage
     problems = list(dict.fromkeys([str(damage), *others]))
-    if as_json:
-        show_json({"journal": None, "records": 0, "problems": problems, "warnings": []})
-        return
-    for problem in problems:
-        say(problem, style="red")
-    say(f"The journal cannot be opened: {len(problems)} problem(s).")
+    text = f"The journal cannot be opened: {len(problems)} problem(s)."
+    show_findings({"journal": None, "records": 0}, text, problems=problems, warnings=[], as_json=as_json)
 
 
 def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], JournalState | None, list[str]]:
