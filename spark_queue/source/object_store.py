@@ -1,4 +1,4 @@
-"""Opening message files on executors: the journal's storage options, as `pyarrow.fs` takes them (DESIGN 15.14).
+"""Opening message files on executors: the journal's storage options in the form of `pyarrow.fs` (DESIGN 15.14).
 
 The journal writes through Rust's object_store, executors read through Arrow. An option that only one of them understood
 would make a read use other settings than the write, so an option without a counterpart here is refused when the source is
@@ -82,7 +82,7 @@ class ExecutorFiles:
                 raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=option, reason=reason, supported=names)
 
     def opener(self) -> Callable[[str], pa.NativeFile]:
-        """Return what opens a file by its path relative to the table.
+        """Return a function that opens a file by its path relative to the table.
 
         Opening raises JournalError MESSAGE_FILE_MISSING where the store does not give the file.
         """

@@ -27,7 +27,7 @@ class WriteJob:
     definitions: Mapping[str, Any]
     publisher: str | None
     sequence_column: str | None
-    #: What the user gave as ``txnAppId`` and ``txnVersion``.
+    #: The user's ``txnAppId`` and ``txnVersion``.
     txn_app_id: str | None = None
     txn_version: int = 0
     #: Checkpoint of the stream's query, where the driver can read it; and its name, by which Spark's default place has one.
