@@ -128,7 +128,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe, such as head, has seen enough; nothing more can be said to it.
+        # The reader of a pipe, such as head, has seen enough; nothing more can be written to it.
         sys.stderr.close()
         sys.exit(1)
     except OSError as reason:

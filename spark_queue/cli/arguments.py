@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
     from spark_queue.settings.registry import RegistryRow
 
-#: Says which coordinator is asked where no option does.
+#: The variable that names the coordinator where no option does.
 COORDINATOR_VARIABLE = "SPARKQ_COORDINATOR"
 
 JournalPath = Annotated[str, typer.Argument(metavar="JOURNAL", help="Directory or object-store prefix of the journal.")]
@@ -67,7 +67,7 @@ def open_target(path: str, storage: list[str] | None, coordinator: str | None = 
 
 
 def storage_options(path: str, storage: list[str] | None) -> dict[str, str]:
-    """Return the storage options of a journal: what the user's file of stores says, and over it KEY=VALUE texts.
+    """Return the storage options of a journal: those of the user's file of stores, and over them KEY=VALUE texts.
 
     The values may be secrets and are never shown.
     """
@@ -145,7 +145,7 @@ def to_markdown(rows: Sequence[RegistryRow]) -> str:
 
 
 def expressions_to_markdown(accepted: Mapping[str, str]) -> str:
-    """Return what expressions may use as Markdown, as it stands in the reference."""
+    """Return the operators and functions of expressions as Markdown, as they stand in the reference."""
     lines = ["| Part | Accepted |", "|---|---|"]
     # A bar would end the cell.
     lines += [f"| {part} | {text.replace('|', chr(92) + '|')} |" for part, text in accepted.items()]

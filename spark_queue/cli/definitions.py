@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_queue.client.changes import Change
     from spark_queue.client.journal import Journal
 
-#: How long to wait for somebody who starts a coordinator on this host, in seconds.
+#: The wait for a caller that starts a coordinator on this host, in seconds.
 _LOCK_S = 10.0
 
 
@@ -89,7 +89,7 @@ def apply(
 
 
 def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) -> list[Change]:
-    """Replace the principals past the coordinator, which would ask for a right that nobody has."""
+    """Replace the principals past the coordinator, which would demand a right that nobody has."""
     from spark_queue.cli.stop import stop_coordinator
     from spark_queue.client.changes import plan
     from spark_queue.coordinator.store_owner import apply_principals

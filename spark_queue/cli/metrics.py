@@ -1,4 +1,4 @@
-"""``sparkq metrics``: what Prometheus is told of journals."""
+"""``sparkq metrics``: the metrics of journals, for Prometheus."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def metrics(
         raise bad_argument("--textfile", str(textfile), "a name that ends in .prom, since the node exporter reads no other")
     if every is not None and textfile is None:
         raise bad_argument("--every", f"{every:g}", "given together with --textfile, which names the file to replace")
-    # Each once: who scrapes refuses a series that comes twice.
+    # Each once: a scraper refuses a series that comes twice.
     stores = list({store.path: store for store in (open_target(journal, storage).store for journal in journals)}.values())
     if textfile is not None and every is not None:
         _keep(stores, textfile, every_s=every, per_subscription=per_subscription)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
 
 
-#: How long a coordinator may take to answer that it stops, in seconds.
+#: The time for a coordinator to answer that it stops, in seconds.
 STOP_S = 15.0
 
 
@@ -33,14 +33,14 @@ def stop(
 
 
 def stop_coordinator(target: Journal, journal_id: str) -> bool:
-    """Tell the coordinator to end; returns whether one runs."""
+    """Ask the coordinator to end; returns whether one ran."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
     from spark_queue.protocol.connection import Endpoint
 
     endpoint = target.endpoint
     if endpoint.addresses is not None and _nobody_listens(target, journal_id):
-        # Its services are stopped: the aim, unless a caller without their addresses has started another one.
+        # Its services are stopped, as is meant, unless a caller without their addresses has started another one.
         endpoint = Endpoint(token_file=endpoint.token_file)
     try:
         call_once(target.store, journal_id, wire.Stop(), endpoint=endpoint, start=False, timeout_s=STOP_S)
@@ -53,7 +53,7 @@ def stop_coordinator(target: Journal, journal_id: str) -> bool:
 
 
 def _nobody_listens(target: Journal, journal_id: str) -> bool:
-    """Return whether nobody at all listens where coordinators are said to be, or only somebody else."""
+    """Return whether nothing, or only a stranger, listens at the coordinator's addresses."""
     from functools import partial
 
     from spark_queue.client.coordinator_client import PING_S
