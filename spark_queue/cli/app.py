@@ -1,4 +1,4 @@
-"""The verbs. Each body imports what it needs, so that help stays fast and a verb loads only its own.
+"""The verbs. Each body has its own imports, so that help stays fast and a verb loads no other's.
 
 A verb is declared where its body is, but for those two whose work needs most of the package.
 """

@@ -204,7 +204,7 @@ def _publish_all(
     task = bar.add_task(harmless(f"publishing {source.name}"), total=source.size_bytes)
     lines = 0
     for batch in source.batches(batch_rows):
-        # Rows are numbered by their place in the file, whatever --batch-rows is, so that a repeat of the file is known as one.
+        # Rows are numbered by their place in the file, with any --batch-rows, so that a repeat of the file is known as one.
         numbered = {} if first_sequence is None else {"first_sequence": first_sequence + sent.standing}
         try:
             published = commit(to_rows(batch, first_line=lines + 1), **numbered)

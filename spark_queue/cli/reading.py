@@ -182,7 +182,7 @@ _MARK_BYTES = 4
 
 
 def _marked_encoding(start: bytes) -> str | None:
-    """Return the encoding that the first bytes of a file tell; None for UTF-8."""
+    """Return the encoding of a file by its byte order mark; None for UTF-8."""
     marks = {
         codecs.BOM_UTF32_LE: "utf-32",
         codecs.BOM_UTF32_BE: "utf-32",
@@ -247,7 +247,7 @@ class Source:
 
     @property
     def size_bytes(self) -> int | None:
-        """Size as stored; None when nobody knows."""
+        """Size as stored; None when it is not known."""
         return None if self.name == STDIN else Path(self.name).stat().st_size
 
     @property

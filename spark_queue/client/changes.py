@@ -48,7 +48,7 @@ class Change:
     warning: str | None = None
 
     def __str__(self) -> str:
-        """Say it in a line, and a warning and a trial in others."""
+        """Return the change as a line, with a warning and a dry run's selection in others."""
         what = "" if self.key is None else f" {self.key}: {_shown(self.before)} -> {_shown(self.after)}"
         tried = "" if self.trial is None else f"\n  {self.trial}"
         warned = "" if self.warning is None else f"\n  Warning: {self.warning}"

@@ -1,6 +1,6 @@
 """The calling side: find the journal's coordinator or start one, ask, and ask again after a failure until the time is over.
 
-Start a coordinator as a process of its own: exec'ed, never forked with state, detached, told everything on stdin.
+Start a coordinator as a process of its own: exec'ed, never forked with state, detached, with its options on stdin.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class CoordinatorClient:
         return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
 
     def nudge(self, message_type: str) -> None:
-        """Say that messages were published; a coordinator would find out by itself a little later, so nothing is raised."""
+        """Tell the coordinator of a publish; it would find out by itself a little later, so nothing is raised."""
         try:
             if self._endpoint.addresses is not None or read_advertisement(self._store, self._journal_id) is not None:
                 self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
@@ -296,7 +296,7 @@ class CoordinatorClient:
             return self._advertised_address() or self._launch(deadline_s)
 
     def _serving_of(self, addresses: tuple[str, ...], deadline_s: float) -> str:
-        """Return the one that serves, beginning after the one that was lost, and wait for a stand-in to take over."""
+        """Return the address that serves, beginning after the one that was lost, and wait for a stand-in to take over."""
         while time.monotonic() < deadline_s:
             for _ in addresses:
                 address = addresses[self._turn % len(addresses)]

@@ -43,7 +43,7 @@ class Preview:
     priorities: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the selection as a line."""
         if not self.messages:
             return "tried on no messages: there are none yet"
         said = [f"{self.matched:,} match{_such_as(self.matched_examples)}", f"{self.failed:,} fail{_such_as(self.failed_examples)}"]

@@ -85,7 +85,7 @@ class ReplicationWait:
                 each.trouble = str(trouble)
 
     def wait(self, published: Sequence[Published]) -> None:
-        """Return when so many peers have all of it; REPLICATION_PENDING tells that the time is over and that it is published."""
+        """Return when so many peers have all of it; after REPLICATION_PENDING it is published all the same."""
         commits = [(each.message_type, each.version) for each in published if each.version is not None]
         deadline_s = time.monotonic() + self._timeout_ms / 1_000
         if any(not each.rows for each in published):

@@ -402,6 +402,6 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
             raise HTTPException(404, "All letters of this group are gone.")
         rows, wish = group.rows, replace(wish, kind=group.kind)
     if verb == "purge":
-        # A purge knows filters alone; to acknowledge letters takes them away in the same way.
+        # A purge has filters alone; an acknowledgement removes letters in the same way.
         return replace(wish, queue=target, verb="settle", rows=rows & state.ledger(target).entered)
     return replace(wish, queue=target, rows=rows)

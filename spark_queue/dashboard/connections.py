@@ -95,7 +95,7 @@ class BoundedProtocol(H11Protocol):
         self._note()
 
     def _note(self) -> None:
-        # None until the first request, whatever its type says.
+        # None until the first request, against its type.
         request: Any = self.cycle
         is_whole = request is not None and not request.more_body
         self._listener.note(self._number, is_answered=is_whole and not request.response_complete)

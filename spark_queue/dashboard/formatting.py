@@ -53,7 +53,7 @@ def machine_time(at_ms: int) -> str:
 
 
 def field_time(at_ms: int) -> str:
-    """Return a time in UTC as a field for a time takes it."""
+    """Return a time in UTC in the form of a field for a time."""
     return machine_time(at_ms).removesuffix("Z").removesuffix(".000")
 
 

@@ -36,7 +36,7 @@ class Happening:
     """One event, or one for many deliveries in a row."""
 
     at_ms: int
-    #: How it is marked: came, leased, done, dead, or plain.
+    #: Its mark: came, leased, done, dead, or plain.
     mark: str
     text: str
     record: int | None

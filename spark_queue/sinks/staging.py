@@ -82,7 +82,7 @@ class SinkPlan:
 
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that waits for its commit, as its task tells the driver."""
+    """A file that waits for its commit, as its task reports it to the driver."""
 
     #: Relative to the table.
     path: str
@@ -238,6 +238,6 @@ def _instant(value: datetime, *, up: bool = False) -> str:
         shown = value - timedelta(microseconds=beyond) + timedelta(milliseconds=1 if up and beyond else 0)
         text = shown.replace(tzinfo=None).isoformat(timespec="milliseconds")
     except OverflowError:
-        # The last millisecond that a text can tell.
+        # The last millisecond that a text can have.
         text = value.replace(tzinfo=None).isoformat()
     return text if value.tzinfo is None else f"{text}Z"

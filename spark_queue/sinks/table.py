@@ -361,7 +361,7 @@ class SinkTable(Sink):
         return table
 
     def _add_columns(self, columns: Sequence[Mapping[str, Any]]) -> DeltaTable:
-        """Add columns that a table lacks, or find that somebody else has."""
+        """Add columns that a table lacks, or find that another writer has."""
         for column in columns:
             if not _is_storable(column["type"]):
                 raise self._differs(f"column '{column['name']}' is {_type_text(column['type'])}.", "Cast it, or leave it out.")
@@ -431,7 +431,7 @@ def _seconds(interval: str) -> float:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two types are one, whatever may be NULL inside."""
+    """Return whether two types are one, except for the parts that may be NULL."""
     return bool(_plain(one) == _plain(other))
 
 

@@ -58,7 +58,7 @@ def _of_stream(job: WriteJob, messages: Sequence[object], files: Sequence[Staged
     if told is None:
         return None
     name = transaction_name(STREAM_TXN, str(told.query_id), target=_target(job))
-    # A publisher's numbers tell which rows are new, whatever batch they come in.
+    # By a publisher's numbers new rows are known, in any batch.
     found = {} if job.publisher is not None else _by_plan(job, name, told, batch) | _by_rows(name, files, batch)
     if not found and job.publisher is None:
         raise CallerError("PUBLISHER_IDENTITY_UNKNOWN", reason=f"the query's checkpoint has no offsets of batch {batch}.")

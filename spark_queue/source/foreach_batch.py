@@ -75,7 +75,7 @@ class BatchWrapper:
         self._listen(reporter, batch)
         try:
             if not started.messages and batch.count() == 0:
-                # A repeat of a batch that went back, or a start before the first message: fn may take a row for granted.
+                # A repeat of a batch that went back, or a start before the first message: fn may rely on a row.
                 reporter.end(run)
                 return
             of_batch = {"destination__subscription__name": self._subscription, "spark_queue__batch": batch_id}

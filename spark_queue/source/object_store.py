@@ -99,7 +99,7 @@ class ExecutorFiles:
     def trouble(self, path: str, reason: Exception) -> JournalError:
         """Make the error of a file that was opened and cannot be read: of damage, or of a disk or a network that fails.
 
-        A disk's failure has a number, and what Arrow cannot decode has none; of an object store neither does.
+        A disk's failure has a number, and an error of Arrow's decoding has none; of an object store neither does.
         """
         is_damage = not isinstance(reason, OSError) or (reason.errno is None and _store(self.root) == "file")
         code = "MESSAGE_FILE_CORRUPT" if is_damage else "MESSAGE_FILE_MISSING"

@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class ProofListener:
-    """Hands on the end offsets of one query's batches, of which Spark tells after the commit, until the query ends.
+    """Hands on the end offsets of one query's batches, by Spark's events after their commits, until the query ends.
 
-    Events are read as the JVM has them: pyspark copies all that is in one, which takes a fifth of a second for each batch.
+    Events are read as the JVM has them: pyspark copies all of one, which takes a fifth of a second for each batch.
     """
 
     def __init__(self, session: SparkSession, query_id: str, committed: Callable[[dict[str, Any]], None]) -> None:

@@ -1,7 +1,7 @@
 """Differences between the Sparks that a source runs on (DESIGN 7); no other module imports names that only some have.
 
 From 4.2 on Spark tells a stream the offset that it has committed, its limit of rows, and that it ends with the rows of now.
-Spark 4.0 and 4.1 tell none of it.
+Spark 4.0 and 4.1 do not.
 """
 
 from __future__ import annotations

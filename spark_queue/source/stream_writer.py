@@ -56,7 +56,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Each micro-batch as one publish, told from its repeat by the query and the batch's number."""
+    """Each micro-batch as one publish, which its repeat matches by the query and the batch's number."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
         """Stage the rows of a task."""

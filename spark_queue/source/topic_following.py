@@ -1,4 +1,4 @@
-"""The wait of an idle topic stream for messages: a coordinator tells of them if one serves, else looks at the log do (DESIGN 6)."""
+"""The wait of an idle topic stream for messages: by a coordinator if one serves, else by looks at the log (DESIGN 6)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class TopicLog:
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
         rows = journal.record_rows()
-        # The first record tells when the journal was created.
+        # The first record has the time of the journal's creation.
         numbers = [0, *(each.record for each in rows.applied())]
         of_type = rows.where(lambda table: one_of(table.column("message_type"), [message_type]), "message_type")
         records = rows.records(np.union1d(numbers, of_type))
@@ -81,7 +81,7 @@ class TopicLog:
         return self._known.entered_until
 
     def refresh(self, *, finds_gaps: bool = True) -> bool:
-        """Read on to the head of the log, and make sure that it is no gap, which takes a listing; returns whether anything came."""
+        """Read on to the head of the log, and make sure by a listing that it is no gap; returns whether entries came."""
         before = self.version
         for entry in self._log.tail(before, finds_gaps=finds_gaps):
             self._count_on(entry)
