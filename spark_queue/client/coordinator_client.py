@@ -43,7 +43,7 @@ from spark_queue.protocol.host import (
 
 _MODULE = "spark_queue.coordinator"
 
-#: A coordinator lives long and holds little, but recovery and large calls pass through its memory: it goes back to the system
+#: A coordinator lives long and holds little, but recovery and large calls need memory for a while: it goes back to the system
 #: instead of waiting for the next of them. Other systems than Linux ignore these variables.
 _FRUGAL = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",

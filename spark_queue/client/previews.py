@@ -60,7 +60,7 @@ def has_expressions(queue: QueueDefinition) -> bool:
 
 
 def preview(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinition) -> Preview:
-    """Evaluate the checked expressions of a queue over the newest messages of its topics, by `segments` newest first."""
+    """Evaluate the checked expressions of a queue over the newest messages of its topics; `segments` come newest first."""
     messages, matched, failed, barriers = 0, BitMap64(), BitMap64(), 0
     priorities: Counter[int] = Counter()
     for of_topic, found in _found(traits, segments, queue):

@@ -23,8 +23,8 @@ def redrive_rows(
 ) -> replies.Redriven:
     """Give dead letters back, oldest first; without `per_second` all at once.
 
-    `on_progress` is called after each step with the number done, and with that of all: it is `requested` and counts those, too,
-    that are no dead letters and are skipped.
+    `on_progress` is called after each step with the number done and with that of all, `requested`: both count also bookmarks that
+    are no dead letters, which are skipped.
     """
     left, redriven = rows, 0
     while left:

@@ -1,7 +1,7 @@
 """One folded state for each journal, which a thread keeps up with the log; pages look at it and never wait for a store.
 
-The control log is read forward: the whole of it once, then only new records.
-The metrics of followed journals (DESIGN 18): the cost of each question follows the new records of their logs.
+The control log is read forward: the whole of it once, then only new records. Each question for
+metrics costs no more than that (DESIGN 18).
 """
 
 from __future__ import annotations
