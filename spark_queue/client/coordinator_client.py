@@ -223,7 +223,7 @@ class CoordinatorClient:
     def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # Before any lock: another thread may have held it at the fork.
         forks.check_process()
-        # A caller that gives a time-out has reasons.
+        # Whoever says how long has reasons.
         grace_s = START_S if timeout_s is None and self._endpoint.addresses is None and self._start else 0.0
         if timeout_s is None:
             timeout_s = FOLLOW_S if "," in (self._endpoint.addresses or "") else CALL_S
