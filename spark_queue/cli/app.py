@@ -1,4 +1,4 @@
-"""The verbs. Each body imports what it needs, so that help stays fast and a verb loads only its own.
+"""The verbs. Each body has its own imports, so that help stays fast and a verb loads no other's.
 
 A verb is declared where its body is, but for those two whose work needs most of the package.
 """
@@ -126,7 +126,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe, such as head, has seen enough; nothing more can be said to it.
+        # The reader of a pipe, such as head, has seen enough; nothing more can be written to it.
         sys.stderr.close()
         sys.exit(1)
     except OSError as reason:

@@ -63,7 +63,7 @@ def dashboard(
         hides_bodies=hide_bodies,
     )
 
-    # It tells how changes end whose page was left.
+    # Its log has the ends of changes that were left by their readers.
     logs.configure("text")
 
     def announce(address: str) -> None:

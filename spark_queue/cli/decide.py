@@ -1,4 +1,4 @@
-"""``sparkq decide`` and ``sparkq prove``: what became of a batch."""
+"""``sparkq decide`` and ``sparkq prove``: the fate of a batch."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spark_queue.client.changes import Change
     from spark_queue.client.journal import Journal
 
-#: How long to wait for somebody who starts a coordinator on this host, in seconds.
+#: The wait for a caller that starts a coordinator on this host, in seconds.
 _LOCK_S = 10.0
 
 

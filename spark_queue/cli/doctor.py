@@ -1,4 +1,4 @@
-"""``sparkq doctor``: try what queues need on this host, rather than print what is installed."""
+"""``sparkq doctor``: try the needs of queues on this host, rather than print versions."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from spark_queue.views.journal_view import repeated_entries
 #: Python versions that are tested.
 PYTHON_VERSIONS = ((3, 11), (3, 13))
 
-#: What the queue itself imports, and what the Spark side needs; cli never imports the latter.
+#: The packages that the queue itself imports, and those of the Spark side; cli never imports the latter.
 _BASE = ("pyarrow", "deltalake", "obstore", "pyroaring", "msgspec", "re2")
 _SPARK = {"pyspark": tuple(f"{minor}." for minor in session.LACKS), "pandas": ("2.",)}
 
-#: A clock may differ from the store's, or lie behind the log, by this much without anybody noticing, in milliseconds.
+#: Most milliseconds that a clock may differ from the store's, or lie behind the log, without a finding.
 CLOCK_SLACK_MS = 60_000
 _DAY_MS = 86_400_000
 
 _COMMAND_S = 60
 
-#: How long the scratch coordinator may take to answer that it stops, in seconds.
+#: The time for the scratch coordinator to answer that it stops, in seconds.
 STOP_S = 5.0
 
-#: How long a coordinator may take to recover before doctor mentions it, in seconds.
+#: The time of a recovery from which doctor mentions it, in seconds.
 RECOVERY_S = 10
 
 
@@ -225,7 +225,7 @@ def _clock(journal: Journal) -> Finding:
 
 
 def _control_log(journal: Journal) -> Finding:
-    """Return how much of the control log the next start reads."""
+    """Return the finding about the part of the control log that the next start reads."""
     files, snapshots = list_files(journal.store), snapshot.stored(journal.store)
     past = snapshot.load(journal.store, files)
     found = f"{past.next_record:,} records in {len(files):,} files; a start reads {len(past):,} of them"
@@ -266,7 +266,7 @@ def _queues(journal: Journal) -> Finding:
 
 
 def _peers(journal: Journal) -> Finding:
-    """Find out whether somebody pulls from the journal's peers: no caller may come who would start a coordinator."""
+    """Find out whether a coordinator pulls from the journal's peers: no caller may come that would start one."""
     peers = journal.definitions().peers
     if not peers:
         return Finding(result="ok", found="none")

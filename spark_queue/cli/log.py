@@ -1,4 +1,4 @@
-"""``sparkq log``: who did what when."""
+"""``sparkq log``: records with their time and author."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_queue.core.records import Kind
 from spark_queue.errors import check_text
 from spark_queue.settings.timestamps import to_text
 
-#: What people see; the rest is in --json.
+#: Columns for people; the rest is in --json.
 _LOG_COLUMNS = ("record", "at", "kind", "queue", "subscription", "messages", "text", "who")
 
 

@@ -1,4 +1,4 @@
-"""``sparkq metrics``: what Prometheus is told of journals."""
+"""``sparkq metrics``: the metrics of journals, for Prometheus."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ def peek(
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
-    # What a message is called comes first; its body may be wide.
+    # The bookmark comes first; the body may be wide.
     shown.sort(key=lambda name: name != "bookmark" and wanted is None)
     silent = len(names) - len(shown)
-    # Who chose columns gets them all; of others what the message is called, and how it stands.
+    # Chosen columns are all needed; of others the bookmark and the state are.
     draw(table(rows, shown, needed=None if wanted else [name for name in ("bookmark", "state") if name in shown]))
     if where is not None:
         say(f"The life of one: sparkq explain {target.path} {queue} BOOKMARK")
@@ -77,7 +77,7 @@ def peek(
 def _find(
     journal: Journal, queue: str, where: str, *, as_of: datetime | int | None, columns: Sequence[str] | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return the oldest messages that match a filter, in whatever state they are, as the page finds them."""
+    """Return the oldest messages that match a filter, in any state, as the page finds them."""
     from spark_queue.core.definitions.column_names import ColumnNames
     from spark_queue.core.state.lifecycle import State
     from spark_queue.journal.open import open_journal

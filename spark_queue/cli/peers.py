@@ -1,6 +1,6 @@
 """``sparkq peers``: the verbs about the instances that a journal pulls from.
 
-The verbs that say something of an instance: what was lost, restored, replaced, or is gone.
+With them the user reports that an instance was restored or replaced, has lost records, or is gone.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def drain(target: VerbTarget, peer: PeerName) -> None:
 
 group = typer.Typer(name="peers", no_args_is_help=True, help="Look after the instances that a journal pulls from.")
 
-#: What people see of a peer first; the rest is in --json.
+#: Columns of a peer for people; the rest is in --json.
 _COLUMNS = (
     "peer", "reachable", "silent_seconds", "records_behind", "seconds_behind", "rows_copied", "bytes_copied", "remote", "requested",
     "transferred_in", "transferred_out",

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Sent:
-    """How many rows of the file were published, and how many were there before: together the file's first rows."""
+    """The numbers of the file's rows that were published, and that were there before: together its first rows."""
 
     rows: int = 0
     duplicates: int = 0
-    #: Each commit.
+    #: The result of each commit.
     commits: list[Published] = field(default_factory=list)
 
     @property
@@ -42,7 +42,7 @@ class _Sent:
         return self.rows + self.duplicates
 
 
-#: What the file is, and what is taken of it.
+#: The options of the file's form, and of the columns that are left out.
 _File = Annotated[str, typer.Argument(metavar="FILE", help="CSV, JSON lines or Parquet, also .gz; - for stdin.")]
 _Format = Annotated[
     str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
@@ -120,7 +120,7 @@ def publish(
             _publish_all(source, batch_rows, to_rows, commit, bar, sent=sent, first_sequence=first_sequence)
         except SparkQueueError as refusal:
             advise(refusal, source)
-            # What was committed before stays.
+            # Earlier commits stay.
             _say_what_stands(file, sent, refusal, numbered=publisher is not None, append=append)
             raise
     if waiting is not None:
@@ -158,7 +158,7 @@ def _check(publisher: str | None, timezone: str | None, epoch: str | None, *, re
 
 
 def _say_what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> None:
-    """Say what earlier commits of a refused file left in the journal, and how to go on without doubling it."""
+    """Return the number of rows that a refused file left in the journal, and a way to go on without doubling them, as a text."""
     nothing, text = "Nothing was published.", str(refusal)
     if sent.standing:
         # An error speaks of its own commit.
@@ -179,7 +179,7 @@ def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: 
 
 
 def _first_sequence(opened: Publisher, *, repeat: bool, append: bool) -> int:
-    """Return the number of the file's first row: what the file is to earlier ones only its sender knows."""
+    """Return the number of the file's first row: only its sender knows whether it repeats earlier rows or follows them."""
     last = opened.last_sequence
     if last is None or repeat:
         return 1
@@ -205,7 +205,7 @@ def _publish_all(
     task = bar.add_task(harmless(f"publishing {source.name}"), total=source.size_bytes)
     lines = 0
     for batch in source.batches(batch_rows):
-        # Rows are numbered by their place in the file, whatever --batch-rows is, so that a repeat of the file is known as one.
+        # Rows are numbered by their place in the file, with any --batch-rows, so that a repeat of the file is known as one.
         numbered = {} if first_sequence is None else {"first_sequence": first_sequence + sent.standing}
         try:
             published = commit(to_rows(batch, first_line=lines + 1), **numbered)
@@ -229,7 +229,7 @@ def _to_rows(source: Source, batch: pa.Table | list[bytes], *, first_line: int, 
 
 
 def _where(batch: pa.Table | list[bytes], row: int, *, first_row: int, first_line: int) -> str:
-    """Say where a row stands in the file: people count from one, and blank lines are no rows."""
+    """Return the place of a row in the file, as a text: people count from one, and blank lines are no rows."""
     if not isinstance(batch, list):
         return f"row {first_row + row:,}"
     lines = [line for line, text in enumerate(batch, start=first_line) if text.strip()]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
 
 
-#: How long a background coordinator may take to say where it serves, in seconds.
+#: The time for a background coordinator to report its address, in seconds.
 START_S = 60.0
 
 
@@ -91,7 +91,7 @@ def serve(
 
 
 def _environment(options: StartOptions) -> Environment:
-    """Start what tells metrics: before it is known whether this process serves or stands by, since both are told there."""
+    """Start the server of metrics: before it is known whether this process serves or stands by, since both have metrics."""
     from spark_queue.coordinator import process
 
     told, scraped_at = process.start_metrics(options)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
 
-#: When it looked, by a monotonic clock in milliseconds, and what it saw, by queue.
+#: The time of a look, by a monotonic clock in milliseconds, and the figures that it found, by queue.
 _Look: TypeAlias = "tuple[int, dict[str, dict[str, Any]]]"
 
 #: Queues that people are shown at first: a terminal has no room for hundreds.
 _SHOWN = 40
 
-#: What people see first; the rest is in --json.
+#: Columns for people; the rest is in --json.
 _COLUMNS = (
     "queue",
     "paused",
@@ -129,7 +129,7 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_js
 
 
 def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
-    """Tell how fast queues drain since the first look that is not too old, and when they are empty if it goes on like that."""
+    """Return the pace of queues since the first look that is not too old, and the time until each is empty, as texts."""
     from spark_queue.views.event_texts import duration, rate
     from spark_queue.views.pace import PACE_MS, Pace
 
@@ -160,7 +160,7 @@ def _show(rows: list[dict[str, Any]], limit: int | None) -> None:
 
 
 def _first(rows: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
-    """Return the queues that are shown, what somebody should look at first; those that are alike stay in their order."""
+    """Return the queues that are shown, the most urgent first; those that are alike stay in their order."""
     return sorted(rows, key=_urgency)[:limit]
 
 
@@ -171,13 +171,13 @@ def _urgency(row: dict[str, Any]) -> int:
 
 
 def _table(rows: list[dict[str, Any]], limit: int | None) -> RenderableType:
-    # What other instances own counts nowhere else.
+    # Messages that other instances own count nowhere else.
     columns = [*_COLUMNS, "remote"] if any(row["remote"] for row in rows) else _COLUMNS
     return table([{**row, **_ages(row)} for row in _first(rows, limit)], columns, needed=_COLUMNS[:3], figures=columns)
 
 
 def _ages(row: dict[str, Any]) -> dict[str, str]:
-    """Return what the table says instead of seconds."""
+    """Return the texts of the table in place of seconds."""
     from spark_queue.views.event_texts import duration
 
     holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
@@ -189,7 +189,7 @@ def _ages(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
-    """Return what somebody should look at, and how many queues are not shown."""
+    """Return the alarms, and the number of queues that are not shown, in lines."""
     rest = rows[:0] if limit is None else sorted(rows, key=_urgency)[limit:]
     foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
     notices = [

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
 
 
-#: How long a coordinator may take to answer that it stops, in seconds.
+#: The time for a coordinator to answer that it stops, in seconds.
 STOP_S = 15.0
 
 
