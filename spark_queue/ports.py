@@ -152,7 +152,11 @@ class MessageLog(Protocol):
         ...
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Return the versions after `after_version` (-1 for all), in order, up to the head."""
+        """Return the versions after `after_version` (-1 for all), in order, up to the head.
+
+        `finds_gaps` makes sure that the seeming head is no gap, which may need a listing of the log. LOG_GAP, JOURNAL_REWRITTEN
+        and JOURNAL_DAMAGED are raised after the entries before the trouble were given.
+        """
         ...
 
 
@@ -164,7 +168,11 @@ class ControlLog(Protocol):
         ...
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
-        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds."""
+        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.
+
+        The process must end after either error: COORDINATOR_DEPOSED when the swap is refused or the check fails, STORE_FAILED
+        when the outcome is unknown.
+        """
         ...
 
     def check(self, *, epoch: int) -> None:
@@ -199,7 +207,10 @@ class JournalPort(Protocol):
         ...
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
-        """Commit files of pulled messages right after a version; returns whether that was the head."""
+        """Commit files of pulled messages right after a version; returns whether that was the head.
+
+        After STORE_FAILED the outcome is unknown, and all that was pulled is looked at again.
+        """
         ...
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:

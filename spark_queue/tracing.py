@@ -66,6 +66,9 @@ def span(
 ) -> Iterator[bool]:
     """Make a span around what is done, or nothing where no spans are made.
 
+    `links` are contexts as `traceparent` writes them. Further attributes stand below ``messaging``, with ``__`` for a dot; those
+    that are None are left out.
+
     Yields
     ------
     bool

@@ -87,7 +87,10 @@ class _Post:
 
 
 def serve(options: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
-    """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process."""
+    """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process.
+
+    `announce` is called once with the own address, when it is certain to serve; it may still be recovering.
+    """
     around = environment or Environment()
     store = Store(options.path, options.storage_options)
     journal = around.open_journal(store)
@@ -104,7 +107,11 @@ def stand_by(
     told_to_end: threading.Event,
     environment: Environment | None = None,
 ) -> NoReturn:
-    """Serve a journal as `serve` does, as soon as nobody else does; until then callers hear that this one stands by."""
+    """Serve a journal as `serve` does, as soon as nobody else does; until then callers hear that this one stands by.
+
+    `waits` is called once with the address of the coordinator that serves. The waiting ends by `told_to_end`, since an exception
+    of a signal handler is lost where it meets a call of Flight.
+    """
     around, waiting = environment or Environment(), Waiting(waits, told_to_end)
     store = Store(options.path, options.storage_options)
     post = None

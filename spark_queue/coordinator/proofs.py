@@ -17,7 +17,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Proofs:
-    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone."""
+    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone.
+
+    The location is asked anew each time: a copy may have taken the original's place.
+    """
 
     def __init__(self, journal_id: str, logins: CallerTokens, location: Callable[[], str]) -> None:
         #: Random, so that what was sent to one process opens no other.

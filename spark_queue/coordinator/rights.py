@@ -25,7 +25,10 @@ HOST = "(the user who runs the coordinator)"
 
 
 def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int) -> SparkQueueError | None:
-    """Return why a call is refused; None for one that is not."""
+    """Return why a call is refused; None for one that is not.
+
+    Without `who` the coordinator itself asks.
+    """
     definitions = state.definitions
     principal = _asking(definitions, who, request, now_ms)
     if not isinstance(principal, PrincipalDefinition):

@@ -54,7 +54,11 @@ class Holder:
 
 
 def succeed(control: ControlLog, candidate: Candidate, around: ElectionPorts, *, silent_epoch: int) -> Reign | Holder:
-    """Claim the next epoch if the newest one is known to be silent, or there is none; return its holder otherwise."""
+    """Claim the next epoch if the newest one is known to be silent, or there is none; return its holder otherwise.
+
+    `control` was not used before: after a lost claim it is in doubt. `silent_epoch` is 0 where no holder was silent for long
+    enough.
+    """
     past = load_log(control, candidate)
     last = past.claim
     if last is not None and last.epoch != silent_epoch:

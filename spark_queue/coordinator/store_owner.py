@@ -42,7 +42,10 @@ _LOOK_S = 0.25
 
 
 def apply_principals(store: Store, journal_id: str, principals: Mapping[str, Any], stop: Callable[[], object]) -> None:
-    """Replace the principals of a journal, and nothing else of its definitions."""
+    """Replace the principals of a journal, and nothing else of its definitions.
+
+    Without any, every caller is let in that has the token of the user who runs the coordinator.
+    """
     stop()
     journal = open_journal(store)
     reign = _claim(journal, store, journal_id)

@@ -152,7 +152,10 @@ class Engine:
         self._release_barriers(now_ms)
 
     def begin_return(self, *, joins: bool, queues: Collection[str] = (), now_ms: int) -> None:
-        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come."""
+        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come.
+
+        Only `queues` wait, since they begin; all do where none is named.
+        """
         known, wanted = self.state.returning, frozenset(queues)
         if known is not None:
             wanted = known.queues | wanted if known.queues and wanted else frozenset()

@@ -385,7 +385,10 @@ class Steps:
         return self._growth.get(part, 1)
 
     def add(self, template: str, *parts: str, growth: int | None = None) -> str:
-        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name."""
+        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name.
+
+        Its text may be `growth` times as long as the message; without one, no longer than its parts.
+        """
         sql = template.format(*parts)
         if sql not in self._names:
             if len(self._names) >= _STEPS_MAX:

@@ -34,6 +34,7 @@ class LossError(ValueError):
 
     def __init__(self, row: int, found: str, reason: str) -> None:
         super().__init__(reason)
+        #: The first such row, and its value or type.
         self.row = row
         self.found = found
         self.reason = reason

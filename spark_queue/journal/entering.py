@@ -140,7 +140,10 @@ class Sequencer:
         self._names.clear()
 
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
-        """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come."""
+        """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
+
+        `finds_gaps` looks beyond the head for versions after a gap; after a trouble that is done until it is over.
+        """
         if message_type in self._ended:
             return False
         begun = self._engine.begun

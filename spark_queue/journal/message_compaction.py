@@ -37,7 +37,10 @@ class MergeLimits:
 
 
 def worth_merging(segments: Sequence[Segment], sizes: Mapping[str, int], limits: MergeLimits) -> list[list[Segment]]:
-    """Return runs of adjacent whole files to merge, oldest first, as far as one round goes."""
+    """Return runs of adjacent whole files to merge, oldest first, as far as one round goes.
+
+    A file that is not among `sizes`, those of the table in bytes, is left alone.
+    """
     found: list[list[Segment]] = []
     run: list[Segment] = []
     run_bytes = copied_bytes = 0

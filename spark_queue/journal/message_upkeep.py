@@ -87,7 +87,11 @@ class MessageUpkeep:
         self._dropped_rows[work.message_type] = sum(segment.row_count for segment in retired)
 
     def _delete(self, named: Collection[str], replaced: Mapping[str, int], work: MessageTableWork) -> None:
-        """Delete what nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4)."""
+        """Delete what nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4).
+
+        `replaced` are the files that left the table, and when. Files stay as long after they were written, too: a publisher
+        commits or stages anew within an hour.
+        """
         # First the store, then the table: a file that is committed in between stands in the table.
         candidates = unnamed_files(work.store, work.message_type, named)
         # By the store's own clock too, since a host whose clock is wrong must not take files from under their publishers.

@@ -50,6 +50,8 @@ def cut_pieces(
 
     Cost follows pieces, not rows.
 
+    A barrier's counts are those of the subscription that it is given to.
+
     Returns
     -------
     pa.Table

@@ -65,7 +65,11 @@ def make_plan(
     expires_after_ms: int | None,
     deliver_after_ms: int | None = None,
 ) -> StagingPlan:
-    """Plan a publish: everything that staging needs to know, picklable."""
+    """Plan a publish: everything that staging needs to know, picklable.
+
+    Without `topic`, which may also be a queue's name (R62), rows bring their own, as they may bring `expires_at`; a delay counts
+    from the commit (R128).
+    """
     targets = {
         queue.name: queue.default_publish_target
         for queue in definitions.queues.values()
@@ -94,7 +98,10 @@ def publish(
     sequence_column: str | None = None,
     clock: Clock | None = None,
 ) -> Published:
-    """Publish rows in one commit."""
+    """Publish rows in one commit.
+
+    A named publisher numbers its rows by `first_sequence` or by `sequence_column`, never by both.
+    """
     identity, clock = identity or Identity(), clock or SystemClock()
     if not rows.num_rows:
         return Published(rows=0)

@@ -41,7 +41,10 @@ _AWARE = "datetime with a zone"
 
 
 def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | None = None, epoch: str | None = None) -> Column:
-    """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is."""
+    """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is.
+
+    `timezone` and `epoch` as in `casting.cast`.
+    """
     kinds = set(map(type, values)) - {type(None)}
     missing = {kind for kind in kinds if kind.__name__ in _MISSING}
     if missing:

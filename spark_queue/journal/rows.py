@@ -47,7 +47,12 @@ _NOTHING_SAID: _Times = {"timezone": None, "epoch": None}
 def to_arrow(
     data: Any, definitions: Definitions, *, topic: str | None = None, timezone: str | None = None, epoch: str | None = None
 ) -> tuple[str, pa.Table]:
-    """Return the message type that rows belong to, and the rows as a table."""
+    """Return the message type that rows belong to, and the rows as a table.
+
+    An iterable holds dicts, by column name. For message type ``json`` it may hold texts instead, each one a body, or dicts that
+    are bodies themselves, and for ``binary`` bytes. A dict is a row, not a body, if it has a key ``value`` and none but ``topic``
+    and ``expires_at`` beside it; all of an iterable are one or the other. Without `topic` the rows say their own.
+    """
     times: _Times = {"timezone": timezone, "epoch": epoch}
     if _is_pandas(data):
         return _from_pandas(data, definitions, topic, times)

@@ -83,7 +83,10 @@ class StagedFile:
 def stage_file(
     plan: StagingPlan, rows: Iterable[pa.RecordBatch], *, now_ms: int, sequences: Sequences | None = None
 ) -> StagedFile | None:
-    """Write rows to one uniquely named message file; give None when there are no rows."""
+    """Write rows to one uniquely named message file; give None when there are no rows.
+
+    Without `sequences` the file's rows number themselves, under a publisher of their own (R99).
+    """
     sequences = sequences or Sequences(publisher=f"~{uuid.uuid4().hex}", first=1)
     stored = _stored(plan, rows, sequences, now_ms)
     if not plan.sums_columns:

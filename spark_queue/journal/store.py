@@ -170,8 +170,12 @@ class Store:
     Frozen, picklable and lazy: making one opens nothing. Keys are relative to the journal, with ``/``.
     """
 
+    #: A local path (made absolute here, because other processes have other working directories), ``file://`` URL, or the URL of
+    #: an object-store prefix.
     path: str
+    #: Options of `deltalake`, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: The folder that has to be there before anything is written on a local disk.
     log_folder: str = CONTROL_LOG
 
     def __post_init__(self) -> None:
@@ -294,7 +298,10 @@ class Store:
         return obstore.open_writer(_object_store(self), key, buffer_size=PUT_BYTES)
 
     def sync(self, keys: Iterable[str], *, ancestors: bool = False) -> None:
-        """Force objects and then the directories that name them to the disk; object stores are durable by themselves."""
+        """Force objects and then the directories that name them to the disk; object stores are durable by themselves.
+
+        With `ancestors` also the directories above, up to the journal's parent: for objects whose directories are new.
+        """
         if not self.is_local:
             return
         for key in keys:

@@ -31,7 +31,10 @@ _MICROSECONDS = 1_000
 
 
 class Sequences:
-    """The numbers that one publisher's rows get, in order."""
+    """The numbers that one publisher's rows get, in order.
+
+    Without `first`, the number of the first row, they come from `column`.
+    """
 
     def __init__(self, *, publisher: str, first: int | None = None, column: str | None = None) -> None:
         self.publisher = publisher

@@ -188,7 +188,10 @@ class Upkeep:
 
 
 def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
-    """Delete the oldest entries of a log, up to the first that must stay, and the checkpoints that only they needed."""
+    """Delete the oldest entries of a log, up to the first that must stay, and the checkpoints that only they needed.
+
+    Entries stay from version `below` on, and those written at `before_ms` or later.
+    """
     objects = store.list(f"{table}/_delta_log")
     entries = [entry for entry in objects if is_entry(entry.key)]
     checkpoints = [entry.key for entry in objects if is_checkpoint(entry.key)]

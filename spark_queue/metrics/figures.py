@@ -81,7 +81,10 @@ def figures_of(
     now_ms: int,
     told: Mapping[str, wire.PeerTold] | None = None,
 ) -> JournalFigures:
-    """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does."""
+    """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does.
+
+    A queue for which `status` raises is shown like one that is set aside.
+    """
     statuses, subscriptions = dict[str, QueueStatus](), dict[str, list[SubscriptionFigures]]()
     untold = list(state.set_aside_queues())
     for queue in state.queues:

@@ -60,7 +60,11 @@ def listen(
     tls: ssl.SSLContext | None = None,
     admits: Callable[[bytes, str], bool | None] | None = None,
 ) -> str:
-    """Answer scrapes from a thread until this process ends; returns the address to scrape."""
+    """Answer scrapes from a thread until this process ends; returns the address to scrape.
+
+    On loopback only names of loopback are answered. `admits` judges an authorization header from an address; it returns None
+    where too many wrong ones came from there.
+    """
     client = _client()
     registry = _registry(families)
     try:

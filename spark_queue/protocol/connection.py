@@ -112,7 +112,12 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    """A lazy connection to the coordinator of one journal at one address."""
+    """A lazy connection to the coordinator of one journal at one address.
+
+    `token` is read again when the coordinator refuses it, so that a new one needs no restart of its caller. `check_sends` refuses
+    to send it to an address that was found, unless the coordinator says that this is its own; None where the caller named the
+    address.
+    """
 
     def __init__(
         self,

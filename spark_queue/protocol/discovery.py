@@ -99,7 +99,10 @@ def is_own_word(store: Store, address: str) -> bool:
 
 
 class Advertiser:
-    """Keeps a reign's advertisement fresh from a thread of its own, so that a long commit does not look like death."""
+    """Keeps a reign's advertisement fresh from a thread of its own, so that a long commit does not look like death.
+
+    `deposed` is called with the newer advertisement when another reign has begun.
+    """
 
     def __init__(
         self,

@@ -34,7 +34,10 @@ class Token:
 
 
 def choose_token(text: str, store: Store | None, *, key: str, where: str, value: str) -> Token:
-    """Return the token of a journal from the text of a file or variable: one token, or lines of a token and its journal."""
+    """Return the token of a journal from the text of a file or variable: one token, or lines of a token and its journal.
+
+    Without `store` the first token is as good as any.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [
         (token, journal.strip()) for token, _, journal in (line.partition(" ") for line in lines) if _is_absolute(journal.strip())

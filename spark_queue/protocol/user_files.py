@@ -79,7 +79,10 @@ def token(file: str | None = None, *, store: Store | None = None, makes_named: b
 
 
 def find_token(file: str | None = None, *, store: Store | None = None, makes_named: bool = False) -> Token:
-    """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use."""
+    """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use.
+
+    `makes_named` also makes a file that `TOKEN_FILE_VARIABLE` names: callers are given one, and only a coordinator may begin it.
+    """
     if file is not None:
         return _read_token(Path(file), store, key="token_file", where="the call")
     given = os.environ.get(TOKEN_VARIABLE, "").strip()

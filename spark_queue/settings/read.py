@@ -38,7 +38,10 @@ def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
 
 
 def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
-    """Check Spark options and give them in the type that `TYPES` has for their purpose."""
+    """Check Spark options and give them in the type that `TYPES` has for their purpose.
+
+    Names are in any case; Spark's own options are let through, ``path`` stands for ``journal``, and ``storage.*`` is collected.
+    """
     known = [option for option in OPTIONS if purpose in option.purposes]
     given, storage = _sort_out(options, known, purpose)
     values: dict[str, Any] = {"storage": storage}

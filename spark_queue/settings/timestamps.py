@@ -8,7 +8,10 @@ from spark_queue.errors import CallerError
 
 
 def parse_timestamp(value: str) -> datetime:
-    """Parse an ISO-8601 time that carries its offset."""
+    """Parse an ISO-8601 time that carries its offset.
+
+    Anything else is a ValueError; only a time without an offset is refused as TIMESTAMP_AMBIGUOUS, which shows both readings.
+    """
     try:
         return in_utc(datetime.fromisoformat(value), value=value, where="the options")
     except (ValueError, OverflowError):

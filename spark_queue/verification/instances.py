@@ -32,7 +32,11 @@ def of_origins(state: JournalState) -> Iterator[str]:
 def of_what_was_pulled(
     hearer: JournalState, speaker: JournalState, queues: tuple[str, ...], *, passes: Callable[[str, str], bool], who: str, whom: str
 ) -> Iterator[str]:
-    """Yield what a hearer does not know of what it has pulled from a speaker."""
+    """Yield what a hearer does not know of what it has pulled from a speaker.
+
+    `speaker` is the state as it stood when the hearer had pulled the last of it; `passes` returns whether messages of an
+    instance, which is in a group, may come this way.
+    """
     for queue in queues:
         here, there = hearer.queues.get(queue), speaker.queues.get(queue)
         # What a side has set aside, or does not replicate, says nothing.

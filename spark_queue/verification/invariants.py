@@ -205,7 +205,10 @@ def of_records(records: Sequence[Record]) -> list[str]:
 
 
 def of_message_log(records: Sequence[Record], message_type: str, entries: Iterable[MessageLogEntry]) -> list[str]:
-    """Return what is broken between the `entered` records of a message type and its log."""
+    """Return what is broken between the `entered` records of a message type and its log.
+
+    Versions of the log that were cleaned away cannot be compared.
+    """
     segments = [from_record(record) for record in records if record.kind == Kind.ENTERED and record.message_type == message_type]
     by_version = {entry.version: entry for entry in entries}
     oldest = min(by_version, default=0)

@@ -198,7 +198,10 @@ class OrderKeys:
             self._mark_oldest(self._count_held(self._slots(rows), -1))
 
     def runs(self, heads: BitMap64, rows: BitMap64, *, count: int, longest: int) -> BitMap64:
-        """Return the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found."""
+        """Return the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found.
+
+        Each of `heads` begins a run, or has no key; `longest` is the most messages of one key, 0 for no limit.
+        """
         heads = oldest(heads, count)
         begun = self._slots(heads)
         if longest == 1 or not len(begun):

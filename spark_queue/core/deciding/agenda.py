@@ -20,7 +20,10 @@ class Follower(Enum):
 
 
 class Agenda:
-    """The queues to look at."""
+    """The queues to look at.
+
+    `due_ms` returns None for a queue on which nothing is due, and for one that is no more.
+    """
 
     def __init__(self, queues: Iterable[str], due_ms: Callable[[str], int | None]) -> None:
         self._changed = {each: dict.fromkeys(queues) for each in Follower}

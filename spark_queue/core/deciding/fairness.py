@@ -62,7 +62,11 @@ class Assignment:
 
 
 def assign(model: str, candidates: Sequence[Contender], *, last: int, messages: int, order: Order) -> Assignment:
-    """Share messages out as if each went, in the order of grants, to whom the model names; uses the candidates up."""
+    """Share messages out as if each went, in the order of grants, to whom the model names; uses the candidates up.
+
+    `candidates` stand in the order in which they get messages that may stand for each other; `last` is the position of the
+    subscription that got the message before these (round-robin). `messages` counts those that are kept, too.
+    """
     parts = _keep(candidates, messages, order)
     messages -= sum(len(part) for part in parts.values())
     groups = _groups(candidates)
@@ -136,7 +140,11 @@ class _Line:
 
 
 def _share(count: int, slots: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how many of the `count` lowest slots belong to each."""
+    """Return how many of the `count` lowest slots belong to each.
+
+    Each of `slots` is (start, unit, room), in the order of turns: it has the slots start × unit, (start + 1) × unit, … as far as
+    its room goes.
+    """
     if count == 1 and slots:
         lowest = min(range(len(slots)), key=lambda number: slots[number][0] * slots[number][1])
         return [int(number == lowest) for number in range(len(slots))]

@@ -105,7 +105,10 @@ def count_failed_expressions(state: JournalState, record: Record, emit: Emit) ->
 
 
 def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
-    """Return what a subscription tries by itself next; empty where it takes the next batch."""
+    """Return what a subscription tries by itself next; empty where it takes the next batch.
+
+    `rows` may be granted to it now, of each key the oldest; `piece` is the part of its failed batch that may be, all together.
+    """
     lone = ledger.lone_failures.at_least(1, rows)
     if not (lone or piece or subscription.suspects or subscription.is_stopped):
         return BitMap64()

@@ -135,7 +135,10 @@ def purged_before(state: JournalState, command: Purge) -> Purged:
 
 
 def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Part]:
-    """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed."""
+    """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed.
+
+    Messages that are `lost` count as in the queue, and are claimed once nothing is refused.
+    """
     staged, lease = BitMap64(), part.lease
     if lease is not None and not lease.proven:
         check_outcomes(work, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
@@ -193,7 +196,11 @@ def _check_holder(work: UnitOfWork, foreign: BitMap64) -> None:
 
 
 def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str], *, seen: BitMap64) -> None:
-    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none."""
+    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none.
+
+    `seen` are the leased messages that are not hidden from the caller, found before anything is recorded, since that may need a
+    file.
+    """
     behind = BitMap64()
     for part in parts:
         if part.said[0] == Outcome.CANCEL:

@@ -23,7 +23,10 @@ def remove(
     error: str | None = None,
     uncounted_cancels: int = 0,
 ) -> None:
-    """Write the delete marker of rows, and what a dead-letter queue must know of them."""
+    """Write the delete marker of rows, and what a dead-letter queue must know of them.
+
+    No `returned` record counts `uncounted_cancels`, since the message does not go back.
+    """
     if not rows:
         return
     if reason not in DEAD_LETTER_REASONS:

@@ -38,7 +38,10 @@ def take_over(work: UnitOfWork) -> None:
 
 
 def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
-    """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`."""
+    """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`.
+
+    No subscription is forgotten for silence before `reign_began_at_ms`, since an idle poll leaves no record.
+    """
     for lease in [each for each in _ending(work.ledger) if each.due_at_ms <= work.now_ms]:
         if lease.leased:
             end_lease(work, lease, Return.LEASE_EXPIRED)
@@ -66,7 +69,10 @@ def _ending(ledger: QueueLedger) -> Iterator[Lease]:
 
 
 def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
-    """Return the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never."""
+    """Return the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never.
+
+    A delay or a probe that was due at the last tick, at `ticked_at_ms`, waits for something else.
+    """
     times = [lease.due_at_ms for lease in _ending(ledger)]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
     alarms = [each.alarm for each in ledger.subscriptions.values() if each.alarm is not None]

@@ -17,7 +17,10 @@ _LISTED_MAX = 40
 
 
 class ColumnNames:
-    """The columns of something."""
+    """The columns of something.
+
+    A name in `renamed` (`rename` of a message type) means the column that is given there, and no other.
+    """
 
     def __init__(self, names: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> None:
         self._renamed = {name.lower(): column for name, column in renamed.items()}

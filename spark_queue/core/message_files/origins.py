@@ -259,7 +259,9 @@ class OriginNames:
     """Where messages were first published by the names of the instances, as sinks and people see it."""
 
     origins: Origins
+    #: The own name.
     own: str
+    #: The names of others, by the UUID of their journal.
     instances: Mapping[str, str]
 
     def between(self, first: int, until: int) -> list[tuple[int, str, int]]:

@@ -250,7 +250,10 @@ class TraitSource(Protocol):
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:
-        """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37)."""
+        """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
+
+        Segments that hold none of `rows` are not read. With `letters` the filter may also ask for their `reason` and `error`.
+        """
         ...
 
 

@@ -148,7 +148,11 @@ class JournalState:
     def find_barriers(
         self, segment: Segment, requests: Iterable[TraitRequest] | None = None, *, is_told: bool = False
     ) -> dict[str, Ranges]:
-        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75)."""
+        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
+
+        Without `requests`, by those of the queues that stand, which may have been prepared; with `is_told` without replicated
+        queues, whose barriers other records tell (R129).
+        """
         standing = self.trait_requests(self.queues_of(segment.message_type, is_told=is_told)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
@@ -169,7 +173,10 @@ class JournalState:
         return found
 
     def enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, barriers: Mapping[str, Ranges]) -> None:
-        """Let a segment into queues."""
+        """Let a segment into queues.
+
+        A queue that is not among `barriers` finds its own by its expression: no record says yet whether that is so.
+        """
         segment = self.foresight.place(segment)
         if segment.retired:
             # Nobody needs what is not told by records of its own.
@@ -193,6 +200,8 @@ class JournalState:
         """Let messages into a queue that is replicated, as was decided where they were published (R129).
 
         No filter is asked whether they belong here; what is already in the queue stays as it is.
+
+        `owner` is the first owner, None for barriers.
         """
         for segment, here in self._standing(ledger, rows - ledger.entered):
             for found in self._traits_of(segment, [ledger.trait_request(barriers=False)]).values():

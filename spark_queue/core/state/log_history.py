@@ -25,7 +25,7 @@ DELAY_BOUNDS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600
 
 
 class Histogram:
-    """Counts observations by size.
+    """Counts observations by size: `bounds` are the upper bounds of all buckets but the last, ascending.
 
     Attributes
     ----------

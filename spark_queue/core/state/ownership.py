@@ -98,6 +98,7 @@ class Ownership:
         What is older than `PASSED_ON_MS` when the next is passed on is forgotten.
     """
 
+    #: The own name: the owner of every message of which nothing else is known.
     instance: str
     remote: BitMap64 = field(default_factory=BitMap64)
     requests: dict[str, Request] = field(default_factory=dict)
