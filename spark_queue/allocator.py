@@ -7,7 +7,7 @@ import sys
 
 
 def return_free_memory() -> None:
-    """Return what is free to the system: with glibc, what lies between pieces that stay does not go by itself."""
+    """Return free memory to the system: with glibc, free pieces between others that stay do not go by themselves."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Alarms of queues, told in the coordinator's log (DESIGN 15.12)."""
+"""Alarms of queues, in the coordinator's log (DESIGN 15.12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AlarmBell:
         self._begins_at_ms: dict[str, int] = {}
 
     def ring(self, state: JournalState, changed: Iterable[str], *, now_ms: int) -> None:
-        """Say what is new of the queues that changed since the last call, those that are no more among them, or by now."""
+        """Log new alarms of the queues that changed since the last call, those that are no more among them, or by now."""
         for queue in sorted({*changed, *(name for name, at_ms in self._begins_at_ms.items() if at_ms <= now_ms)}):
             found = dict[str, Alarm]()
             if queue in state.queues:

@@ -76,7 +76,7 @@ class ElectionPorts:
 
 
 def election_ports(store: Store, journal_id: str, clock: Clock) -> ElectionPorts:
-    """Return what an election over a journal looks at."""
+    """Return the ports of an election over a journal."""
     return ElectionPorts(
         advertisements=store,
         ping=lambda address, timeout_s: ping(address, journal_id, location_of(store), timeout_s, partial(LOCAL.token, store)),
@@ -98,7 +98,7 @@ def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
     past = control.load()
     if past.journal_id != candidate.journal_id:
         raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
-    # A claim of who cannot reign would depose who can, and grow the log with each start.
+    # A claim of a process that cannot reign would depose one that can, and grow the log with each start.
     past.refuse_newer(candidate.path)
     return past
 

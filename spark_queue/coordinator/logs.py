@@ -54,12 +54,12 @@ def configure(log_format: str) -> None:
 
 
 class RefusalLog:
-    """Says in the log which calls were refused, each kind once a minute."""
+    """Logs refused calls, each kind once a minute."""
 
     def __init__(self, count: Callable[[str], None] | None = None, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._count = count
         self._monotonic_s = monotonic_s
-        #: When what was told last, the newest at the end.
+        #: The time of the last line about each kind, the newest at the end.
         self._told_at_s: dict[tuple[str, ...], float] = {}
 
     def refused(self, request: wire.AnyRequest | None, code: str) -> None:

@@ -75,7 +75,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Post:
-    """A process that listens, and what it takes to be elected."""
+    """A process that listens, and its means to be elected."""
 
     store: Store
     server: Server
@@ -141,7 +141,7 @@ def _listening(post: _Post) -> Iterator[None]:
 def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
     refusals = RefusalLog(count=None if around.metrics is None else around.metrics.refused)
     admission = Admission(path=store.path, journal_id=options.journal_id, refused=refusals.refused)
-    # One that was started on demand has callers, who must have got their token from elsewhere.
+    # One that was started on demand has callers, which must have got their token from elsewhere.
     token = user_files.token(store=store, makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
     logins = CallerTokens(token)
@@ -173,7 +173,7 @@ def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[
         epoch=reign.epoch, pid=candidate.pid, renewed_at_ms=0,
     )  # fmt: skip
     advertiser = Advertiser(post.store, advertisement, wall_ms=post.ports.clock.wall_ms, deposed=_end_deposed)
-    # Before the starter goes on: whoever waited behind it must find the advertisement.
+    # Before the starter goes on: callers that waited behind it must find the advertisement.
     advertiser.start()
     announce(candidate.address)
     _reign(reign, journal, post, advertiser, ends_idle=ends_idle)

@@ -17,7 +17,7 @@ AHEAD_REFUSED_MS = 86_400_000
 
 
 class ReignClock:
-    """Milliseconds since 1970 UTC that never go back: the wall clock is read here alone, and never below the newest record."""
+    """Milliseconds since 1970 UTC that never go back: they begin at the wall clock, or at the newest record if that is later."""
 
     def __init__(self, clock: Clock, *, last_record_ms: int) -> None:
         self._clock = clock

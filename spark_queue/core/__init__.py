@@ -6,7 +6,7 @@ Three rules hold here:
    body are computed outside and handed in.
 2. State changes only by folding records. A command decides, makes records and folds them; recovery, views of the past and
    `verify` fold the same records with the same code, so live and recovered state cannot differ.
-3. Every rule of a queue lives here and nowhere else. Shells ask, commit what was decided, and answer.
+3. Every rule of a queue lives here and nowhere else. Shells ask, commit the records, and answer.
 
 Reading order, each package with its own:
 

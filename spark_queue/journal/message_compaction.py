@@ -71,7 +71,7 @@ def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> l
 
 
 def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimits) -> bool:
-    """Merge what is worth it, one commit for each merged file; returns whether the table has changed."""
+    """Merge files where it is worth it, one commit for each merged file; returns whether the table has changed."""
     sizes, has_merged = work.sizes(), False
     for run in worth_merging(segments, sizes, limits):
         try:
@@ -109,7 +109,7 @@ def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> 
     for file in run:
         with fitting(work.store, file):
             rows = files.read(file, None)
-            # A table that somebody altered: merged, what stands in such a column would be gone, or be stored as another value.
+            # A table that somebody altered: merged, the values of such a column would be gone, or be stored as others.
             kinds = {field.name: field.type for field in schema}
             other = [field.name for field in rows.schema if kinds.get(field.name) != field.type]
             if other:

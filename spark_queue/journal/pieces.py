@@ -1,4 +1,4 @@
-"""From bookmarks to pieces of files: what executors must read for a lease (DESIGN 3.2)."""
+"""From bookmarks to pieces of files: the reads of executors for a lease (DESIGN 3.2)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def commit_transaction(
         if won and durable:
             # Lost with the power, the number would be drawn again while its holder lives on, on another host.
             store.sync([log_key(key, base + 1)])
-        # Last of all: whoever is given a number is the newest by then.
+        # Last of all: the publisher that is given a number is the newest by then.
         delta.refresh(store, key, table)
         if won and table.transaction_version(name) == wanted:
             return wanted

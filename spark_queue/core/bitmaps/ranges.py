@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-#: Above every bookmark, and within what a bitmap can be asked for.
+#: Above every bookmark, and within the range of a bitmap's queries.
 BOOKMARK_LIMIT = 2**63
 
 #: Ranges of fewer messages than this on average become a bitmap by way of their messages, in one step.

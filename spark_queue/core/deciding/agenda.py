@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum, auto
 from heapq import heappop, heappush
 
-#: Queues that a tick looks over beside those that changed or are due: what depends on another queue, or on silence, is found so.
+#: Queues that a tick looks over beside those that changed or are due: effects of another queue, or of silence, are found so.
 LOOKED_OVER = 100
 
 

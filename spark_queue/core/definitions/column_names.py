@@ -1,4 +1,4 @@
-"""Names of columns, as Spark has them: told in any case, kept in the spelling of whoever made the column.
+"""Names of columns, as Spark has them: matched in any case, kept in the spelling with which the column was made.
 
 Whatever compares names of columns does so here: rows that are published, columns that are asked for, expressions, and what is
 said of rows by hand or by a batch function.

@@ -55,7 +55,7 @@ class PeerChanges:
 
 
 def restoration_of(record: Record) -> Restoration:
-    """Return what a `restored` record says."""
+    """Return the restoration of a `restored` record."""
     return Restoration(record.detail["origin_uuid"], dict(record.detail["since"]))
 
 
