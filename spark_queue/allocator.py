@@ -16,8 +16,8 @@ def return_free_memory() -> None:
 def leave_pandas_out() -> None:
     """Let this process do without pandas: 37 MiB, and a quarter of a coordinator's start.
 
-    Nothing here uses it but callers who have it themselves. Arrow loads it, where it is installed, for the first array that it
-    makes: to find out whether what it is given is of pandas.
+    Nothing here uses it but callers that have it themselves. Arrow loads it, where it is installed, for the first array that it
+    makes: to find out whether its values are of pandas.
     """
     sys.meta_path.insert(0, _NoPandas())
 

@@ -16,7 +16,7 @@ class AlarmBell:
     """Rings once for each alarm, and says when it is over."""
 
     def __init__(self) -> None:
-        #: When the known alarms began, by queue and by what they are about.
+        #: When the known alarms began, by queue and subject.
         self._rung: dict[str, dict[str, int]] = {}
         #: When the next alarm of a queue begins, unless something happens before.
         self._begins_at_ms: dict[str, int] = {}

@@ -66,7 +66,7 @@ class Commands:
                 except SparkQueueError as trouble:
                     if message_type != before.message_types.get(name):
                         raise
-                    # Whose table that is, or what somebody did to it, is nothing of these definitions.
+                    # The owner of that table, or a change of it by somebody, is nothing of these definitions.
                     _LOG.warning("The table of message type '%s' stays as it is: %s", name, trouble)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
             return Answer(reply=reply.reply, pieces=self._pieces(command, reply))

@@ -29,7 +29,7 @@ THREADS_MAX = 512
 #: Calls that are answered or in line; further ones are refused.
 CALLS_MAX = 4_096
 
-#: How long a connection may be without a call, and how long it may take to become one, in milliseconds.
+#: How long a connection may be without a call, and how long its handshake may last, in milliseconds.
 IDLE_MS = 60_000
 HANDSHAKE_MS = 10_000
 

@@ -18,10 +18,10 @@ FORMATS = ("text", "json")
 #: Facts of a line that a program finds under names of their own.
 FACTS = ("code", "request", "queue", "subscription")
 
-#: How long a refusal is not told again of the same queue, subscription and code, in seconds: a caller may ask every second.
+#: How long a refusal of the same queue, subscription and code is not logged again, in seconds: a caller may ask every second.
 QUIET_S = 60.0
 
-#: Most characters that are told of a name that a caller chose.
+#: Most characters that are logged of a name that a caller chose.
 _NAME_CHARACTERS = 256
 
 #: Most refusals that are remembered for it.

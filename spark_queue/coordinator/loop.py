@@ -1,7 +1,7 @@
 """The loop: drain waiting commands, decide, commit once, check, answer (DESIGN 6).
 
 One thread does all of it, so nothing here is shared. While it commits, the next group gathers in the inbox. A fault of one
-queue sets it aside: what is not committed is dropped, the log is folded again, and the rest of the group is done again (R122). Any
+queue sets it aside: uncommitted records are dropped, the log is folded again, and the rest of the group is done again (R122). Any
 other exception that leaves `run` is a doubt: the process must end, and the next coordinator recovers from the log.
 """
 
@@ -146,7 +146,7 @@ class Loop:
         self._peers.note_heard(now_ms=now_ms)
         self._peers.end_claims(now_ms=now_ms)
         if self._is_due(now_ms):
-            # It may have slept: nobody gets what grew too old. Leases end after the calls, so that their callers are heard first.
+            # It may have slept: nothing too old is granted. Leases end after the calls, so that this group is heard first.
             self._engine.expire(now_ms=now_ms)
         self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)
         for call in calls:
@@ -173,7 +173,7 @@ class Loop:
     def _mend(self, fault: FaultError, calls: Sequence[Call] = ()) -> list[tuple[Call, Answer]]:
         """Drop uncommitted records after a fault, and keep it from coming again; returns the call that is refused, if one is.
 
-        A queue at which something raised is set aside, a message type enters no further. What is neither is the fault of its call,
+        A queue at which something raised is set aside, a message type enters no further. Any other fault is that of its call,
         and a queue that is new by one of these calls, of that one.
         """
         _LOG.error("What was not committed is dropped, and the log is folded again: %s", fault, exc_info=fault)
@@ -210,7 +210,7 @@ class Loop:
         self._folds_again, self._takes_over = False, True
 
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
-        """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
+        """Let the core know all waiting polls before it gives any of them a share, so that none gains by being first."""
         for call in calls:
             if isinstance(call.request, commands.Next) and not call.abandoned() and self._refusal(call, now_ms) is None:
                 self._engine.note_poll(call.request, now_ms=now_ms)

@@ -1,7 +1,7 @@
 """Metrics of a coordinator: the state that it decides by, asked of its loop, and figures of its process alone (DESIGN 18).
 
 Nothing of it exists where nobody asked for metrics. Otherwise a commit costs one measurement of time and one entry in a queue; a
-thread of its own folds what was committed.
+thread of its own folds committed records.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ProcessMetrics:
             self._refusals[code] += 1
 
     def measured(self, log: ControlLog) -> ControlLog:
-        """Return a control log whose commits are noted here."""
+        """Return a control log that notes its commits here."""
         return MeasuredLog(log, self)
 
     def families(self) -> Sequence[Family]:
@@ -155,7 +155,7 @@ class ProcessMetrics:
 
 
 class MeasuredLog:
-    """A control log whose commits are noted."""
+    """A control log that notes its commits."""
 
     def __init__(self, log: ControlLog, metrics: ProcessMetrics) -> None:
         self._log = log

@@ -189,7 +189,7 @@ def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | N
 
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
-    """Refuse to listen where the journal's coordinator does, in its own words: Flight would not say who has the port."""
+    """Refuse to listen where the journal's coordinator does, in its own words: Flight would not name the owner of the port."""
     newest = read_advertisement(store, journal_id)
     if newest is None or (newest.host, newest.address) != (around.host, bind.location()):
         return

@@ -235,7 +235,7 @@ class Peers:
     def may_enter(self, message_type: str, *, now_ms: int) -> bool:
         """Return whether messages of a type may enter: of a restored journal they would get the bookmarks of lost messages.
 
-        So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long. What is
+        So the logs of all peers that can be read are first searched for lost records; it may last too long. What is
         shared with nobody enters all the same.
         """
         definitions = self._engine.state.definitions
@@ -289,7 +289,7 @@ class Peers:
         self._note_restored()
         try:
             if self._engine.liveness.restored is not None:
-                # Messages that entered with it would stand before those that must still be told from the lost ones.
+                # Messages that entered with it would stand before those that must still be parted from the lost ones.
                 raise self._engine.liveness.restored
             self._refuse_twin(request)
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)

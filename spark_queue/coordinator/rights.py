@@ -51,7 +51,7 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
 def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope, *, now_ms: int) -> SparkQueueError | None:
     """Refuse by the envelope alone, before the body is decoded; None if the body must be read, or decides.
 
-    A principal must not make others wait by what it may not ask.
+    A principal must not make others wait by a call that it may not make.
     """
     asked = REQUESTS.get(about.kind)
     if asked is None:

@@ -56,14 +56,14 @@ class Admission:
     """The checks that every call passes before the loop: well-formed, of this version, for this journal.
 
     Pings are answered here, also while the loop is busy: they say that the process lives, and nothing of its queues. Until
-    `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
-    still recovers, or after `refuse` why it cannot.
+    `claimed` every call is refused, since this one stands by; from then until `open` every other call, since the coordinator still
+    recovers, or after `refuse` with the trouble that keeps it from that.
     """
 
     def __init__(self, *, path: str, journal_id: str, refused: Refused = lambda *_: None) -> None:
         self._path = path
         self._journal_id = journal_id
-        #: Told of each call that is refused.
+        #: Called with each call that is refused.
         self.refused = refused
         self._epoch = 0
         self._inbox: Inbox | None = None
@@ -108,7 +108,7 @@ class Admission:
     def answer(
         self, frame: bytes | memoryview, abandoned: Callable[[], bool], who: Login | None = None
     ) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that."""
+        """Return the reply to a frame, waiting for the loop, which decides about the rights of `who`."""
         request = None
         try:
             if len(frame) <= LARGE_BYTES:

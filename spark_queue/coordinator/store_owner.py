@@ -1,6 +1,6 @@
 """The way back when nobody can administer a journal any more: the owner of its store replaces the principals (R12).
 
-Who may write to the store can do everything to the journal in any case, so no token is asked for. It is a reign like any other,
+A writer of the store can do everything to the journal in any case, so no token is asked for. It is a reign like any other,
 with a claim, one change and an end; it listens nowhere, and is refused while a coordinator serves.
 """
 

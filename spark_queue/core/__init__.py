@@ -10,9 +10,9 @@ Three rules hold here:
 
 Reading order, each package with its own:
 
-- `records`: what is stored of everything that happens;
-- `definitions`: what is asked for: the table of keys, and how definition files are checked;
-- `bitmaps`: sets of bookmarks, and what is known of each message;
+- `records`: the stored form of everything that happens;
+- `definitions`: the configuration: the table of keys, and the check of definition files;
+- `bitmaps`: sets of bookmarks, and values of each message;
 - `message_files`: which row of which file is which message;
 - `state`: what the log says of the journal and of one queue; `folds`: what each kind of record changes;
 - `deciding`: every command, and what falls due by itself;

@@ -122,7 +122,7 @@ class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int | None = None
     #: With cancel and expire: why, as a dead letter keeps it.
     error: str | None = None
-    #: Settling by hand: the lease under which the caller received the rows; None for somebody who holds no lease.
+    #: Settling by hand: the lease under which the caller received the rows; None without one.
     lease: int | None = None
 
 
@@ -330,7 +330,7 @@ class Revive(Command, frozen=True, kw_only=True):
 
 
 class ProxiedTransfer(Command, frozen=True, kw_only=True):
-    """Let messages of a queue be claimed whose owner cannot be reached, or no more (R108). Answered with `Done`."""
+    """Allow claims of messages of a queue with an owner that cannot be reached, or end that (R108). Answered with `Done`."""
 
     queue: str
     on: bool

@@ -1,8 +1,8 @@
 """The engine: commands in, records and replies out. The coordinator runs it, and the simulator, and nobody else.
 
-Whatever changes something folds the records it makes and collects them; `take` hands them over to be committed, and no reply
+Each method that changes something folds its records and collects them; `take` hands them over to be committed, and no reply
 may leave before that. State thus runs ahead of the log within one group of commands, and is never rolled back: where a commit
-fails, the process ends, and where something raises half-way, whoever runs the engine folds the log again and lets it
+fails, the process ends, and after an error half-way, the coordinator folds the log again and lets it
 `begin_again` (DESIGN 3.5).
 """
 

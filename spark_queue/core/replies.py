@@ -185,7 +185,7 @@ class Settled(Reply, frozen=True, kw_only=True):
 
     `late` were acknowledged after another delivery began, `repeated` were settled before, `deferred` settle once active, and
     `skipped` matched a filter and were left alone: leased to another under strict leasing, or of an at-most-once queue. `behind`
-    went back with a cancelled message of their order key that stands before them, whatever was said of them.
+    went back with a cancelled message of their order key that stands before them, whatever their outcome was.
     """
 
     acknowledged: int = 0

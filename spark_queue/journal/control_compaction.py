@@ -99,7 +99,7 @@ def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[st
     Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
     are such. Times are the store's own, so no other clock matters.
 
-    `found` was looked up before `files`: whatever is committed in between is named. A later commit names files written within
+    `found` was looked up before `files`: files that are committed in between are named. A later commit names files written within
     `PLAN_VALID_MS`, so their age keeps them, however long the caller sleeps.
     """
     if not found:

@@ -29,7 +29,7 @@ class DeltaControlLog:
         self._version: int | None = None
         #: The token of that commit.
         self._token = ""
-        #: The newest epoch known: of what was loaded, or the own one.
+        #: The newest epoch known: of the loaded records, or the own one.
         self._epoch = 0
         self._next_record = 0
         #: Cost of folding the log since the last snapshot, in records.
@@ -140,7 +140,7 @@ class DeltaControlLog:
 
         A claim of a reign is the version after the one that stood there. If that is not to be found, it may have been
         written and cleaned away since; but entries go oldest first, so then `known` is gone too. It is looked for last, and by
-        its token: another who slept as long may have found its name free.
+        its token: another one that slept as long may have found its name free.
         """
         self._refuse_in_doubt(epoch)
         if self._epoch > epoch:

@@ -1,6 +1,6 @@
 """Columns of one kind of values in another: made by Arrow, and never believed before they were compared with the given ones.
 
-Arrow's casts wrap numbers around, read digits as hexadecimal, and take any year. So casts are permitted before, by the digits
+Arrow's casts wrap numbers around, read digits as hexadecimal, and accept any year. So casts are permitted before, by the digits
 of a value, and the result must give the same value again.
 
 Runs on executors too, so it imports pyarrow and nothing heavier.

@@ -131,7 +131,7 @@ class Sequencer:
         self._ended: set[str] = set()
 
     def recover(self) -> None:
-        """Begin a reign: the last entered commit must still be the same, or nothing of that type enters; bookmarks count on from it.
+        """Begin a reign: the last entered commit must still be the same, or nothing of its type enters; bookmarks count on from it.
 
         Only a coordinator may ask for it, since a torn head entry is set aside on the way (DESIGN 4, power loss).
         """

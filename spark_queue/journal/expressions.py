@@ -104,7 +104,7 @@ def check_search(definition: QueueDefinition, where: str) -> None:
 
 
 def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False) -> None:
-    """Check an expression over a message type's columns; `what` says which it is, for the error."""
+    """Check an expression over a message type's columns; `what` names it, for the error."""
     try:
         program([wanted], columns, of_letters=of_letters)
     except ConfigError as refusal:

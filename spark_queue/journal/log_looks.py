@@ -7,7 +7,7 @@ from __future__ import annotations
 BUSY_MS = 100
 SILENT_MS = 2_000
 
-#: How often such a log is searched for gaps, which takes a listing, and how often one is that nobody waits for, in milliseconds.
+#: How often such a log is searched for gaps, which needs a listing, and how often one is that nobody waits for, in milliseconds.
 SEARCHED_MS = 60_000
 UNAWAITED_MS = 600_000
 

@@ -1,4 +1,4 @@
-"""Merging small message files: one commit adds the merged file and takes its parts away; bookmarks stay (DESIGN 4)."""
+"""Merging small message files: one commit adds the merged file and removes its parts; bookmarks stay (DESIGN 4)."""
 
 from __future__ import annotations
 

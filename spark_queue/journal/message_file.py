@@ -17,8 +17,8 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.store import Store, messages_key
 
-#: The path of a message file: a name in its table's folder, as all of ours are. A path that leads out of it may be another type's, or
-#: the host's.
+#: The path of a message file: a name in its table's folder, as all of ours are. A path that leads out of it may be another
+#: type's, or the host's.
 PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 
 #: Most of a file that is in memory at once, where a row group alone is not more.

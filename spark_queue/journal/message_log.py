@@ -214,7 +214,7 @@ ENTRY_BYTES = 256 * 1024 * 1024
 class DeltaMessageLog:
     """`ports.MessageLog` on the Delta table of a message type.
 
-    `is_durable` tells whether commits must survive power loss. It is asked at every entry, which then is forced to the disk
+    `is_durable` returns whether commits must survive power loss. It is asked at every entry, which then is forced to the disk
     before anybody builds on it.
     """
 

@@ -1,4 +1,4 @@
-"""Opening a journal with all that a coordinator has; `reader` has what publishers need."""
+"""Opening a journal with all that a coordinator has; `reader` is the smaller one of publishers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of Python values, of dicts and of JSON: each value by its own type, whatever stands beside it.
+"""Columns of Python values, of dicts and of JSON: each value by its own type, beside any others.
 
 Arrow would choose one type for a whole column from the values that it sees, and turn all of them into that. Here the values of each
 Python type become a column of their own, are cast by the rule of all ways in, and are put together again.

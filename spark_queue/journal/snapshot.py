@@ -43,7 +43,7 @@ STRETCH_RECORDS = 1 << 15
 #: Of a state of which nothing is missing; and of one without some queues, which are set aside.
 _SUFFIX, _PARTIAL = ".snapshot", ".partial"
 
-#: The code that decides how records fold and what traits say: snapshots of other code are not used.
+#: The code that decides about folds and traits: snapshots of other code are not used.
 _CODE = ("spark_queue.core", "spark_queue.expression", "spark_queue.journal")
 _LIBRARIES = ("duckdb", "google-re2", "numpy", "pyroaring", "sqlglot")
 

@@ -264,7 +264,7 @@ class Store:
                     continue
 
     def time_ms(self) -> int:
-        """Ask the store what time it is, in milliseconds: the times of its objects can be compared with no other clock."""
+        """Return the time of the store, in milliseconds: the times of its objects can be compared with no other clock."""
         key = f"probe-{uuid.uuid4().hex}"
         self.write(key, b"")
         try:

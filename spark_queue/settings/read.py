@@ -25,7 +25,7 @@ _SPARKS_OWN_PREFIXES = ("option.", "spark.")
 
 
 def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
-    """Return what a read is for: a stream names exactly one of queue and topic; a batch of a queue is a view of it."""
+    """Return the purpose of a read: a stream names exactly one of queue and topic; a batch of a queue is a view of it."""
     names = {name.lower() for name in options}
     if "topic" in names and names & {"queue", "view"}:
         reason = "a read is of one thing: a queue (leases), a topic (replay) or, in batch, a view of a queue."

@@ -88,7 +88,7 @@ class Expirations(Mapping[int, BitMap64]):
         return next((at_ms for at_ms in reversed(self._times) if row in self._by_time[at_ms]), None) if row in self.rows else None
 
     def overdue(self, now_ms: int) -> BitMap64:
-        """Return the bookmarks whose time has come."""
+        """Return the bookmarks that are past their time."""
         return BitMap64.union(BitMap64(), *(self._by_time[at_ms] for at_ms in self._until(now_ms)))
 
     def forget(self, now_ms: int, *, kept: BitMap64) -> None:

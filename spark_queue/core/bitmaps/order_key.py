@@ -102,7 +102,7 @@ class OrderKeys:
     ----------
     behind : BitMap64
         Messages in the queue that may not begin a run: not the oldest of their key, or of a key of which a message is held.
-        What has no key is never among them.
+        Messages without a key are never among them.
     held : BitMap64
         Messages with a key that are leased, or sent at most once and neither proven nor lapsed.
     """

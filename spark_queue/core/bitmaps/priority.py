@@ -32,7 +32,7 @@ class Priorities:
         self.ranked = BitMap64()
         #: By value; empty once values are kept by digit.
         self._levels: dict[int, BitMap64] = {}
-        #: ``_digits[i]`` holds what has binary digit i set; empty while values have levels.
+        #: ``_digits[i]`` holds the bookmarks with binary digit i set; empty while values have levels.
         self._digits: list[BitMap64] = []
 
     def add(self, bookmarks: NDArray[np.int64], priorities: NDArray[np.uint64]) -> None:

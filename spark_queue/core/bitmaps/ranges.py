@@ -97,7 +97,7 @@ def _ends(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
 
 def edges(rows: BitMap64) -> BitMap64:
     """Return the first row of each run, and the row after its last."""
-    # These are exactly what a bitmap XOR itself shifted by one keeps.
+    # A bitmap XOR itself shifted by one keeps exactly these.
     return rows ^ rows.shift(1)
 
 

@@ -2,7 +2,7 @@
 
 Both models that share give out *slots*. Proportional: a subscription with u unacknowledged messages of at most m has the slots
 u/m, (u+1)/m, …; round-robin: 0, 1, 2, …. A message goes to the lowest free slot of those whom it matches; equal slots go to
-whose turn comes first. Where everybody matches the same, the messages thus take the lowest slots of all, which are found by
+whose turn comes first. Where everybody matches the same, the messages thus get the lowest slots of all, which are found by
 bisection and never message by message.
 """
 

@@ -5,7 +5,7 @@ subscription succeeds, the suspect's failures count, and at its limits it become
 with no success between, the sink is to blame: the subscription pauses with an alarm, nothing was counted, and one lone message
 at a time is tried until one succeeds.
 
-Messages on which an expression fails: they are counted where somebody looks, since nothing else tells of them (DESIGN 8).
+Messages on which an expression fails: they are counted where somebody looks, since nothing else shows them (DESIGN 8).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def count_failed_expressions(state: JournalState, record: Record, emit: Emit) ->
 def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
     """Return the messages to try apart next: a single one, or a piece of the failed batch; none if the next lease is ordinary.
 
-    `rows` may be granted to it now, of each key the oldest; `piece` is the part of its failed batch that may be, all together.
+    `rows` may be granted to the subscription now, of each key the oldest; `piece` is that part of its failed batch.
     """
     lone = ledger.lone_failures.at_least(1, rows)
     if not (lone or piece or subscription.suspects or subscription.is_stopped):

@@ -219,7 +219,7 @@ def _act(work: UnitOfWork, part: _Part, counts: Counter[str]) -> None:
         counts["deferred"] += len(inactive)
     if part.named is not None:
         counts["late"] += len(rows) - (0 if part.lease is None else len(rows & part.lease.leased))
-    # A lease that is named for what it never had is not the one that its records name.
+    # A lease that is named for messages that it never had is not the one that its records name.
     inside = BitMap64() if part.lease is None else rows & part.lease.rows
     for some, of in ((inside, part.lease), (rows - inside, None)):
         if some:

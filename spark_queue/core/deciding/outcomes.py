@@ -1,4 +1,4 @@
-"""Outcomes as a batch says them: read, checked and staged, before a proof lets them take effect (P4)."""
+"""Outcomes of a batch: read, checked and staged, before a proof lets them take effect (P4)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
     """Return the rows that a resume may cover: those still held, and those that came back and no order key holds up (P2).
 
     Rows that came back and are hidden from its principal by now are not leased to it again (R12).
-    A barrier is its subscription's until the proof: nobody else takes it from there.
+    A barrier is its subscription's until the proof: nobody else gets it.
     """
     if lease.is_barrier:
         return lease.rows & work.ledger.subscriptions[lease.subscription].barriers

@@ -19,7 +19,7 @@ from spark_queue.core.state.lifecycle import State
 def prove(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
     """End a lease whose batch Spark has committed: staged outcomes take effect, the rest is acknowledged (auto mode).
 
-    In explicit mode nothing is acknowledged: messages without an outcome stay leased until the lease ends (DESIGN 15.1).
+    Unless it `acknowledges`, in explicit mode, messages without an outcome stay leased until the lease ends (DESIGN 15.1).
     """
     _settle_batch(work, lease, acknowledges=acknowledges)
     if lease.succeeded:

@@ -1,6 +1,6 @@
 """Appending to a sink: an attempt is prepared, and then known to have landed or to be fenced (R123 to R127, DESIGN 19).
 
-Nobody here sees a sink. Whoever sees it decides by what stands there, and says so; this side keeps what is in doubt from
+Nobody here sees a sink. The judge of an attempt sees it, decides by its rows, and says so; this side keeps messages in doubt from
 everybody until then, and draws a number only once nothing earlier is in doubt.
 """
 

@@ -1,6 +1,6 @@
 """Names of columns, as Spark has them: matched in any case, kept in the spelling with which the column was made.
 
-Whatever compares names of columns does so here: rows that are published, columns that are asked for, expressions, and what is
+All comparisons of names of columns are here: rows that are published, columns that are asked for, expressions, and what is
 said of rows by hand or by a batch function.
 """
 

@@ -307,7 +307,7 @@ def _check_dead_letter_keys(table: Mapping[str, Any], where: str) -> None:
 
 
 def _check_letters_exist(tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a dead-letter queue that is not defined, before the one that was meant is taken for a queue of messages."""
+    """Refuse a dead-letter queue that is not defined, before the one that was meant passes for a queue of messages."""
     for name, table in tables.items():
         letters = table.get("dead_letter_queue")
         if isinstance(letters, str) and letters and letters not in tables:

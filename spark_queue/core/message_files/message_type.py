@@ -48,7 +48,7 @@ class MessageTypeState:
         self.origins = Origins()
         #: Their membership of replicated queues, also of those that this instance does not have.
         self.told: dict[str, Membership] = {}
-        #: The first bookmark of which that is so: what entered before was decided by each instance for itself.
+        #: The first bookmark of which that is so: earlier messages were decided by each instance for itself.
         self.told_from: int | None = None
         #: The highest sequence of each named publisher that is known to be here.
         self.publishers: dict[str, int] = {}

@@ -41,21 +41,21 @@ class JournalState:
         self.definitions: Definitions = parsing.parse({})
         self.message_types: dict[str, MessageTypeState] = {}
         self.queues: dict[str, QueueLedger] = {}
-        #: Queues that are set aside, and why: their messages cannot be told, since a message file is not whole, or something
+        #: Queues that are set aside, and why: their messages cannot be read, since a message file is not whole, or something
         #: raised. Everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
         #: Requests to a file that is not whole, by queue.
         self.unanswered: dict[str, TraitRequest] = {}
         #: Faults of the fold that have no record yet, by queue.
         self.faults: dict[str, str] = {}
-        #: Whether a fault of a queue is raised: a reign drops what it has not committed. Whoever reads a log goes on without
+        #: Whether a fault of a queue is raised: a reign drops uncommitted records. A reader of a log goes on without
         #: the queue.
         self.raises_faults = True
         #: Matches of new filters, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
         #: Knowledge of the later part of the log that is being folded.
         self.foresight = Foresight()
-        #: Replicated queues that were taken away: put back, they go on from what is known here of their messages.
+        #: Replicated queues that were removed: put back, they go on from the state here of their messages.
         self.left: dict[str, QueueLedger] = {}
         #: Where the numbers of leases and attempts of other dropped queues go on.
         self.lease_numbers: dict[str, int] = {}
@@ -77,8 +77,8 @@ class JournalState:
     def is_shared(self) -> bool:
         """Return whether other instances may count on this one.
 
-        They do so as long as it names one as its peer, or remembers what it said, or heard, of messages of a replicated queue: it
-        owns some of them, whatever its definitions say by now.
+        They do so as long as it names one as its peer, or remembers ownership of messages of a replicated queue: it
+        owns some of them, even if its definitions have changed.
         """
         return bool(self.definitions.peers or self.pulled or any(known.told for known in self.message_types.values()))
 
@@ -118,7 +118,7 @@ class JournalState:
 
         From then on a fault of a queue sets it aside, until a reign takes over.
 
-        What a message file held is computed anew when its `entered` record is folded, but the file may have been merged with
+        Traits of a message file are computed anew when its `entered` record is folded, but the file may have been merged with
         others or retired since, and expressions may say something else by now.
         """
         self.foresight = Foresight(records, of=of)

@@ -125,7 +125,7 @@ class QueueLedger:
         return backlogs
 
     def due(self, now_ms: int) -> BitMap64:
-        """Delayed messages whose time has come."""
+        """Delayed messages that are past their time."""
         return BitMap64.union(BitMap64(), *(rows for due_at_ms, rows in self.delayed.items() if due_at_ms <= now_ms))
 
     def not_due(self, now_ms: int) -> BitMap64:

@@ -57,7 +57,7 @@ class Event(StrEnum):
     #: The active part of the queue has room for it again; or, under a new target depth, no more.
     ACTIVATED = "activated"
     DEACTIVATED = "deactivated"
-    #: A dead letter goes back to its queue; its place in the dead-letter queue is left.
+    #: A dead letter goes back to its queue; its letter in the dead-letter queue leaves.
     REDRIVEN = "redriven"
     #: Only in a dead-letter queue: the message comes (again) by reference.
     REENTERED = "reentered"

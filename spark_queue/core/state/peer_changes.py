@@ -42,7 +42,7 @@ class PeerChanges:
     Attributes
     ----------
     skips : set of str
-        Peers whose records are taken over although some of their messages are lost, until a watermark says up to which.
+        Peers with records that are applied although some of their messages are lost, until a watermark says up to which.
     forgotten : set of str
         Peers that are gone for good, until something of them is pulled.
     restorations : list of Restoration

@@ -31,7 +31,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
 
 
 def tells(definitions: Definitions) -> bool:
-    """Return whether a journal's records say what messages are for replicated queues; logs of before left that to each instance."""
+    """Return whether a journal's records have the members of replicated queues; logs of before left these to each instance."""
     return definitions.journal.instance is not None
 
 

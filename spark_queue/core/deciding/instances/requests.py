@@ -45,7 +45,7 @@ class Asked:
 
 
 def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
-    """Transfer the oldest that this instance owns and nobody of its own could take now, and pass on what others own.
+    """Transfer the oldest that this instance owns and could not lease itself now, and pass on requests for those of others.
 
     Messages that its queue does not have the owner declares gone: nobody else could, and they would be asked for for ever (R105).
     Those that one record cannot hold are asked for again, and follow then.

@@ -130,7 +130,7 @@ def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
     ownership = work.ledger.ownership
     if ownership is not None:
         for owner, part in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
-            # One of them stands for all: a record costs what it costs, however many messages it has.
+            # One of them stands for all: a record costs the same for any number of messages.
             work.transfer_delay.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
 
 
