@@ -235,8 +235,8 @@ class Peers:
     def may_enter(self, message_type: str, *, now_ms: int) -> bool:
         """Return whether messages of a type may enter: of a restored journal they would get the bookmarks of lost messages.
 
-        So the logs of all peers that can be read are first searched for lost records; it may last too long. What is
-        shared with nobody enters all the same.
+        So the logs of all peers that can be read are first searched for lost records; it may last too long. Messages that
+        are shared with nobody enter all the same.
         """
         definitions = self._engine.state.definitions
         known, peers = definitions.message_types.get(message_type), definitions.peers.values()

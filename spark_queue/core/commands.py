@@ -1,8 +1,8 @@
 """The commands: requests of callers to the core, each as one value from the caller's hand to its handler.
 
-They travel as they are (`protocol.wire`), so a name of a class or a field here is a name on the wire. What holds of all commands
-of a kind is said in its class (`Command`), and its handler in `core.deciding.handlers`. Answered with a reply of `core.replies`;
-repeated after a lost reply, a command gets the same answer.
+They travel as they are (`protocol.wire`), so a name of a class or a field here is a name on the wire. The class of a kind
+of commands (`Command`) describes them all, `core.deciding.handlers` names their handlers. Each is answered with a reply of
+`core.replies`; repeated after a lost reply, a command gets the same answer.
 
 The caller: a principal of the journal, and its host (R12).
 """
