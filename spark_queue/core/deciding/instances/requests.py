@@ -47,8 +47,8 @@ class Asked:
 def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
     """Transfer the oldest that this instance owns and could not lease itself now, and pass on requests for those of others.
 
-    Messages that its queue does not have the owner declares gone: nobody else could, and they would be asked for for ever (R105).
-    Those that one record cannot hold are asked for again, and follow then.
+    Messages that its queue does not have are declared gone by the owner: nobody else could, and requests for them would never end
+    (R105). Those that one record cannot hold are asked for again, and follow then.
 
     Those that are `here` are given as own bookmarks; all `wanted` ones, by the UUID of their origin, but messages of several names:
     one of these may be here, and another not.
