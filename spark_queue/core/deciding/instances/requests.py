@@ -78,7 +78,7 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     # Where two owners wait for each other's, one of them gives.
     keeps = keeps_all(ledger) or (ledger.definition.order_key is not None and asked.requester > ownership.instance)
     if ledger.paused or keeps or left <= 0 or not work.may_grant():
-        # Its asker asks again.
+        # The asker asks again.
         return
     # A message that came back for later stays delayed until it is granted, also once it is due.
     free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
