@@ -12,7 +12,7 @@ from spark_queue.core.state.journal_state import JournalState
 
 
 def first_records(journal_id: str, definitions: Definitions, traits: TraitSource, *, now_ms: int) -> list[Record]:
-    """Return the records that create a journal: what it is, and what it holds."""
+    """Return the records that create a journal: its id and format, then its definitions."""
     created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=now_ms, detail={"journal": journal_id, "format": FORMAT})
     state = JournalState(traits)
     folds.fold(state, created)

@@ -53,7 +53,7 @@ class NewerDetailError(Exception):
 def to_table(records: Sequence[Record]) -> pa.Table:
     """Make the rows of records."""
     rows = [(*_plain_of(record), _instant(record.at_ms), _instant(record.due_at_ms), _detail(record)) for record in records]
-    # As one column of structs: Arrow takes as long for that as for each column alone, and every commit waits for it.
+    # As one column of structs: Arrow needs as long for that as for each column alone, and every commit waits for it.
     structs: Any = pa.array(rows, _FLAT)
     columns = dict(zip(_FLAT.names, structs.flatten(), strict=True))
     columns["ranges"] = _ranges([record.ranges for record in records])
@@ -65,7 +65,7 @@ def _instant(time_ms: int | None) -> int | None:
 
 
 def _detail(record: Record) -> str:
-    # Older software must refuse what it would go wrong without.
+    # Older software must refuse records that it would go wrong without.
     version = DETAIL_VERSION + (OF_NEXT_VERSION.get(record.kind) in record.detail)
     critical = {"critical": True} if record.kind in CRITICAL_KINDS else {}
     return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()

@@ -38,7 +38,7 @@ def draw_incarnation(work: UnitOfWork, _: DrawIncarnation) -> Drawn:
 def attach(work: UnitOfWork, command: Attach) -> Done:
     """Make a planner start the owner of a subscription, which begins with its first attach; the newest wins (P1).
 
-    What it asks for replaces what the subscription asked for before, and breaks no lease (R118). What it is given must match its
+    Its options replace those of the attach before, and break no lease (R118). Messages that it is given must match its
     filter (R49).
     """
     session = work.sessions.of(command.subscription, command.incarnation)
@@ -87,7 +87,7 @@ def _check_name(work: UnitOfWork, name: str) -> None:
 
 
 def _planner(work: UnitOfWork, command: PlannerCommand) -> tuple[Subscription, Session]:
-    """Return who makes a numbered call; refuse a planner that was superseded, and a call that a newer one overtook (P1)."""
+    """Return the subscription and session of a call; refuse a superseded planner, and a call that a newer one overtook (P1)."""
     subscription = work.subscription(command.subscription)
     if command.incarnation != subscription.incarnation:
         raise _taken(work, subscription, command.incarnation)
@@ -123,7 +123,7 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
         return granted(work, lease)
     if lease is not None:
         prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
-        # What the proof has freed is there for this very call.
+        # Room that the proof has freed is there for this very call.
         release(work)
     lease = grant(work, subscription, session, call=command.call, limit=command.limit)
     return None if lease is None else granted(work, lease)
@@ -156,7 +156,7 @@ def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> 
     if is_handed_over_once(work, lease):
         return _hand_over(work, lease, session, call=call)
     own = lease.incarnation == session.incarnation
-    # What has landed is read again as it was, also once it has left the queue, and is no delivery any more (R126).
+    # Landed messages are read again as they were, also once they have left the queue, and are no delivery any more (R126).
     is_whole = lease.is_barrier or lease.has_landed or len(lease.leased) == len(lease.rows)
     own = own or lease.has_landed
     if not (own and (session.asked == lease.number or is_whole)):
@@ -187,13 +187,13 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
         if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):
             end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
         elif lease is not None and session.returned == lease.number and lease.failure is None and not lease.stopped:
-            # fn has got through its batch: whatever kept Spark from committing it, if anything did, it is not the messages.
+            # fn has got through its batch: if anything kept Spark from committing it, it is not the messages.
             work.emit(Kind.OUTCOMES, of=lease, reason=RUN_STOPPED)
     return Done()
 
 
 def unsubscribe(work: UnitOfWork, command: Unsubscribe) -> Done:
-    """End a subscription because somebody says so; what it holds returns."""
+    """End a subscription by command; its messages return."""
     end_subscription(work, work.subscription(command.subscription), reason="user")
     return Done()
 

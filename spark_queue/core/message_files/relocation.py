@@ -25,7 +25,7 @@ class MovedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFile:
-    """A file that compaction made, and what it was made of: its rows are those of the parts, one part after the other."""
+    """A file that compaction made, and its parts: its rows are theirs, one part after the other."""
 
     path: str
     parts: tuple[MovedRows, ...]
@@ -57,7 +57,7 @@ class MergedFile:
 
 
 def merged_files(record: Record) -> list[MergedFile]:
-    """Return what a `moved` record tells of."""
+    """Return the merged files of a `moved` record."""
     return [MergedFile.from_stored(file) for file in record.detail["files"]]
 
 
@@ -68,7 +68,7 @@ def moved_record(message_type: str, *, version: int, token: str, files: Iterable
 
 
 def foreign_record(message_type: str, *, version: int, paths: Sequence[str], row_count: int) -> Record:
-    """Make the record, one for ever, of what a stranger appended; its rows have no bookmarks (DESIGN 15.9)."""
+    """Make the record, one for ever, of files that a stranger appended; their rows have no bookmarks (DESIGN 15.9)."""
     detail = {"version": version, "paths": list(paths), "rows": row_count}
     return Record(kind=Kind.FOREIGN, message_type=message_type, detail=detail)
 

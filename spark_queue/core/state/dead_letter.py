@@ -33,7 +33,7 @@ class DeadLetterIndex:
         return iter(self._letters)
 
     def add(self, record: Record, rows: BitMap64) -> None:
-        """Take the dead letters that a `removed` record makes."""
+        """Add the dead letters that a `removed` record makes."""
         detail = record.detail
         letter = DeadLetter(
             rows=rows,
