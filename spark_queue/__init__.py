@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "Queue", "SparkQueueError", "configure_spark", "is_json"]
 
 # Before Flight or grpc are loaded, by whatever way in: gRPC would write to people's terminals that a connection was idle, and to a
-# coordinator's log a line for each handshake of a stranger. What goes wrong is an error of the call.
+# coordinator's log a line for each handshake of a stranger. A failure is an error of the call.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _HOMES = {

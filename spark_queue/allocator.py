@@ -7,7 +7,7 @@ import sys
 
 
 def return_free_memory() -> None:
-    """Return what is free to the system: with glibc, what lies between pieces that stay does not go by itself."""
+    """Return free memory to the system: with glibc, free pieces between others that stay do not go by themselves."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -16,8 +16,8 @@ def return_free_memory() -> None:
 def leave_pandas_out() -> None:
     """Let this process do without pandas: 37 MiB, and a quarter of a coordinator's start.
 
-    Nothing here uses it but callers who have it themselves. Arrow loads it, where it is installed, for the first array that it
-    makes: to find out whether what it is given is of pandas.
+    Nothing here uses it but callers that have it themselves. Arrow loads it, where it is installed, for the first array that it
+    makes: to find out whether its values are of pandas.
     """
     sys.meta_path.insert(0, _NoPandas())
 

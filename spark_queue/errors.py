@@ -26,7 +26,7 @@ from spark_queue import error_texts
 
 _Parsed = TypeVar("_Parsed")
 
-#: What stands in a text for a byte that is no UTF-8, and cannot be encoded.
+#: The substitute in a text for a byte that is no UTF-8, and cannot be encoded.
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 #: A count, the noun that follows it, and the verb of that.
@@ -54,7 +54,7 @@ class SparkQueueError(Exception):
     def __init__(self, code: str, **facts: Any) -> None:
         self.code = code
         self.facts: Mapping[str, Any] = facts
-        # A lone surrogate is shown as such: no terminal and no log could take it.
+        # A lone surrogate is shown as such: no terminal and no log could write it.
         text = _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", _text(code, facts))
         super().__init__(f"[{code}] {text}")
 
@@ -101,7 +101,7 @@ class Refusal(NamedTuple):
     text: str
 
 
-#: Damage of a message file, whose messages cannot be told or read; everything else goes on.
+#: Damage of a message file, whose messages cannot be entered or read; everything else goes on.
 MESSAGE_FILE_CODES = frozenset({"MESSAGE_FILE_MISSING", "MESSAGE_FILE_CORRUPT"})
 
 #: Every code there is.
@@ -138,7 +138,7 @@ def _agreeing(found: re.Match[str]) -> str:
 
 
 def parsed(parse: Callable[[Any], _Parsed], value: Any, *, key: str, where: str) -> _Parsed:
-    """Return what `parse` makes of a value; its ValueError, which says what was expected, becomes BAD_VALUE."""
+    """Return a value parsed by `parse`; its ValueError, which names the expected form, becomes BAD_VALUE."""
     try:
         return parse(value)
     except ValueError as reason:
@@ -146,7 +146,7 @@ def parsed(parse: Callable[[Any], _Parsed], value: Any, *, key: str, where: str)
 
 
 def check_text(value: Any, *, key: str, where: str) -> None:
-    """Refuse what is no text, or none that can be stored: bytes that are no UTF-8 come as lone surrogates from Linux.
+    """Refuse a value that is no text, or none that can be stored: bytes that are no UTF-8 come as lone surrogates from Linux.
 
     Raises
     ------
@@ -165,10 +165,10 @@ def nearest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
 
 
 def _portable(fact: Any) -> Any:
-    """Return a fact as it is where it can be pickled, or as it is told: a value that was refused may be anything."""
+    """Return a fact as it is where it can be pickled, or as its text: a value that was refused may be anything."""
     try:
         pickle.dumps(fact)
-    except Exception:  # noqa: BLE001 - objects raise what they like.
+    except Exception:  # noqa: BLE001 - objects raise any error.
         return _Told(str(fact), repr(fact))
     return fact
 

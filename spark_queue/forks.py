@@ -27,7 +27,7 @@ def check_process() -> None:
         raise CallerError("JOURNAL_FORKED", pid=here, parent=_Use.process)
 
 
-#: What must not end in a child: Flight's clients join threads that are not there, which aborts the child, or never returns (tried).
+#: Objects that must not end in a child: Flight's clients join threads that are not there, which aborts it, or hangs (tried).
 _parents: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -45,6 +45,6 @@ os.register_at_fork(after_in_child=_keep_all)
 
 
 def check_panic(failure: BaseException) -> None:
-    """Refuse as `check_process` what a library panics about: it was used before the fork by others than this package."""
+    """Refuse as `check_process` a library's panic: it was used before the fork by others than this package."""
     if type(failure).__name__ == "PanicException" and "fork" in str(failure).lower():
         raise CallerError("JOURNAL_FORKED", pid=os.getpid(), parent=os.getppid()) from None

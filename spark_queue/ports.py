@@ -1,4 +1,4 @@
-"""The ports: what the coordinator, views and tools need of a journal and of a clock.
+"""The ports: a journal and a clock as the coordinator, views and tools need them.
 
 The real implementations are in `spark_queue.journal`; tests have others in memory, and one contract suite runs over both.
 """
@@ -30,7 +30,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """One `add` action of a message table, as its log entry tells it."""
+    """One `add` action of a message table, as its log entry has it."""
 
     path: str
     row_count: int
@@ -56,7 +56,7 @@ class MessageLogEntry:
     version: int
     #: The commit's token (DESIGN 15.9); empty for a stranger's.
     token: str
-    #: When it was committed by the clock of who did, in milliseconds; None where the entry does not say.
+    #: When it was committed by the clock of its writer, in milliseconds; None where the entry does not say.
     committed_at_ms: int | None = None
     #: Files whose rows get bookmarks, in the commit's order.
     added: tuple[AddedFile, ...] = ()
@@ -113,7 +113,7 @@ class PulledFiles:
 def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, at_ms: int, since_ms: int) -> Segment:
     """Make the segment of a file that enters at `at_ms`, its first row with bookmark `first`.
 
-    Whatever clock its publisher has, it was published no later than that, and no earlier than `since_ms`: times ascend in a log.
+    By any clock of its publisher, it was published no later than that, and no earlier than `since_ms`: times ascend in a log.
     """
     committed_at_ms = at_ms if entry.committed_at_ms is None else entry.committed_at_ms
     published_at_ms = max(since_ms, min(at_ms, committed_at_ms))
@@ -151,19 +151,27 @@ class MessageLog(Protocol):
         ...
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Return the versions after `after_version` (-1 for all), in order, up to the head."""
+        """Return the versions after `after_version` (-1 for all), in order, up to the head.
+
+        `finds_gaps` makes sure that the seeming head is no gap, which may need a listing of the log. LOG_GAP, JOURNAL_REWRITTEN
+        and JOURNAL_DAMAGED are raised after the entries before the trouble were given.
+        """
         ...
 
 
 class ControlLog(Protocol):
-    """The log of what happened to queues; one writer, fenced by the log itself (DESIGN 3.4)."""
+    """The log of the history of queues; one writer, fenced by the log itself (DESIGN 3.4)."""
 
     def load(self) -> LogTail:
-        """Refresh; return every record in order, or a state and every record since, and take the head as the place to append at."""
+        """Refresh; return every record in order, or a state and every record since, and append after that head from then on."""
         ...
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
-        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds."""
+        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.
+
+        The process must end after either error: COORDINATOR_DEPOSED when the swap is refused or the check fails, STORE_FAILED
+        when the outcome is unknown.
+        """
         ...
 
     def check(self, *, epoch: int) -> None:
@@ -177,12 +185,12 @@ class JournalPort(Protocol):
     #: For messages and logs.
     path: str
 
-    #: The log of what happened to queues.
+    #: The log of the history of queues.
     control: ControlLog
 
     @property
     def traits(self) -> TraitSource:
-        """Computes what queues must know of entering messages."""
+        """Computes the traits of entering messages."""
         ...
 
     def messages(self, message_type: str) -> MessageLog:
@@ -198,9 +206,12 @@ class JournalPort(Protocol):
         ...
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
-        """Commit files of pulled messages right after a version; returns whether that was the head."""
+        """Commit files of pulled messages right after a version; returns whether that was the head.
+
+        After STORE_FAILED the outcome is unknown, and all that was pulled is looked at again.
+        """
         ...
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
-        """Begin what keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it."""
+        """Begin the work that keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it."""
         ...

@@ -31,7 +31,7 @@ _ONE_BATCH = "A query with availableNow ends after one batch of at most `maxBack
 _NO_FIGURES = "Spark's progress does not show the queue's figures."
 _NO_DELTA = "Delta is not built for it: a session has no Delta tables of Spark's own. Queues, and `into` a table, need none."
 
-#: The Sparks that queues run on, and what each lacks.
+#: The Sparks that queues run on, and the lacks of each.
 LACKS: dict[str, tuple[str, ...]] = {
     "4.0": (_ONE_BATCH, _NO_FIGURES),
     "4.1": (_ONE_BATCH, _NO_FIGURES),
@@ -42,7 +42,7 @@ LACKS: dict[str, tuple[str, ...]] = {
 #: Scala of the Spark that pip installs.
 _SCALA = "2.13"
 
-#: Delta names older versions of what Spark already brings; without them there are 13 MB to fetch instead of 86.
+#: Delta names older versions of jars that Spark already brings; without them there are 13 MB to fetch instead of 86.
 _BROUGHT_BY_SPARK = ",".join(
     f"{group}:*"
     for group in (
@@ -60,7 +60,7 @@ _OF_SPARK = {
     "4.2": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
 }
 
-#: What is fetched, by the SHA-256 of each jar: a repository may be named by anybody's settings, and what it gives runs as the user.
+#: The jars to fetch, with the SHA-256 of each: a repository may be named by anybody's settings, and its jars run as the user.
 SHA256 = {
     "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar":
         "e58761751fea8a00dc626aae1c5f1be38c5cfd487aeb333d933a4ab5f5a73c55",
@@ -75,7 +75,7 @@ SHA256 = {
 
 
 def jars() -> list[Path]:
-    """Return the jars, fetching them where they are not; who finds another process fetching waits for it.
+    """Return the jars, fetching missing ones; where another process is fetching, wait for it.
 
     There are none for a Spark that Delta is not built for: see `has_delta`.
 
@@ -93,7 +93,7 @@ def found() -> list[Path]:
 
 
 def _known() -> dict[str, str]:
-    """Return what is fetched for the installed Spark."""
+    """Return the jars to fetch for the installed Spark."""
     others = {f"io.delta_delta-spark_{spark}_{_SCALA}-{_DELTA}.jar" for spark in _OF_SPARK.keys() - {spark_minor()}}
     return {jar: digest for jar, digest in SHA256.items() if jar not in others}
 
@@ -159,7 +159,7 @@ def _fetched() -> list[Path]:
 def _fetch(folder: Path, lock: int) -> None:
     _LOG.warning("Delta's jars for Spark are fetched into %s, this once.", folder)
     draft = folder.with_name(f"{folder.name}.draft")
-    # What one that was killed has left.
+    # Leftovers of a process that was killed.
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     _resolve(draft, lock)
@@ -170,7 +170,7 @@ def _fetch(folder: Path, lock: int) -> None:
 
 
 def _check(fetched: Path) -> None:
-    """Refuse jars that are not the ones that are known; they stay in the draft, where nobody takes them for jars to use."""
+    """Refuse jars that are not the ones that are known; they stay in the draft, where nobody uses them."""
     found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in fetched.glob("*.jar")}
     known = _known()
     strange = sorted(name for name in found.keys() | known.keys() if found.get(name) != known.get(name))
@@ -281,7 +281,7 @@ def worker_python() -> dict[str, str]:
 #: Java versions that Spark runs on.
 JAVA_VERSIONS = (17, 21)
 
-#: Starts the Java that Spark's script `spark-class` would, after what spark-env.sh sets, and tells its path on a line before.
+#: Starts the Java that Spark's script `spark-class` would, by the settings of spark-env.sh, and prints its path on a line before.
 _JAVA_VERSION = """
 [ ! -r "$SPARK_HOME/bin/load-spark-env.sh" ] || . "$SPARK_HOME/bin/load-spark-env.sh" >/dev/null 2>&1
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
@@ -290,7 +290,7 @@ command -v "$java" || { echo "$java"; exit 127; }
 """
 _NOT_FOUND = 127
 
-#: How long Java may take to tell its version, in seconds.
+#: How long Java may need to print its version, in seconds.
 _JAVA_S = 60
 
 
@@ -307,7 +307,7 @@ def java() -> tuple[str, int]:
         home["SPARK_HOME"] = str(spark_home())
     try:
         done = subprocess.run(
-            ["bash", "-c", _JAVA_VERSION],  # noqa: S607 - Spark's scripts take the PATH's, too.
+            ["bash", "-c", _JAVA_VERSION],  # noqa: S607 - Spark's scripts use the PATH's, too.
             env=os.environ | home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", timeout=_JAVA_S,
             check=False,
         )  # fmt: skip

@@ -4,8 +4,8 @@ Spans are made where the environment says where to send them (OTEL_EXPORTER_OTLP
 set up a tracer provider of its own, which is used then. Otherwise this module imports nothing and does nothing.
 
 A message has no header. Where its message type has a column `traceparent STRING`, a publish from Python fills it with the context
-of its span, as W3C Trace Context writes it, unless the rows bring the column. What processes a batch links to each context in it:
-a link, not a parent, since one batch has messages of many publishes.
+of its span, as W3C Trace Context writes it, unless the rows bring the column. The span that processes a batch links to each
+context in it: a link, not a parent, since one batch has messages of many publishes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_on() -> bool:
 
 
 def resource() -> Any:
-    """Return what OpenTelemetry is told of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say more."""
+    """Return the description of this process for OpenTelemetry; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say more."""
     from opentelemetry.sdk.resources import Resource
 
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "spark_queue"}
@@ -50,13 +50,13 @@ def resource() -> Any:
 
 @cache
 def tell_missing(module: str | None) -> None:
-    """Say once that the environment asks for what is not installed; a queue works without it."""
+    """Say once that the environment asks for a package that is not installed; a queue works without it."""
     _LOG.warning("OTEL_ variables are set, but there is no module '%s': pip install 'spark-queue[otel]'", module)
 
 
 @cache
 def own_version() -> str:
-    """Return the version of this software, as what is sent names it."""
+    """Return the version of this software, as sent data name it."""
     return version("spark-queue")
 
 
@@ -64,7 +64,10 @@ def own_version() -> str:
 def span(
     operation: str, destination: str, *, links: Iterable[str] = (), begun_ms: int | None = None, **attributes: Any
 ) -> Iterator[bool]:
-    """Make a span around what is done, or nothing where no spans are made.
+    """Make a span around the work, or nothing where no spans are made.
+
+    `links` are contexts as `traceparent` writes them. Further attributes stand below ``messaging``, with ``__`` for a dot; those
+    that are None are left out.
 
     Yields
     ------
@@ -94,7 +97,7 @@ def span(
 def traceparent() -> str | None:
     """Return the context of the span that is current, as a message carries it; None where there is none.
 
-    Who publishes by Spark adds it as a column: ``rows.withColumn("traceparent", lit(traceparent()))``.
+    A publisher by Spark adds it as a column: ``rows.withColumn("traceparent", lit(traceparent()))``.
     """
     if not is_on():
         return None

@@ -36,7 +36,6 @@ _ANY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-
 def record_of(*, kind: str, detail: Mapping[str, Any] | None = None, **envelope: Any) -> Record:
     """Make a record of the facts of its detail; what its kind needs and no test cares for is there."""
     text = msgspec.json.encode({"v": 1, **_ANY.get(kind, {}), **(detail or {})}).decode()

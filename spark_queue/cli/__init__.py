@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line, and end the process without waiting for what others run in it.
+    """Run the command line, and end the process without waiting for threads of others in it.
 
     A refusal may leave a thread of Arrow in the middle of a read, which calls Python again when it returns: an interpreter that is
-    being taken down by then aborts. Nothing here needs that work; every file is closed by whoever opened it.
+    being taken down by then aborts. Nothing here needs that work; every file is closed by the code that opened it.
     """
     import os
     import sys
@@ -24,6 +24,6 @@ def main() -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         except (OSError, ValueError):
-            # The disk is full, or who reads a pipe has closed it: not all was said.
+            # The disk is full, or the reader of a pipe has closed it: the output is not complete.
             code = code or 1
         os._exit(code)

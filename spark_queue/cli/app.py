@@ -1,4 +1,4 @@
-"""The verbs. Each body imports what it needs, so that help stays fast and a verb loads only its own.
+"""The verbs. Each body has its own imports, so that help stays fast and a verb loads no other's.
 
 A verb is declared where its body is, but for those two whose work needs most of the package.
 """
@@ -13,13 +13,12 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, options, storage_options
 from spark_queue.cli.dashboard import dashboard
 from spark_queue.cli.decide import decide, prove
 from spark_queue.cli.definitions import apply, init
 from spark_queue.cli.log import log
 from spark_queue.cli.metrics import metrics
-from spark_queue.cli.output import show
+from spark_queue.cli.options import options
 from spark_queue.cli.peek import explain, peek
 from spark_queue.cli.peers import group as peers
 from spark_queue.cli.peers import mark_restored, return_
@@ -29,6 +28,7 @@ from spark_queue.cli.serve import serve
 from spark_queue.cli.status import check, status
 from spark_queue.cli.stop import stop
 from spark_queue.cli.tokens import group as tokens
+from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 
 app = typer.Typer(
     name="sparkq",
@@ -55,55 +55,53 @@ def main(
     """Look after spark_queue journals: create, publish, look inside, verify, serve."""
 
 
-def verify(journal: JournalPath, *, storage: StorageOptions = None, json: Json = False) -> None:
+@verb(OF_STORE)
+def verify(target: VerbTarget) -> None:
     """Check every promise of a journal on disk; of an instance, also what it pulled from its peers. Exits 1 if one is broken."""
     from spark_queue.cli import verify as work
 
-    work.verify(open_target(journal, storage).store, as_json=json)
+    work.verify(target.journal.store, as_json=target.as_json)
 
 
+@verb(OF_STORE)
 def backup(
-    journal: JournalPath,
+    target: VerbTarget,
     destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Directory or object-store prefix that is empty.")],
-    *,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Copy a journal while it is in use, to put it back later. Options of another store are those of your file of stores."""
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from spark_queue.client.backup import back_up
     from spark_queue.journal.store import Store
 
-    store, there = open_target(journal, storage).store, Store(destination)
-    options = storage_options(destination, storage if there.is_local == store.is_local else None)
-    found = back_up(store, Store(destination, options))
+    store, there = target.journal.store, Store(destination)
+    of_there = target if there.is_local == store.is_local else replace(target, storage=None)
+    found = back_up(store, Store(destination, of_there.storage_options(destination)))
     text = f"Copied journal {found.journal} with {found.records:,} records to {there.path}. `sparkq verify` checks the copy."
-    show(asdict(found), text, as_json=json)
+    target.show(asdict(found), text)
 
 
+@verb({"coordinator", "storage", "as_json"})
 def doctor(
-    journal: Annotated[
-        str | None, typer.Argument(metavar="[JOURNAL]", help="Also try this journal's store and coordinator.")
-    ] = None,
+    target: VerbTarget,
+    path: Annotated[str | None, typer.Argument(metavar="[JOURNAL]", help="Also try this journal's store and coordinator.")] = None,
     *,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch Delta's jars for Spark if they are missing.")] = False,
-    coordinator: Coordinator = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Try what queues need on this host, and say what to do about what fails. Exits 1 when something does."""
+    from dataclasses import replace
+
     from spark_queue.cli import doctor as work
 
-    work.doctor(journal, storage, coordinator, fetch=fetch, as_json=json)
+    work.doctor(None if path is None else replace(target, path=path).journal, fetch=fetch, as_json=target.as_json)
 
 
-for verb in (
+for each in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, decide, prove, revive, proxied_transfer),
     *(init, apply, options, publish, status, check, peek, explain, dead_letters, log),
     *(metrics, dashboard, verify, backup, serve, stop, mark_restored, doctor),
 ):
-    app.command()(verb)
+    app.command()(each)
 app.command("return")(return_)
 # As it was called at first: pages and scripts of then say it.
 app.command("restored", hidden=True)(mark_restored)
@@ -128,7 +126,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe, such as head, has seen enough; nothing more can be said to it.
+        # The reader of a pipe, such as head, has seen enough; nothing more can be written to it.
         sys.stderr.close()
         sys.exit(1)
     except OSError as reason:

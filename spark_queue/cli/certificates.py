@@ -12,17 +12,17 @@ from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 
-#: How long before its end a certificate is mentioned, in days.
+#: The time before its end from which a certificate is mentioned, in days.
 _SOON_DAYS = 14
 _DAY_S = 86_400
 
-#: How long an address may take to answer, in seconds.
+#: The time for an address to answer, in seconds.
 _ANSWER_S = 5.0
 _ADVICE = "The coordinator reads its certificate when it starts: put a new one there, and restart it; a stand-in serves meanwhile."
 
 
 def try_certificates(journal: Journal) -> Finding:
-    """Find out how long the certificates last that the named addresses show; one that is away shows none."""
+    """Return findings about the ends of the certificates that the named addresses show; one that is away shows none."""
     addresses = journal.endpoint.uris() if journal.endpoint.addresses else ()
     days: list[int] = []
     for each in map(urlsplit, addresses):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, Json, StorageOptions, bad_argument, storage_options
-from spark_queue.cli.output import show
+from spark_queue.cli.arguments import bad_argument
+from spark_queue.cli.verb import VerbTarget, verb
 from spark_queue.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-
 
 #: The packages of the extra.
 _EXTRA = ("starlette", "uvicorn", "jinja2", "multipart")
 
 
+@verb({"coordinator", "storage", "as_json"})
 def dashboard(
+    target: VerbTarget,
     journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
     *,
     host: Annotated[
@@ -42,16 +40,13 @@ def dashboard(
     allowed_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A further name that browsers call this host by; may repeat.")
     ] = None,
-    coordinator: Coordinator = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""
     for name in _EXTRA:
         if importlib.util.find_spec(name) is None:
             raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
-    if coordinator is not None and len(journals) > 1:
-        raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
+    if target.coordinator is not None and len(journals) > 1:
+        raise bad_argument("--coordinator", target.coordinator, "left out where several journals are shown: each has its own")
     from spark_queue.coordinator import logs
     from spark_queue.dashboard.app import ServingOptions, serve
     from spark_queue.journal.store import Store
@@ -63,15 +58,15 @@ def dashboard(
         tls_key=tls_key,
         token_file=token_file,
         allowed_hosts=allowed_host or (),
-        coordinator=coordinator,
+        coordinator=target.coordinator,
         allows_changes=allow_changes,
         hides_bodies=hide_bodies,
     )
 
-    # It tells how changes end whose page was left.
+    # Its log has the ends of changes that were left by their readers.
     logs.configure("text")
 
     def announce(address: str) -> None:
-        show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
+        target.show({"address": address}, f"Open {address}\nCtrl-C ends it.")
 
-    serve([Store(path, storage_options(path, storage)) for path in journals], options, announce)
+    serve([Store(path, target.storage_options(path)) for path in journals], options, announce)

@@ -1,4 +1,4 @@
-"""``sparkq decide`` and ``sparkq prove``: what became of a batch."""
+"""``sparkq decide`` and ``sparkq prove``: the fate of a batch."""
 
 from __future__ import annotations
 
@@ -7,19 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spark_queue.cli.arguments import (
-    Coordinator,
-    DryRun,
-    JournalPath,
-    Json,
-    QueueName,
-    StorageOptions,
-    TokenFile,
-    bad_argument,
-    open_target,
-    storage_options,
-)
+from spark_queue.cli.arguments import DryRun, QueueName, bad_argument
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, say, show_json, table
+from spark_queue.cli.verb import OF_COORDINATOR, VerbTarget, verb
 from spark_queue.errors import SparkQueueError
 from spark_queue.settings.timestamps import to_text
 
@@ -27,8 +17,9 @@ if TYPE_CHECKING:
     from spark_queue.client.proving import ProvenLease
 
 
+@verb(OF_COORDINATOR)
 def decide(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     subscription: Annotated[str | None, typer.Option(metavar="NAME", help="Only the one of this subscription.")] = None,
@@ -36,24 +27,20 @@ def decide(
     fenced: Annotated[bool, typer.Option("--fenced", help="With --force: they do not, and never will.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Decide by your word, where the sink is gone for good.")] = False,
     dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Find out in their sinks what became of batches that are in doubt, or say it by force. Exits with 3 if one stays in doubt."""
-    target = open_target(journal, storage, coordinator, token_file).queue(queue)
+    opened = target.journal.queue(queue)
     if landed and fenced:
         raise bad_argument("--landed", "with --fenced", "one of the two")
     if force != (landed or fenced):
         raise bad_argument("--force", "given" if force else "missing", "given with --landed or --fenced, and these with it")
     rows: list[dict[str, Any]] = []
-    for each in target.attempts_in_doubt(subscription):
+    for each in opened.attempts_in_doubt(subscription):
         fate, error = "in doubt", each.error
         if not dry_run:
             try:
-                options = storage_options(each.table, storage) or None
-                stands = target.decide(each, landed=landed if force else None, storage_options=options)
+                options = target.storage_options(each.table) or None
+                stands = opened.decide(each, landed=landed if force else None, storage_options=options)
                 fate, error = "landed" if stands else "fenced", None
             except SparkQueueError as reason:
                 error = str(reason)
@@ -61,7 +48,7 @@ def decide(
             {"subscription": each.subscription, "attempt": each.attempt, "table": each.table, "lease": each.lease,
              "prepared": to_text(each.prepared_at_ms), "lease_ends": to_text(each.due_at_ms), "fate": fate, "error": error}
         )  # fmt: skip
-    if json:
+    if target.as_json:
         show_json({"queue": queue, "attempts": rows})
     elif not rows:
         say(f"Queue '{queue}': nothing is in doubt.")
@@ -72,19 +59,14 @@ def decide(
         raise SystemExit(ALARM_EXIT_CODE)
 
 
+@verb(OF_COORDINATOR)
 def prove(
-    journal: JournalPath,
+    target: VerbTarget,
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, as a path or a URL.")],
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Acknowledge the last batch that a query has committed, where it ended before it could say so."""
-    target = open_target(journal, storage, coordinator, token_file)
-    found = target.prove(checkpoint, storage_options=storage_options(checkpoint, storage) or None)
-    if json:
+    found = target.journal.prove(checkpoint, storage_options=target.storage_options(checkpoint) or None)
+    if target.as_json:
         show_json({"leases": [asdict(each) for each in found]})
         return
     for each in found:

@@ -9,46 +9,36 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import spark_queue
-from spark_queue.cli.arguments import (
-    Coordinator,
-    JournalPath,
-    Json,
-    StorageOptions,
-    TokenFile,
-    bad_argument,
-    open_target,
-    storage_options,
-)
-from spark_queue.cli.output import show
+from spark_queue.cli.arguments import bad_argument
+from spark_queue.cli.verb import OF_COORDINATOR, OF_STORE, VerbTarget, verb
 
 if TYPE_CHECKING:
     from spark_queue.client.changes import Change
     from spark_queue.client.journal import Journal
 
-#: How long to wait for somebody who starts a coordinator on this host, in seconds.
+#: The wait for a caller that starts a coordinator on this host, in seconds.
 _LOCK_S = 10.0
 
 
+@verb(OF_STORE)
 def init(
-    journal: JournalPath,
+    target: VerbTarget,
     definitions: Annotated[Path | None, typer.Argument(metavar="[DEFINITIONS]", help="TOML file to apply at once.")] = None,
-    *,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Create a journal."""
     from spark_queue.journal.reader import open_reader
 
-    made = spark_queue.Journal.create(journal, definitions, storage_options=storage_options(journal, storage))
+    made = spark_queue.Journal.create(target.path, definitions, storage_options=target.storage_options(target.path))
     reader = open_reader(made.store)
     queues = list(reader.definitions().queues)
-    following = f"Queues: {', '.join(queues)}." if queues else f"Next: sparkq apply {journal} queues.toml"
-    text = f"Created journal {reader.journal_id} at {journal}.\n{following}"
-    show({"journal": reader.journal_id, "path": journal, "queues": queues}, text, as_json=json)
+    following = f"Queues: {', '.join(queues)}." if queues else f"Next: sparkq apply {target.path} queues.toml"
+    text = f"Created journal {reader.journal_id} at {target.path}.\n{following}"
+    target.show({"journal": reader.journal_id, "path": target.path, "queues": queues}, text)
 
 
+@verb(OF_COORDINATOR)
 def apply(
-    journal: JournalPath,
+    target: VerbTarget,
     definitions: Annotated[Path, typer.Argument(metavar="DEFINITIONS", help="TOML file with the whole set.")],
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
@@ -69,26 +59,22 @@ def apply(
             help="Replace the principals if nobody can administer any more; stops the coordinator, and the log records it.",
         ),
     ] = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Make a definition file the definitions of a journal."""
-    target = open_target(journal, storage, coordinator, token_file)
+    opened = target.journal
     if as_store_owner:
         for option, queues in (("--reset", reset), ("--remove", remove), ("--leave", leave)):
             if queues:
                 raise bad_argument(option, queues[0], "left out with --as-store-owner, which changes [principals] alone")
-        changes = _apply_as_store_owner(target, definitions, dry_run=dry_run)
+        changes = _apply_as_store_owner(opened, definitions, dry_run=dry_run)
     else:
-        changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [], leave=leave or [])
+        changes = opened.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [], leave=leave or [])
     outcome = "Nothing to change." if not changes else "Nothing was changed yet." if dry_run else "Applied."
     value = {"dry_run": dry_run, "changes": [asdict(change) for change in changes]}
-    show(value, "\n".join([*map(str, changes), outcome]), as_json=json)
+    target.show(value, "\n".join([*map(str, changes), outcome]))
 
 
-def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) -> list[Change]:
+def _apply_as_store_owner(journal: Journal, definitions: Path, *, dry_run: bool) -> list[Change]:
     """Replace the principals past the coordinator, which would ask for a right that nobody has."""
     from spark_queue.cli.stop import stop_coordinator
     from spark_queue.client.changes import plan
@@ -98,17 +84,17 @@ def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) 
     from spark_queue.settings.read import load_definitions
 
     wanted = load_definitions(definitions)
-    journal = open_journal(target.store)
-    queues = journal.definitions().queues
-    changes = plan(journal, wanted, reset=(), remove=queues, leave=queues, endpoint=None, dry_run=True)
+    opened = open_journal(journal.store)
+    queues = opened.definitions().queues
+    changes = plan(opened, wanted, reset=(), remove=queues, leave=queues, endpoint=None, dry_run=True)
     others = [change.where for change in changes if not change.where.startswith("[principals.")]
     if others:
         value, expected = f"with a change of {others[0]}", "given with definitions that change [principals] alone"
         raise bad_argument("--as-store-owner", value, expected)
     if changes and not dry_run:
-        journal_id = target.journal_id()
+        journal_id = journal.journal_id()
         # Callers on this host start no other one meanwhile.
         with user_files.start_lock(journal_id, timeout_s=_LOCK_S):
             principals = wanted.stored.get("principals", {})
-            apply_principals(target.store, journal_id, principals, lambda: stop_coordinator(target, journal_id))
+            apply_principals(journal.store, journal_id, principals, lambda: stop_coordinator(journal, journal_id))
     return changes

@@ -1,4 +1,4 @@
-"""``sparkq doctor``: try what queues need on this host, rather than print what is installed."""
+"""``sparkq doctor``: try the needs of queues on this host, rather than print versions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from spark_queue import session
-from spark_queue.cli.arguments import open_target
 from spark_queue.cli.certificates import try_certificates
 from spark_queue.cli.output import draw, progress, say, show_json, table
 from spark_queue.cli.store_rights import Finding, try_rights
@@ -42,27 +41,27 @@ from spark_queue.views.journal_view import repeated_entries
 #: Python versions that are tested.
 PYTHON_VERSIONS = ((3, 11), (3, 13))
 
-#: What the queue itself imports, and what the Spark side needs; cli never imports the latter.
+#: The packages that the queue itself imports, and those of the Spark side; cli never imports the latter.
 _BASE = ("pyarrow", "deltalake", "obstore", "pyroaring", "msgspec", "re2")
 _SPARK = {"pyspark": tuple(f"{minor}." for minor in session.LACKS), "pandas": ("2.",)}
 
-#: A clock may differ from the store's, or lie behind the log, by this much without anybody noticing, in milliseconds.
+#: Most milliseconds that a clock may differ from the store's, or lie behind the log, without a finding.
 CLOCK_SLACK_MS = 60_000
 _DAY_MS = 86_400_000
 
 _COMMAND_S = 60
 
-#: How long the scratch coordinator may take to answer that it stops, in seconds.
+#: The time for the scratch coordinator to answer that it stops, in seconds.
 STOP_S = 5.0
 
-#: How long a coordinator may take to recover before doctor mentions it, in seconds.
+#: The time of a recovery from which doctor mentions it, in seconds.
 RECOVERY_S = 10
 
 
-def doctor(path: str | None, storage: list[str] | None, coordinator: str | None, *, fetch: bool, as_json: bool) -> None:
-    """Try everything; exits 1 when something fails."""
+def doctor(named: Journal | None, *, fetch: bool, as_json: bool) -> None:
+    """Try this host, and the journal that is named or a scratch one; exits 1 when something fails."""
     findings: list[dict[str, str]] = []
-    with _target(path, storage, coordinator) as journal, progress(counted=True) as bar:
+    with nullcontext(named) if named is not None else _scratch() as journal, progress(counted=True) as bar:
         checks = _checks(journal, fetch=fetch)
         task = bar.add_task("trying", total=len(checks))
         for name, check in checks.items():
@@ -107,11 +106,8 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
 
 
 @contextmanager
-def _target(path: str | None, storage: list[str] | None, coordinator: str | None) -> Iterator[Journal]:
-    """Yield the journal to try, or a scratch one that leaves nothing behind."""
-    if path is not None:
-        yield open_target(path, storage, coordinator)
-        return
+def _scratch() -> Iterator[Journal]:
+    """Yield a journal that leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="sparkq-doctor-") as directory:
         journal = Journal.create(
             f"{directory}/journal", {"message_types": {"json": {"topics": ["TRIAL"]}}, "queues": {"TRIAL": {}}}
@@ -229,7 +225,7 @@ def _clock(journal: Journal) -> Finding:
 
 
 def _control_log(journal: Journal) -> Finding:
-    """Return how much of the control log the next start reads."""
+    """Return the finding about the part of the control log that the next start reads."""
     files, snapshots = list_files(journal.store), snapshot.stored(journal.store)
     past = snapshot.load(journal.store, files)
     found = f"{past.next_record:,} records in {len(files):,} files; a start reads {len(past):,} of them"
@@ -270,7 +266,7 @@ def _queues(journal: Journal) -> Finding:
 
 
 def _peers(journal: Journal) -> Finding:
-    """Find out whether somebody pulls from the journal's peers: no caller may come who would start a coordinator."""
+    """Find out whether a coordinator pulls from the journal's peers: no caller may come that would start one."""
     peers = journal.definitions().peers
     if not peers:
         return Finding(result="ok", found="none")

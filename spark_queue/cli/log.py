@@ -1,4 +1,4 @@
-"""``sparkq log``: who did what when."""
+"""``sparkq log``: records with their time and author."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, bad_argument, open_target
+from spark_queue.cli.arguments import bad_argument
 from spark_queue.cli.output import draw, say, show_json, table
+from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 from spark_queue.core.records import Kind
 from spark_queue.errors import check_text
 from spark_queue.settings.timestamps import to_text
 
-#: What people see; the rest is in --json.
+#: Columns for people; the rest is in --json.
 _LOG_COLUMNS = ("record", "at", "kind", "queue", "subscription", "messages", "text", "who")
 
 
+@verb(OF_STORE)
 def log(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
     people: Annotated[
@@ -28,8 +30,6 @@ def log(
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only records of this kind, such as paused.")] = None,
     before: Annotated[int | None, typer.Option(metavar="RECORD", help="Only records before this one.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Records to show.")] = 20,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Show the control log, newest first: who did what when. Starts nothing. Changes tell the principal, or user and host."""
     from spark_queue.client.applied import applied_versions
@@ -41,7 +41,7 @@ def log(
             check_text(text, key=name, where="the arguments")
         if text == "":
             raise bad_argument(name, text, "a name")
-    opened = open_reader(open_target(journal, storage).store)
+    opened = open_reader(target.journal.store)
     all_rows = opened.record_rows()
     page = record_page(all_rows, queue=queue, kind=kind, by_people=people, before=before, limit=limit)
     rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows]
@@ -51,7 +51,7 @@ def log(
     changes = {newer.record: newer.changes_since(older) for newer, older in pairwise(versions) if newer.record in shown}
     for row in applied:
         row["changes"] = changes.get(row["record"], [])
-    if json:
+    if target.as_json:
         show_json(rows)
     elif rows:
         draw(table(rows, _LOG_COLUMNS, figures=("messages",)))

@@ -1,4 +1,4 @@
-"""``sparkq metrics``: what Prometheus is told of journals."""
+"""``sparkq metrics``: the metrics of journals, for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spark_queue.cli.arguments import PerSubscription, StorageOptions, bad_argument, open_target
+from spark_queue.cli.arguments import PerSubscription, bad_argument
 from spark_queue.cli.output import show_exact
+from spark_queue.cli.verb import VerbTarget, verb
 
 if TYPE_CHECKING:
     from spark_queue.journal.store import Store
     from spark_queue.metrics.samples import Family
 
 
+@verb({"storage"})
 def metrics(
+    target: VerbTarget,
     journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
     *,
     textfile: Annotated[
@@ -32,9 +35,9 @@ def metrics(
         ),
     ] = None,
     per_subscription: PerSubscription = False,
-    storage: StorageOptions = None,
 ) -> None:
     """Print the metrics of journals in the text format of Prometheus. Starts nothing."""
+    from spark_queue.journal.store import Store
     from spark_queue.metrics.prometheus import render
     from spark_queue.metrics.samples import observe
 
@@ -43,7 +46,7 @@ def metrics(
     if every is not None and textfile is None:
         raise bad_argument("--every", f"{every:g}", "given together with --textfile, which names the file to replace")
     # Each once: who scrapes refuses a series that comes twice.
-    stores = list({store.path: store for store in (open_target(journal, storage).store for journal in journals)}.values())
+    stores = list({store.path: store for store in (Store(path, target.storage_options(path)) for path in journals)}.values())
     if textfile is not None and every is not None:
         _keep(stores, textfile, every_s=every, per_subscription=per_subscription)
     families = observe(stores, per_subscription=per_subscription)

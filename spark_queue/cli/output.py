@@ -1,9 +1,9 @@
-"""How verbs speak: tables for people, JSON for programs, and a progress bar for what takes long.
+"""The output of verbs: tables for people, JSON for programs, and a progress bar for long work.
 
-All that a verb prints passes here, since much of it was written by others: bodies, errors, names. It is never markup, and what
-would command a terminal is shown instead.
+All output of a verb passes here, since much of it was written by others: bodies, errors, names. It is never markup, and commands
+of a terminal in it are shown, not sent.
 
-What draws is loaded when it is first used, so that a verb's declaration, which help reads, may import from here.
+The library that draws is loaded when it is first used, so that a verb's declaration, which help reads, may import from here.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.text import Text
 
-#: Exit code where a queue has an alarm, or somebody should look at a peer; 2 is that of wrong usage.
+#: Exit code where a queue has an alarm, or a peer needs attention; 2 is that of wrong usage.
 ALARM_EXIT_CODE = 3
 
-#: What no terminal is sent: controls (C0 without tab and end of line, DEL, C1), what turns the direction of writing, other ends of
-#: lines, and halves of characters, which no stream takes.
+#: Characters that no terminal is sent: controls (C0 without tab and end of line, DEL, C1), turns of the direction of writing, other
+#: ends of lines, and halves of characters, which no stream accepts.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 #: Cells of tables for people are cut to this many characters.
@@ -40,13 +40,13 @@ CELL_CHARACTERS = 60
 #: Longest word that a table never breaks, in characters: a longer one is a path, or a key.
 WORD_CHARACTERS = 24
 
-#: Width of tables where nobody's terminal gives one, in characters.
+#: Width of tables where no terminal gives one, in characters.
 WIDE = 200
 
 
 @cache
 def out() -> Console:
-    """Return where tables and coloured lines are printed for people."""
+    """Return the console of tables and coloured lines for people."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
@@ -54,22 +54,14 @@ def out() -> Console:
 
 @cache
 def err() -> Console:
-    """Return where people are told of what goes on."""
+    """Return the console of warnings and news for people."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
-def show(value: Any, text: str, *, as_json: bool) -> None:
-    """Print what a verb did: a value for programs, or text for people."""
-    if as_json:
-        show_json(value)
-    else:
-        say(text)
-
-
 def say(text: str, *, style: str = "", is_news: bool = False) -> None:
-    """Print lines for people; news go to stderr, beside what the verb was asked for."""
+    """Print lines for people; news go to stderr, beside the verb's result."""
     if style:
         draw(styled(counted(text), style))
     else:
@@ -77,7 +69,7 @@ def say(text: str, *, style: str = "", is_news: bool = False) -> None:
 
 
 def warn(kind: str, text: str, *, style: str) -> None:
-    """Print on stderr what people should know, after a word that says of which kind it is."""
+    """Print a warning for people on stderr, after a word for its kind."""
     err().print(styled(kind, style) + styled(f" {counted(text)}"), soft_wrap=True)
 
 
@@ -89,28 +81,40 @@ def styled(text: str, style: str = "") -> Text:
 
 
 def harmless(text: str) -> str:
-    """Return text with what commands a terminal shown as escapes."""
+    """Return text with commands of a terminal shown as escapes."""
     return _COMMANDS.sub(lambda found: _escape(ord(found[0])), text)
 
 
 def show_json(value: Any) -> None:
-    """Print a value as JSON; times as ISO-8601, bytes as base64. What commands a terminal is escaped, and so reads as it was."""
+    """Print a value as JSON; times as ISO-8601, bytes as base64. Commands of a terminal are escaped, and so read as they were."""
     text = json.dumps(value, default=_plain, ensure_ascii=False)
     sys.stdout.write(_COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
     sys.stdout.flush()
 
 
+def show_findings(value: Mapping[str, Any], text: str, *, problems: Sequence[str], warnings: Sequence[str], as_json: bool) -> None:
+    """Print problems and warnings: as part of a value for programs, or line by line for people before a last text."""
+    if as_json:
+        show_json({**value, "problems": list(map(counted, problems)), "warnings": list(map(counted, warnings))})
+        return
+    for warning in warnings:
+        say(warning, style="yellow")
+    for problem in problems:
+        say(problem, style="red")
+    say(text)
+
+
 def show_exact(text: str) -> None:
-    """Print what is for programs as it is, but for a terminal as people may see it."""
+    """Print text for programs as it is, but to a terminal as people may see it."""
     sys.stdout.write(harmless(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 
 def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
-    """Print an error, which carries its code, and what was noted to it on its way."""
+    """Print an error, which carries its code, and the notes that were added to it."""
     text = " ".join([str(refusal), *getattr(refusal, "__notes__", ())])
     if as_json:
-        message = {"error": {"code": refusal.code, "message": text, "facts": dict(refusal.facts)}}
+        message = {"error": {"code": refusal.code, "message": counted(text), "facts": dict(refusal.facts)}}
         sys.stderr.write(json.dumps(message, default=_plain) + "\n")
     else:
         warn("error", text, style="bold red")
@@ -127,7 +131,9 @@ def table(
 ) -> RenderableType:
     """Make a table for people, of columns as wide as their words are. A pipe gets columns without lines around them.
 
-    Values are shown as they can be typed back, in a filter or as an argument.
+    Values are shown as they can be typed back, in a filter or as an argument; but in columns of `figures` thousands stand apart,
+    and truth is yes or no. `cut` cuts long cells, which take several lines otherwise. Columns that are not `needed` are left out
+    where they find no room, the last ones first; where the needed ones (by default all) find none, each row becomes a block.
     """
     from rich.box import HEAVY_HEAD
     from rich.console import Group
@@ -159,7 +165,7 @@ def table(
 
 
 def _widths(texts: Mapping[str, Sequence[str]], room: int, border: int, needed: Collection[str]) -> dict[str, int] | None:
-    """Return how wide each column is that finds room, so that no word is broken; None where those that are needed find none."""
+    """Return the width of each column that finds room, so that no word is broken; None where the needed ones find none."""
     from rich.cells import cell_len
 
     least = {
@@ -175,7 +181,7 @@ def _widths(texts: Mapping[str, Sequence[str]], room: int, border: int, needed: 
             chosen.add(name)
             left -= least[name] + border
     widths = {name: least[name] for name in texts if name in chosen}
-    # What is left is shared: those that want least are served first.
+    # The room that is left is shared: columns that want least are served first.
     wanted = {name: max(cell_len(line) for text in texts[name] for line in [*text.splitlines(), ""]) for name in widths}
     for index, name in enumerate(sorted(widths, key=lambda name: wanted[name] - widths[name])):
         more = min(wanted[name] - widths[name], left // (len(widths) - index))
@@ -185,7 +191,7 @@ def _widths(texts: Mapping[str, Sequence[str]], room: int, border: int, needed: 
 
 
 def draw(drawn: RenderableType) -> None:
-    """Print what `table` or `styled` made."""
+    """Print a result of `table` or `styled`."""
     # Text alone is folded by the terminal.
     out().print(drawn, soft_wrap=hasattr(drawn, "plain"))
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pyroaring import BitMap64
 
-from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, bad_argument, open_target, parse_as_of
-from spark_queue.cli.output import draw, say, show, show_json, table
+from spark_queue.cli.arguments import AsOf, QueueName, bad_argument, parse_as_of
+from spark_queue.cli.output import draw, say, show_json, table
+from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
 
 
+@verb(OF_STORE)
 def peek(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
@@ -36,25 +38,23 @@ def peek(
         typer.Option(metavar="FILTER", help="Only what matches, also what is done: Spark SQL over the body."),
     ] = None,
     as_of: AsOf = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Show the oldest messages of a queue without taking them. Starts nothing."""
     from spark_queue.views.bodies import python_rows
 
-    target = open_target(journal, storage)
+    opened = target.journal
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     if where is not None and view != "messages":
         raise bad_argument("--where", where, "left out with --view: it looks for messages, whatever became of them")
     if next_first and (where is not None or view != "messages"):
         raise bad_argument("--next", "given", "left out with --where and with another --view: it is about the messages that wait")
     if where is None:
-        found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit, next_first=next_first)
+        found = opened.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit, next_first=next_first)
         names, rows = found.column_names, python_rows(found)
     else:
-        rows = _find(target, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+        rows = _find(opened, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
         names = list(rows[0]) if rows else []
-    if json:
+    if target.as_json:
         show_json(rows)
         return
     if not rows:
@@ -63,28 +63,28 @@ def peek(
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
-    # What a message is called comes first; its body may be wide.
+    # The bookmark comes first; the body may be wide.
     shown.sort(key=lambda name: name != "bookmark" and wanted is None)
     silent = len(names) - len(shown)
-    # Who chose columns gets them all; of others what the message is called, and how it stands.
+    # Chosen columns are all needed; of others the bookmark and the state are.
     draw(table(rows, shown, needed=None if wanted else [name for name in ("bookmark", "state") if name in shown]))
     if where is not None:
-        say(f"The life of one: sparkq explain {journal} {queue} BOOKMARK")
+        say(f"The life of one: sparkq explain {target.path} {queue} BOOKMARK")
     if silent:
         say(f"{silent:,} empty column(s) are hidden; --columns or --json shows them.")
 
 
 def _find(
-    target: Journal, queue: str, where: str, *, as_of: datetime | int | None, columns: Sequence[str] | None, limit: int
+    journal: Journal, queue: str, where: str, *, as_of: datetime | int | None, columns: Sequence[str] | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Return the oldest messages that match a filter, in whatever state they are, as the page finds them."""
+    """Return the oldest messages that match a filter, in any state, as the page finds them."""
     from spark_queue.core.definitions.column_names import ColumnNames
     from spark_queue.core.state.lifecycle import State
     from spark_queue.journal.open import open_journal
     from spark_queue.views import message_rows, message_search, state_at
     from spark_queue.views.messages import names_in_views
 
-    opened = open_journal(target.store)
+    opened = open_journal(journal.store)
     point = state_at(opened, as_of)
     found, after = BitMap64(), 0
     while True:
@@ -94,7 +94,7 @@ def _find(
         if next_after is None or len(found) == limit:
             break
         after = next_after
-    values, trouble = message_search.read_values(target.store, chosen.message_type, chosen.columns, found)
+    values, trouble = message_search.read_values(journal.store, chosen.message_type, chosen.columns, found)
     known = message_rows.message_rows(point.state.ledger(queue), found, point.now_ms)
     definitions = point.state.definitions
     shown = names_in_views(chosen.columns, of_instance=definitions.journal.instance is not None)
@@ -110,18 +110,17 @@ def _find(
     return [{name: row[name] for name in chosen_names} for row in rows]
 
 
+@verb(OF_STORE)
 def explain(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     bookmark: Annotated[int, typer.Argument(metavar="BOOKMARK", help="The message's number.")],
     *,
     shows_all: Annotated[bool, typer.Option("--all", help="Each of many deliveries in a row, not the first and the last.")] = False,
     as_of: AsOf = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Tell the whole life of one message: publish, leases, returns, its end, or what it waits for. Starts nothing."""
-    history = open_target(journal, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
+    history = target.journal.queue(queue).explain(bookmark, parse_as_of(as_of))
     text = history.as_text(shows_all=shows_all)
     more = "" if text == history.as_text(shows_all=True) else "\n--all shows each delivery."
-    show(asdict(history), text + more, as_json=json)
+    target.show(asdict(history), text + more)

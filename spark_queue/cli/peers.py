@@ -1,6 +1,6 @@
 """``sparkq peers``: the verbs about the instances that a journal pulls from.
 
-The verbs that say something of an instance: what was lost, restored, replaced, or is gone.
+With them the user reports that an instance was restored or replaced, has lost records, or is gone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, TokenFile, open_target
-from spark_queue.cli.output import ALARM_EXIT_CODE, draw, progress, say, show, show_json, table
+from spark_queue.cli.output import ALARM_EXIT_CODE, draw, progress, say, show_json, table
+from spark_queue.cli.verb import OF_COORDINATOR, OF_STORE, VerbTarget, verb
 
 if TYPE_CHECKING:
     from spark_queue.client.peer_checks import PeerCheck
@@ -20,124 +20,91 @@ if TYPE_CHECKING:
 PeerName = Annotated[str, typer.Argument(metavar="PEER", help="Name of the peer's instance.")]
 
 
+@verb(OF_COORDINATOR)
 def mark_restored(
-    journal: JournalPath,
+    target: VerbTarget,
     *,
     after: Annotated[
         int | None,
         typer.Option(metavar="RECORD", help="If nothing else tells it: the record that PEER_RESTORED names."),
     ] = None,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Say that a journal was put back from a backup: what enters it is new, and what it lost comes back from its peers."""
-    open_target(journal, storage, coordinator, token_file).mark_restored(after=after)
+    target.journal.mark_restored(after=after)
     text = "What enters from now on has a new origin. What was lost comes back from the peers before anything is granted."
-    show({"restored": True}, text, as_json=json)
+    target.show({"restored": True}, text)
 
 
+@verb(OF_COORDINATOR)
 def return_(
-    journal: JournalPath,
+    target: VerbTarget,
     *,
     without: Annotated[str, typer.Option(metavar="PEER", help="The peer that is not waited for; name them one by one.")],
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Let an instance that was away deliver again without hearing from a peer (RETURNING). What that one claimed comes twice."""
-    open_target(journal, storage, coordinator, token_file).peer(without).return_without()
+    target.journal.peer(without).return_without()
     text = f"This instance waits for peer '{without}' no more. What that one claimed, and delivered, may be delivered again."
-    show({"peer": without, "waited_for": False}, text, as_json=json)
+    target.show({"peer": without, "waited_for": False}, text)
 
 
-def reset(
-    journal: JournalPath,
-    peer: PeerName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def reset(target: VerbTarget, peer: PeerName) -> None:
     """Read the journal that a peer has now from its beginning (PEER_REPLACED)."""
-    open_target(journal, storage, coordinator, token_file).peer(peer).reset()
+    target.journal.peer(peer).reset()
     text = f"Peer '{peer}' is read from the beginning of the journal that it has now."
-    show({"peer": peer, "reset": True}, text, as_json=json)
+    target.show({"peer": peer, "reset": True}, text)
 
 
-def skip(
-    journal: JournalPath,
-    peer: PeerName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def skip(target: VerbTarget, peer: PeerName) -> None:
     """Go on with a peer without the messages that it let go before they were pulled (PEER_GAP)."""
-    open_target(journal, storage, coordinator, token_file).peer(peer).skip_lost()
+    target.journal.peer(peer).skip_lost()
     text = f"Peer '{peer}' is pulled on, without the messages that it let go before they were pulled."
-    show({"peer": peer, "skipped": True}, text, as_json=json)
+    target.show({"peer": peer, "skipped": True}, text)
 
 
-def forget(
-    journal: JournalPath,
-    peer: PeerName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def forget(target: VerbTarget, peer: PeerName) -> None:
     """End a peer that is gone for good: what it owned is claimed. What it had delivered may be delivered again."""
-    done = open_target(journal, storage, coordinator, token_file).peer(peer).forget()
+    done = target.journal.peer(peer).forget()
     text = f"Peer '{peer}' is forgotten: {done.claimed:,} messages that it owned are this instance's now."
     for queue, count in done.left.items():
         text += (
             f" {count:,} of queue '{queue}' are not, since it delivers at most once and what was delivered is not known: let it"
             " deliver at least once and repeat this, if they may come again."
         )
-    show({"peer": peer, "claimed": done.claimed, "left": done.left}, text, as_json=json)
+    target.show({"peer": peer, "claimed": done.claimed, "left": done.left}, text)
 
 
-def drain(
-    journal: JournalPath,
-    peer: PeerName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def drain(target: VerbTarget, peer: PeerName) -> None:
     """Hand what this instance owns to a peer, before it leaves for good. Ctrl-C ends it; a repeat goes on with the rest."""
-    target = open_target(journal, storage, coordinator, token_file).peer(peer)
+    opened = target.journal.peer(peer)
     with progress(counted=True) as bar:
         task = bar.add_task("handed over", total=None)
 
         def on_progress(count: int, left: Mapping[str, int]) -> None:
             bar.update(task, completed=count, total=count + sum(left.values()))
 
-        transferred = target.drain(on_progress=on_progress)
+        transferred = opened.drain(on_progress=on_progress)
     text = f"{transferred:,} messages were handed to '{peer}', which has heard of all of them. Nothing is owned here."
-    show({"peer": peer, "transferred": transferred}, text, as_json=json)
+    target.show({"peer": peer, "transferred": transferred}, text)
 
 
 group = typer.Typer(name="peers", no_args_is_help=True, help="Look after the instances that a journal pulls from.")
 
-#: What people see of a peer first; the rest is in --json.
+#: Columns of a peer for people; the rest is in --json.
 _COLUMNS = (
     "peer", "reachable", "silent_seconds", "records_behind", "seconds_behind", "rows_copied", "bytes_copied", "remote", "requested",
     "transferred_in", "transferred_out",
 )  # fmt: skip
 
 
-def check(journal: JournalPath, *, storage: StorageOptions = None, json: Json = False) -> None:
+@verb(OF_STORE)
+def check(target: VerbTarget) -> None:
     """Check whether the definitions of all instances fit each other. Starts nothing. Exits with 3 where they do not."""
-    done = open_target(journal, storage).check_peers()
-    if json:
+    done = target.journal.check_peers()
+    if target.as_json:
         show_json(asdict(done))
     else:
         draw(table(_rows(done), ("rule", "asks_for", "broken_by"), cut=False))
@@ -148,17 +115,11 @@ def check(journal: JournalPath, *, storage: StorageOptions = None, json: Json = 
         raise SystemExit(ALARM_EXIT_CODE)
 
 
-def status(
-    journal: JournalPath,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def status(target: VerbTarget) -> None:
     """Show how pulling from each peer goes. Starts nothing. Exits with 3 if something needs attention."""
-    found = open_target(journal, storage, coordinator, token_file).peer_status()
-    if json:
+    found = target.journal.peer_status()
+    if target.as_json:
         show_json([asdict(each) for each in found])
     else:
         draw(table([asdict(each) for each in found], _COLUMNS, needed=_COLUMNS[:4], figures=_COLUMNS))
@@ -178,5 +139,5 @@ def _rows(done: PeerCheck) -> list[dict[str, Any]]:
     return rows
 
 
-for verb in (check, status, drain, forget, skip, reset):
-    group.command()(verb)
+for each in (check, status, drain, forget, skip, reset):
+    group.command()(each)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, TokenFile, bad_argument, open_target
-from spark_queue.cli.output import harmless, progress, show, warn
-from spark_queue.errors import CallerError, ConfigError, SparkQueueError, counted
+from spark_queue.cli.arguments import bad_argument
+from spark_queue.cli.output import harmless, progress, warn
+from spark_queue.cli.verb import OF_COORDINATOR, VerbTarget, verb
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Sent:
-    """How many rows of the file were published, and how many were there before: together the file's first rows."""
+    """The numbers of the file's rows that were published, and that were there before: together its first rows."""
 
     rows: int = 0
     duplicates: int = 0
-    #: Each commit.
+    #: The result of each commit.
     commits: list[Published] = field(default_factory=list)
 
     @property
@@ -41,7 +42,7 @@ class _Sent:
         return self.rows + self.duplicates
 
 
-#: What the file is, and what is taken of it.
+#: The options of the file's form, and of the columns that are left out.
 _File = Annotated[str, typer.Argument(metavar="FILE", help="CSV, JSON lines or Parquet, also .gz; - for stdin.")]
 _Format = Annotated[
     str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
@@ -64,8 +65,9 @@ _Epoch = Annotated[
 ]
 
 
+@verb(OF_COORDINATOR)
 def publish(
-    journal: JournalPath,
+    target: VerbTarget,
     file: _File,
     *,
     topic: Annotated[str | None, typer.Option(help="Topic, or a queue's name; default: the rows' own column topic.")] = None,
@@ -95,31 +97,30 @@ def publish(
         int, typer.Option(min=0, metavar="N", help="Wait until this many peers of this instance have pulled all of it.")
     ] = 0,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for them.")] = "30s",
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Publish a file's rows as messages. Into message type json each line of JSON goes whole, as the body."""
     from spark_queue.cli.reading import Source, advise
 
     _check(publisher, timezone, epoch, repeat=repeat, append=append)
     source = Source(file, file_format, separator=separator, encoding=encoding, dropped=drop_column or ())
-    target = open_target(journal, storage, token_file=token_file)
-    waiting = _waiting(target, replicated_to, timeout) if replicated_to else None
-    to_rows = partial(_to_rows, source, definitions=target.definitions(), topic=topic, timezone=timezone, epoch=epoch)
+    opened = target.journal
+    # A coordinator that is not reached fails no publish, so options by which none could be are refused before.
+    opened.endpoint.check()
+    waiting = _waiting(opened, replicated_to, timeout) if replicated_to else None
+    to_rows = partial(_to_rows, source, definitions=opened.definitions(), topic=topic, timezone=timezone, epoch=epoch)
     sent = _Sent()
     with ExitStack() as stack:
         stack.enter_context(source)
         bar = stack.enter_context(progress())
-        opened = None if publisher is None else stack.enter_context(target.publisher(publisher))
-        first_sequence = None if opened is None else _first_sequence(opened, repeat=repeat, append=append)
-        publish = (opened or target).publish
+        named = None if publisher is None else stack.enter_context(opened.publisher(publisher))
+        first_sequence = None if named is None else _first_sequence(named, repeat=repeat, append=append)
+        publish = (named or opened).publish
         commit: Callable[..., Published] = partial(publish, topic=topic, expires_after=expires_after, deliver_after=deliver_after)
         try:
             _publish_all(source, batch_rows, to_rows, commit, bar, sent=sent, first_sequence=first_sequence)
         except SparkQueueError as refusal:
             advise(refusal, source)
-            # What was committed before stays.
+            # Earlier commits stay.
             _say_what_stands(file, sent, refusal, numbered=publisher is not None, append=append)
             raise
     if waiting is not None:
@@ -128,16 +129,16 @@ def publish(
         warn("warning", f"'{file}' holds no rows.", style="yellow")
     repeated = f", {sent.duplicates:,} were there already" if sent.duplicates else ""
     text = f"Published {sent.rows:,} message(s){repeated}."
-    show({"rows": sent.rows, "duplicates": sent.duplicates}, text, as_json=json)
+    target.show({"rows": sent.rows, "duplicates": sent.duplicates}, text)
 
 
-def _waiting(target: Journal, count: int, timeout: str) -> ReplicationWait:
+def _waiting(journal: Journal, count: int, timeout: str) -> ReplicationWait:
     """Make what waits until so many peers have what is published from now on."""
     from spark_queue.client.replicated import ReplicationWait
     from spark_queue.journal.reader import open_reader
 
-    journal = open_reader(target.store)
-    return ReplicationWait(journal, journal.definitions(), count, timeout, target.endpoint)
+    reader = open_reader(journal.store)
+    return ReplicationWait(reader, reader.definitions(), count, timeout, journal.endpoint)
 
 
 def _check(publisher: str | None, timezone: str | None, epoch: str | None, *, repeat: bool, append: bool) -> None:
@@ -157,7 +158,7 @@ def _check(publisher: str | None, timezone: str | None, epoch: str | None, *, re
 
 
 def _say_what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> None:
-    """Say what earlier commits of a refused file left in the journal, and how to go on without doubling it."""
+    """Return the number of rows that a refused file left in the journal, and a way to go on without doubling them, as a text."""
     nothing, text = "Nothing was published.", str(refusal)
     if sent.standing:
         # An error speaks of its own commit.
@@ -170,7 +171,7 @@ def _say_what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, number
 def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> str:
     # After a failure of the store nobody knows whether the last commit arrived.
     known = "The" if isinstance(refusal, CallerError | ConfigError) else "At least the"
-    stands = counted(f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal.")
+    stands = f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal."
     if numbered and not append:
         return f"{stands} Leave them in the file, correct what follows, and run the same command with --repeat: they are dropped."
     again = "with --append again" if append else "because the whole file would double them"
@@ -178,7 +179,7 @@ def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: 
 
 
 def _first_sequence(opened: Publisher, *, repeat: bool, append: bool) -> int:
-    """Return the number of the file's first row: what the file is to earlier ones only its sender knows."""
+    """Return the number of the file's first row: only its sender knows whether it repeats earlier rows or follows them."""
     last = opened.last_sequence
     if last is None or repeat:
         return 1
@@ -204,7 +205,7 @@ def _publish_all(
     task = bar.add_task(harmless(f"publishing {source.name}"), total=source.size_bytes)
     lines = 0
     for batch in source.batches(batch_rows):
-        # Rows are numbered by their place in the file, whatever --batch-rows is, so that a repeat of the file is known as one.
+        # Rows are numbered by their place in the file, with any --batch-rows, so that a repeat of the file is known as one.
         numbered = {} if first_sequence is None else {"first_sequence": first_sequence + sent.standing}
         try:
             published = commit(to_rows(batch, first_line=lines + 1), **numbered)
@@ -228,7 +229,7 @@ def _to_rows(source: Source, batch: pa.Table | list[bytes], *, first_line: int, 
 
 
 def _where(batch: pa.Table | list[bytes], row: int, *, first_row: int, first_line: int) -> str:
-    """Say where a row stands in the file: people count from one, and blank lines are no rows."""
+    """Return the place of a row in the file, as a text: people count from one, and blank lines are no rows."""
     if not isinstance(batch, list):
         return f"row {first_row + row:,}"
     lines = [line for line, text in enumerate(batch, start=first_line) if text.strip()]

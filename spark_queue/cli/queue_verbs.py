@@ -7,19 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spark_queue.cli.arguments import (
-    Coordinator,
-    DryRun,
-    JournalPath,
-    Json,
-    OnlyWhere,
-    QueueName,
-    StorageOptions,
-    TokenFile,
-    open_target,
-    parse_since,
-)
-from spark_queue.cli.output import draw, progress, say, show, show_json, table
+from spark_queue.cli.arguments import DryRun, OnlyWhere, QueueName, parse_since
+from spark_queue.cli.output import draw, progress, say, show_json, table
+from spark_queue.cli.verb import OF_COORDINATOR, OF_STORE, VerbTarget, verb
 from spark_queue.core.records import Outcome
 from spark_queue.settings.timestamps import to_text
 
@@ -27,47 +17,26 @@ if TYPE_CHECKING:
     import msgspec
 
 
-def pause(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def pause(target: VerbTarget, queue: QueueName) -> None:
     """Let a queue grant nothing until `sparkq unpause`. What is leased goes on."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).pause()
+    target.journal.queue(queue).pause()
     text = f"Queue '{queue}' is paused: it grants nothing until `sparkq unpause`. What is leased goes on."
-    show({"queue": queue, "paused": True}, text, as_json=json)
+    target.show({"queue": queue, "paused": True}, text)
 
 
-def unpause(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def unpause(target: VerbTarget, queue: QueueName) -> None:
     """Let a paused queue grant again."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).unpause()
-    show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
+    target.journal.queue(queue).unpause()
+    target.show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.")
 
 
-def revive(
-    journal: JournalPath,
-    queue: QueueName,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def revive(target: VerbTarget, queue: QueueName) -> None:
     """Take a queue back in that was set aside, after an upgrade that mends its fault. Nothing of it was lost meanwhile."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).revive()
-    show({"queue": queue, "set_aside": False}, f"Queue '{queue}' is back, with all that was published meanwhile.", as_json=json)
+    target.journal.queue(queue).revive()
+    target.show({"queue": queue, "set_aside": False}, f"Queue '{queue}' is back, with all that was published meanwhile.")
 
 
 Reason = Annotated[
@@ -87,45 +56,39 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+@verb(OF_COORDINATOR)
 def proxied_transfer(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     switch: Annotated[Switch, typer.Argument(metavar="on|off", help="Whether it is allowed; off by default.")],
     *,
     owner: Annotated[str | None, typer.Option(metavar="INSTANCE", help="The one that is lost; needed with several peers.")] = None,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Let this instance claim messages whose owner cannot be reached. What the owner had delivered may be delivered again."""
     on = switch is Switch.ON
-    open_target(journal, storage, coordinator, token_file).queue(queue).proxied_transfer(on=on, owner=owner)
+    target.journal.queue(queue).proxied_transfer(on=on, owner=owner)
     text = (
         f"Queue '{queue}': what is about to be delivered is claimed from an owner that cannot be reached. If that one had "
         "delivered it, or still lives, it is delivered twice. Allow it on one instance only, and no longer than needed."
     )
-    show({"queue": queue, "proxied_transfer_allowed": on}, text if on else f"Queue '{queue}': nothing is claimed.", as_json=json)
+    target.show({"queue": queue, "proxied_transfer_allowed": on}, text if on else f"Queue '{queue}': nothing is claimed.")
 
 
+@verb(OF_COORDINATOR)
 def unsubscribe(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")],
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """End a subscription for good; what it holds returns to the queue."""
-    open_target(journal, storage, coordinator, token_file).queue(queue).unsubscribe(subscription)
+    target.journal.queue(queue).unsubscribe(subscription)
     text = f"Subscription '{subscription}' of queue '{queue}' has ended; what it held is back."
-    show({"queue": queue, "subscription": subscription}, text, as_json=json)
+    target.show({"queue": queue, "subscription": subscription}, text)
 
 
+@verb(OF_COORDINATOR)
 def settle(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     where: Annotated[str, typer.Option(metavar="FILTER", help="Spark SQL over the message type's columns.")],
@@ -139,44 +102,38 @@ def settle(
         bool, typer.Option("--of-owner", help="Also what another instance owns, though it lives; it hears of it.")
     ] = False,
     dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Give an outcome to every message that matches a filter, leased or not."""
-    target = open_target(journal, storage, coordinator, token_file).queue(queue)
+    opened = target.journal.queue(queue)
     said: dict[str, Any] = {"outcome": outcome, "retry_after": retry_after, "error": error, "of_owner": of_owner}
-    counts = _counts(target.settle(where=where, dry_run=dry_run, **said))
+    counts = _counts(opened.settle(where=where, dry_run=dry_run, **said))
     nothing = "nothing that matches is leased" if outcome == Outcome.CANCEL else "nothing matched"
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     text = f"Queue '{queue}': {'it would be ' if dry_run and done else ''}{done or nothing}."
     text = f"{text} Nothing was changed." if dry_run else text
-    show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text, as_json=json)
+    target.show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text)
 
 
+@verb(OF_COORDINATOR)
 def purge(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     where: OnlyWhere = None,
     dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Remove the messages that nobody has leased, for good and without dead letters."""
-    done = open_target(journal, storage, coordinator, token_file).queue(queue).purge(where, dry_run=dry_run)
+    done = target.journal.queue(queue).purge(where, dry_run=dry_run)
     if dry_run:
         text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
     else:
         text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
-    show({"queue": queue, **_marked(_counts(done), dry_run=dry_run)}, text, as_json=json)
+    target.show({"queue": queue, **_marked(_counts(done), dry_run=dry_run)}, text)
 
 
+@verb(OF_COORDINATOR)
 def redrive(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     where: OnlyWhere = None,
@@ -186,32 +143,29 @@ def redrive(
     until: Until = None,
     per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
     dry_run: DryRun = False,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Give dead letters back to their queue, all or those of a kind or a time. Ctrl-C ends it; a repeat goes on with the rest."""
-    target = open_target(journal, storage, coordinator, token_file).queue(queue)
+    opened = target.journal.queue(queue)
     choice = _choice(reason, error, since, until)
     if dry_run:
-        would = target.redrive(where, **choice, dry_run=True)
+        would = opened.redrive(where, **choice, dry_run=True)
         text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letters would be back. Nothing was changed."
-        show({"queue": queue, **_marked(_counts(would), dry_run=True)}, text, as_json=json)
+        target.show({"queue": queue, **_marked(_counts(would), dry_run=True)}, text)
         return
     with progress(counted=True) as bar:
         task = bar.add_task("redriven", total=None)
-        done = target.redrive(
+        done = opened.redrive(
             where, **choice, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total)
         )
     text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
     if done.skipped:
         text += " Those are leased or settled in the dead-letter queue, or another instance's, which can redrive them."
-    show({"queue": queue, **_counts(done)}, text, as_json=json)
+    target.show({"queue": queue, **_counts(done)}, text)
 
 
+@verb(OF_STORE)
 def dead_letters(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     reason: Reason = None,
@@ -219,23 +173,21 @@ def dead_letters(
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Kinds to show.")] = 50,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Show a queue's dead letters by reason and error, newest first: what fails, how often, since when. Starts nothing."""
-    kinds = open_target(journal, storage).queue(queue).letter_kinds(**_choice(reason, error, since, until))
+    kinds = target.journal.queue(queue).letter_kinds(**_choice(reason, error, since, until))
     rows = [
         {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms),
          "first": to_text(kind.first_ms), "oldest_bookmark": kind.rows.min()} for kind in kinds[:limit]
     ]  # fmt: skip
-    if json:
+    if target.as_json:
         show_json(rows)
     elif rows:
         draw(table(rows, list(rows[0]), needed=("error", "letters"), figures=("letters",)))
         if len(kinds) > limit:
             more = sum(len(kind.rows) for kind in kinds[limit:])
             say(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")
-        say(f"sparkq redrive {journal} {queue} gives them back, and takes the same options; begin with --dry-run.")
+        say(f"sparkq redrive {target.path} {queue} gives them back, and takes the same options; begin with --dry-run.")
     else:
         say(f"Queue '{queue}' has no such dead letters.")
 

@@ -29,18 +29,18 @@ from spark_queue.errors import CallerError, ConfigError, SparkQueueError, neares
 from spark_queue.journal.conversion import EPOCHS, SEVERAL_INSTANTS, UNIT
 from spark_queue.journal.stored_rows import MESSAGE_LIMIT_BYTES
 
-#: What is read at a time, in bytes; a longer row is read on until it ends.
+#: The part that is read at a time, in bytes; a longer row is read on until it ends.
 _BLOCK_BYTES = 4 << 20
 
 #: Longest row, in bytes: a quote that is never closed would be one with all of the file.
 _ROW_LIMIT_BYTES = 2 * MESSAGE_LIMIT_BYTES
 
-#: What keeps a row from being whole.
+#: The faults that keep a row from being whole.
 _QUOTE = "has a quote that is not closed, or text behind a closing one (a quote within a value is given twice; Spark: escape='\"')"
 
 
 class UnreadableError(ValueError):
-    """A file is not what it is read as, and what to do is known."""
+    """A file has another form than it is read in, and a way out is known."""
 
     def __init__(self, reason: str, next_step: str) -> None:
         super().__init__(reason)
@@ -49,9 +49,9 @@ class UnreadableError(ValueError):
 
 @cache
 def _patterns(separator: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return what a row matches, and what rows do."""
-    # A quote quotes at the beginning of a value only. Arrow takes what follows the closing one as a part of the value, which is
-    # then not what was given: nobody can tell what was meant.
+    """Return the patterns of a row, and of rows."""
+    # A quote quotes at the beginning of a value only. Arrow reads text behind the closing one as a part of the value, which is
+    # then another than was given: its meaning is not certain.
     sign = re.escape(separator.encode())
     value = rb'(?:"[^"]*+(?:""[^"]*+)*+"|(?!")[^%b\r\n]*+)' % sign
     row = rb"(?:%b(?:%b%b)*+(?:\r\n|\r|\n))" % (value, sign, value)
@@ -59,7 +59,7 @@ def _patterns(separator: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
 
 
 def read_csv(file: IO[bytes], *, separator: str = ",", dropped: Collection[str] = ()) -> Iterator[pa.Table]:
-    """Yield texts: the message type, not a guess from the first rows, says what they are; nothing is NULL, and "" is empty.
+    """Yield texts: the message type, not a guess from the first rows, has their types; nothing is NULL, and "" is empty.
 
     The first table has no rows, only the columns.
     """
@@ -84,7 +84,7 @@ def read_csv(file: IO[bytes], *, separator: str = ",", dropped: Collection[str] 
 
 
 def kept_columns(names: Sequence[str], dropped: Collection[str]) -> dict[int, str]:
-    """Return the columns that are not left out, by their place; none may be there twice, and what is left out has to be there."""
+    """Return the columns that are not left out, by their place; none may be there twice, and those left out have to be there."""
     there, left_out = ColumnNames([]), ColumnNames(dropped)
     kept = {place: name for place, name in enumerate(names) if left_out.find(name) is None}
     for name in kept.values():
@@ -174,15 +174,15 @@ class _Recoded(io.RawIOBase):
         return len(given)
 
 
-#: What to do about a text that is not UTF-8.
+#: The next step for a text that is not UTF-8.
 OTHER_ENCODING = "Name its encoding, as in --encoding cp1252."
 
-#: How many bytes tell a byte order mark.
+#: The length of the longest byte order mark.
 _MARK_BYTES = 4
 
 
 def _marked_encoding(start: bytes) -> str | None:
-    """Return the encoding that the first bytes of a file tell; None for UTF-8."""
+    """Return the encoding of a file by its byte order mark; None for UTF-8."""
     marks = {
         codecs.BOM_UTF32_LE: "utf-32",
         codecs.BOM_UTF32_BE: "utf-32",
@@ -206,7 +206,10 @@ STDIN = "-"
 
 
 class Source:
-    """A file of rows, or stdin; a context manager."""
+    """A file of rows, or stdin; a context manager.
+
+    A format or separator of None goes by the name; an encoding of None is that of a byte order mark, or UTF-8.
+    """
 
     def __init__(
         self,
@@ -244,12 +247,12 @@ class Source:
 
     @property
     def size_bytes(self) -> int | None:
-        """Size as stored; None when nobody knows."""
+        """Size as stored; None when it is not known."""
         return None if self.name == STDIN else Path(self.name).stat().st_size
 
     @property
     def read_bytes(self) -> int:
-        """How much of it was read."""
+        """The part of it that was read."""
         return 0 if self.name == STDIN else self._raw.tell()
 
     def batches(self, batch_rows: int) -> Iterator[pa.Table | list[bytes]]:
@@ -262,7 +265,7 @@ class Source:
             if self.file_format == "parquet":
                 yield from _even(_without(_parquet(file, batch_rows), self.dropped), batch_rows)
                 return
-            # What stands for stdin may be no file that lets its first bytes be looked at.
+            # The object of stdin may be no file that lets its first bytes be looked at.
             file = file if hasattr(file, "peek") else io.BufferedReader(file)
             encoding = self._encoding or _marked_encoding(file.peek(_MARK_BYTES))
             text = file if encoding is None else io.BufferedReader(_Recoded(file, encoding))
@@ -340,7 +343,7 @@ def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:
     columns = [rows.schema.column(index) for index in range(len(rows.schema))]
     intervals = [each.path for each in columns if each.converted_type == "INTERVAL"]
     if intervals:
-        # Arrow takes them for bytes.
+        # Arrow reads them as bytes.
         raise ValueError(f"column {intervals[0]} has intervals, which no column stores")
     has_old_times = any(each.physical_type == "INT96" for each in columns)
     exact = pq.ParquetFile(whole).iter_batches(batch_rows) if has_old_times else None
@@ -390,7 +393,7 @@ _SEPARATORS = {";": "';'", "\t": "tab", "|": "'|'"}
 
 
 def advise(refusal: SparkQueueError, source: Source) -> None:
-    """Note to a refusal of a file's rows which option of the verb may help."""
+    """Add the option of the verb that may help to a refusal of a file's rows, as a note."""
     note, facts = "", refusal.facts
     if refusal.code == "UNKNOWN_COLUMN":
         note = _about_column(str(facts["column"]), source, has_nearest=bool(facts["nearest"]))

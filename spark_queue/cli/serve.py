@@ -10,27 +10,22 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spark_queue.cli.arguments import (
-    JournalPath,
-    Json,
-    PerSubscription,
-    StorageOptions,
-    bad_argument,
-    open_target,
-)
-from spark_queue.cli.output import say, show
+from spark_queue.cli.arguments import PerSubscription, bad_argument
+from spark_queue.cli.output import say
+from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 
 if TYPE_CHECKING:
     from spark_queue.coordinator.process import Environment
     from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
 
 
-#: How long a background coordinator may take to say where it serves, in seconds.
+#: The time for a background coordinator to report its address, in seconds.
 START_S = 60.0
 
 
+@verb(OF_STORE)
 def serve(
-    journal: JournalPath,
+    target: VerbTarget,
     *,
     bind: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; another host than loopback needs TLS.")
@@ -56,8 +51,6 @@ def serve(
     ] = None,
     per_subscription: PerSubscription = False,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
     from spark_queue.client.coordinator_client import launch
@@ -69,8 +62,7 @@ def serve(
         raise bad_argument("--log-format", log_format, "text or json")
     if daemon and standby:
         raise bad_argument("--daemon", "with --standby", "one of the two: let a service of the system keep a stand-in")
-    target = open_target(journal, storage)
-    store, journal_id = target.store, target.journal_id()
+    store, journal_id = target.journal.store, target.journal.journal_id()
     options = StartOptions(
         path=store.path,
         storage_options=dict(store.storage_options),
@@ -84,11 +76,11 @@ def serve(
 
     def announce(address: str) -> None:
         text = f"The coordinator of journal {journal_id} serves at {address}."
-        show({"journal": journal_id, "address": address}, text, as_json=json)
+        target.show({"journal": journal_id, "address": address}, text)
 
     if daemon:
         announce(launch(options, timeout_s=START_S))
-        if not json:
+        if not target.as_json:
             say(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logs.configure(log_format)
@@ -99,7 +91,7 @@ def serve(
 
 
 def _environment(options: StartOptions) -> Environment:
-    """Start what tells metrics: before it is known whether this process serves or stands by, since both are told there."""
+    """Start the server of metrics: before it is known whether this process serves or stands by, since both have metrics."""
     from spark_queue.coordinator import process
 
     told, scraped_at = process.start_metrics(options)

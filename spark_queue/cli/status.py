@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
-from spark_queue.cli.arguments import (
-    AsOf,
-    JournalPath,
-    Json,
-    QueueName,
-    StorageOptions,
-    open_target,
-    parse_as_of,
-    parse_since,
-)
+from spark_queue.cli.arguments import AsOf, QueueName, parse_as_of, parse_since
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show_json, styled, table
+from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.settings.timestamps import to_text
@@ -32,13 +24,13 @@ if TYPE_CHECKING:
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
 
-#: When it looked, by a monotonic clock in milliseconds, and what it saw, by queue.
+#: The time of a look, by a monotonic clock in milliseconds, and the figures that it found, by queue.
 _Look: TypeAlias = "tuple[int, dict[str, dict[str, Any]]]"
 
 #: Queues that people are shown at first: a terminal has no room for hundreds.
 _SHOWN = 40
 
-#: What people see first; the rest is in --json.
+#: Columns for people; the rest is in --json.
 _COLUMNS = (
     "queue",
     "paused",
@@ -55,39 +47,39 @@ _COLUMNS = (
 )
 
 
+@verb(OF_STORE)
 def status(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every 2 s until Ctrl-C.")] = False,
     shows_all: Annotated[bool, typer.Option("--all", help=f"All queues, not the first {_SHOWN} alone.")] = False,
     as_of: AsOf = None,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Show how the queues are doing, those with an alarm first. Starts nothing. Exits with 3 where a queue has an alarm."""
-    target, time_or_record = open_target(journal, storage), parse_as_of(as_of)
+    journal, time_or_record = target.journal, parse_as_of(as_of)
 
     def read() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = target.view("status", queue=queue, as_of=time_or_record).to_pylist()
+        rows: list[dict[str, Any]] = journal.view("status", queue=queue, as_of=time_or_record).to_pylist()
         return rows
 
     limit = None if shows_all else _SHOWN
     if watch:
-        _watch(read, limit=limit, as_json=json)
+        _watch(read, limit=limit, as_json=target.as_json)
     rows = read()
-    if json:
+    if target.as_json:
         show_json(rows)
     elif not rows:
-        say(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
+        say(f"The journal has no queues. Next: sparkq apply {target.path} queues.toml")
     else:
         _show(rows, limit)
     if any(row["alarm"] for row in rows):
         raise SystemExit(ALARM_EXIT_CODE)
 
 
+@verb(OF_STORE)
 def check(
-    journal: JournalPath,
+    target: VerbTarget,
     queue: QueueName,
     *,
     since: Annotated[
@@ -95,12 +87,10 @@ def check(
         typer.Option(metavar="TIME", help="Only dead letters that died from then on: a date (UTC), or a time with offset."),
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Also messages that are left in the queue.")] = False,
-    storage: StorageOptions = None,
-    json: Json = False,
 ) -> None:
     """Say how a job went: exits with 3 at new dead letters, an alarm, or batches that nobody has decided about. Starts nothing."""
-    found = open_target(journal, storage).queue(queue).check(since=parse_since(since), wants_empty=empty)
-    if json:
+    found = target.journal.queue(queue).check(since=parse_since(since), wants_empty=empty)
+    if target.as_json:
         letters = [
             {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms)}
             for kind in found.dead_letters
@@ -139,7 +129,7 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_js
 
 
 def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
-    """Tell how fast queues drain since the first look that is not too old, and when they are empty if it goes on like that."""
+    """Return the pace of queues since the first look that is not too old, and the time until each is empty, as texts."""
     from spark_queue.views.event_texts import duration, rate
     from spark_queue.views.pace import PACE_MS, Pace
 
@@ -170,7 +160,7 @@ def _show(rows: list[dict[str, Any]], limit: int | None) -> None:
 
 
 def _first(rows: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
-    """Return the queues that are shown, what somebody should look at first; those that are alike stay in their order."""
+    """Return the queues that are shown, the most urgent first; those that are alike stay in their order."""
     return sorted(rows, key=_urgency)[:limit]
 
 
@@ -181,13 +171,13 @@ def _urgency(row: dict[str, Any]) -> int:
 
 
 def _table(rows: list[dict[str, Any]], limit: int | None) -> RenderableType:
-    # What other instances own counts nowhere else.
+    # Messages that other instances own count nowhere else.
     columns = [*_COLUMNS, "remote"] if any(row["remote"] for row in rows) else _COLUMNS
     return table([{**row, **_ages(row)} for row in _first(rows, limit)], columns, needed=_COLUMNS[:3], figures=columns)
 
 
 def _ages(row: dict[str, Any]) -> dict[str, str]:
-    """Return what the table says instead of seconds."""
+    """Return the texts of the table in place of seconds."""
     from spark_queue.views.event_texts import duration
 
     holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
@@ -199,7 +189,7 @@ def _ages(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
-    """Return what somebody should look at, and how many queues are not shown."""
+    """Return the alarms, and the number of queues that are not shown, in lines."""
     rest = rows[:0] if limit is None else sorted(rows, key=_urgency)[limit:]
     foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
     notices = [

@@ -4,46 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, TokenFile, open_target
-from spark_queue.cli.output import show
+from spark_queue.cli.verb import OF_COORDINATOR, VerbTarget, verb
 from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
 
 
-#: How long a coordinator may take to answer that it stops, in seconds.
+#: The time for a coordinator to answer that it stops, in seconds.
 STOP_S = 15.0
 
 
-def stop(
-    journal: JournalPath,
-    *,
-    coordinator: Coordinator = None,
-    token_file: TokenFile = None,
-    storage: StorageOptions = None,
-    json: Json = False,
-) -> None:
+@verb(OF_COORDINATOR)
+def stop(target: VerbTarget) -> None:
     """End the journal's coordinator in good order; the next caller that needs one starts it again."""
-    target = open_target(journal, storage, coordinator, token_file)
-    journal_id = target.journal_id()
-    stopped = stop_coordinator(target, journal_id)
+    journal_id = target.journal.journal_id()
+    stopped = stop_coordinator(target.journal, journal_id)
     text = "The coordinator ends." if stopped else "No coordinator runs."
-    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
+    target.show({"journal": journal_id, "stopped": stopped}, text)
 
 
-def stop_coordinator(target: Journal, journal_id: str) -> bool:
+def stop_coordinator(journal: Journal, journal_id: str) -> bool:
     """Tell the coordinator to end; returns whether one runs."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
     from spark_queue.protocol.connection import Endpoint
 
-    endpoint = target.endpoint
-    if endpoint.addresses is not None and _nobody_listens(target, journal_id):
+    endpoint = journal.endpoint
+    if endpoint.addresses is not None and _nobody_listens(journal, journal_id):
         # Its services are stopped: the aim, unless a caller without their addresses has started another one.
         endpoint = Endpoint(token_file=endpoint.token_file)
     try:
-        call_once(target.store, journal_id, wire.Stop(), endpoint=endpoint, start=False, timeout_s=STOP_S)
+        call_once(journal.store, journal_id, wire.Stop(), endpoint=endpoint, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
         # One that is silent at an address may run all the same.
         if endpoint.addresses is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
@@ -52,7 +44,7 @@ def stop_coordinator(target: Journal, journal_id: str) -> bool:
     return True
 
 
-def _nobody_listens(target: Journal, journal_id: str) -> bool:
+def _nobody_listens(journal: Journal, journal_id: str) -> bool:
     """Return whether nobody at all listens where coordinators are said to be, or only somebody else."""
     from functools import partial
 
@@ -60,6 +52,6 @@ def _nobody_listens(target: Journal, journal_id: str) -> bool:
     from spark_queue.protocol.connection import Verdict, ping
     from spark_queue.protocol.host import location_of
 
-    store, token = target.store, partial(target.endpoint.token, target.store)
-    at = (ping(address, journal_id, location_of(store), PING_S, token) for address in target.endpoint.uris())
+    store, token = journal.store, partial(journal.endpoint.token, journal.store)
+    at = (ping(address, journal_id, location_of(store), PING_S, token) for address in journal.endpoint.uris())
     return all(verdict is Verdict.GONE for verdict in at)

@@ -1,4 +1,4 @@
-"""Findings of doctor about rights: whether the store lets the caller do what its principal may not (R12)."""
+"""Findings of doctor about rights: whether the store allows the caller more than its principal has (R12)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Finding:
 
     result: Literal["ok", "warning", "failed"]
     found: str
-    #: What to do about it; empty when nothing is to be done.
+    #: The next step; empty when nothing is to be done.
     advice: str = ""
 
 
 def try_rights(journal: Journal) -> Finding:
-    """Try, as the caller, what the store should refuse."""
+    """Try, as the caller, the accesses that the store should refuse."""
     definitions = journal.definitions()
     if not definitions.principals:
         return Finding(result="ok", found="no principals: the token of who runs the coordinator has every right")
@@ -48,8 +48,8 @@ def try_rights(journal: Journal) -> Finding:
 
 
 def _beyond(store: Store, definitions: Definitions, principal: PrincipalDefinition) -> Iterator[str]:
-    """Yield what the store lets a principal do beyond its rights."""
-    # Decisions are the coordinator's alone, whatever right somebody has.
+    """Yield the accesses that the store allows a principal beyond its rights."""
+    # Decisions are the coordinator's alone, with any right.
     for key in (CONTROL, SNAPSHOTS):
         if _may_write(store, key):
             yield f"write {key}/"
@@ -85,7 +85,7 @@ def _may_read(store: Store, key: str) -> bool:
         files = [each.key for each in store.list(f"{key}/") if each.key.endswith(".parquet")]
         return bool(files) and store.read(files[0], most_bytes=0) is not None
     except TooLargeError:
-        # It may be read, and this is not the one who reads it.
+        # It may be read, and the process that reads it is another.
         return True
     except SparkQueueError:
         return False

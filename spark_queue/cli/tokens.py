@@ -6,18 +6,17 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import Json
-from spark_queue.cli.output import show
+from spark_queue.cli.verb import VerbTarget, verb
 from spark_queue.errors import ConfigError
 
 group = typer.Typer(name="token", help="Make tokens of principals.", no_args_is_help=True)
 
 
 @group.command()
+@verb({"as_json"})
 def new(
+    target: VerbTarget,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The principal, as [principals.NAME] in the definitions.")],
-    *,
-    json: Json = False,
 ) -> None:
     """Make a token, print it this once, and print the hash for the definitions."""
     from spark_queue.core.definitions.keys import valid_name
@@ -35,4 +34,4 @@ def new(
         f"In the definitions, under [principals.{name}]:",
         f'  token_hash = "{token_hash(token)}"',
     ]
-    show({"principal": name, "token": token, "token_hash": token_hash(token)}, "\n".join(lines), as_json=json)
+    target.show({"principal": name, "token": token, "token_hash": token_hash(token)}, "\n".join(lines))

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from rich.progress import Progress
 
-from spark_queue.cli.output import progress, say, show_json
+from spark_queue.cli.output import progress, show_findings
 from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import JournalCreated, MergedFile, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import JournalError, SparkQueueError, counted
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.delta import damaged_files
 from spark_queue.journal.log_listing import first_unbroken
@@ -39,7 +39,7 @@ from spark_queue.views.journal_view import repeated_entries, state_of
 
 
 def of_peers(journal: DeltaJournal, folded: JournalState) -> tuple[list[str], list[str]]:
-    """Return problems and warnings: what an instance has pulled it knows, and so do its peers; who cannot be read is named."""
+    """Return problems, of pulled news that is not known here or at a peer, and warnings, of peers that cannot be read."""
     problems, warnings = list(of_origins(folded)), list[str]()
     for trouble in folded.peer_troubles.values():
         # That this journal was put back is a fault of its own.
@@ -54,7 +54,7 @@ def of_peers(journal: DeltaJournal, folded: JournalState) -> tuple[list[str], li
             there = peer_store(journal.store, definition)
             found = ask(name, tuple[list[str], list[str]], compare, there, journal.store, name, share=_SHARE)
         except SparkQueueError as trouble:
-            # What cannot be read is no fault of this journal; that it cannot is worth to be known.
+            # A peer that cannot be read is no fault of this journal, and still worth a warning.
             warnings.append(f"Peer '{name}' is not compared: {trouble}")
             continue
         problems += found[0]
@@ -62,12 +62,12 @@ def of_peers(journal: DeltaJournal, folded: JournalState) -> tuple[list[str], li
     return problems, warnings
 
 
-#: How many times as much as pulling a comparison may take: it has two whole logs in memory.
+#: The resources of a comparison, as a multiple of pulling's: it has two whole logs in memory.
 _SHARE = 8
 
 
 def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
-    """Return what one of two journals has pulled of the other and does not know, and what was not compared.
+    """Return the news that one of two journals has pulled of the other and does not know, and those that were not compared.
 
     To be asked of a process (`sandbox`).
     """
@@ -113,13 +113,13 @@ def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
 
 
 def _compared(hearer: JournalState, speaker: str, queues: Sequence[str]) -> tuple[str, ...]:
-    """Return those of some queues of which an instance takes over news: it has said of the others that they are not the same."""
+    """Return those of some queues of which an instance takes news over: by its records the others are not the same."""
     withheld = {each.queue for each in hearer.disagreements.get(speaker, ()) if each.rule in WITHHOLDING}
     return tuple(queue for queue in queues if queue not in withheld)
 
 
 def verify(store: Store, *, as_json: bool) -> None:
-    """Check a journal; exits 1 when something is broken."""
+    """Check a journal; exits with 1 when a promise is broken."""
     try:
         journal = open_journal(store)
     except JournalError as damage:
@@ -134,58 +134,42 @@ def verify(store: Store, *, as_json: bool) -> None:
             problems += _of_logs(journal, folded, records)
             of_others, of_unread = of_peers(journal, folded)
             problems, warnings = problems + of_others, warnings + of_unread
-            # What was published and has not entered yet must be whole, too.
+            # Messages that have not entered yet must be whole, too.
             seen = state_at(journal)
             problems += _of_strangers(seen)
             warnings += map(str, repeated_entries(seen))
             problems += _of_files(journal.store, seen, bar)
-            # What keeps messages out of their queues is in no list of files yet.
+            # A file that keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
             problems += [str(each) for each in folded.set_aside_queues().values() if each.code == "QUEUE_SET_ASIDE"]
         # Where one file of a log is named, there may be others.
         problems += [each for each in _of_log_files(store) if each not in problems]
-    problems, warnings = list(map(counted, problems)), list(map(counted, warnings))
-    if as_json:
-        show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
-    else:
-        _show(journal, records, seen, problems, warnings)
+    found = f"{len(problems)} problem(s)." if problems or seen is None else _whole(records, seen)
+    value, text = {"journal": journal.journal_id, "records": len(records)}, f"Journal {journal.journal_id}: {found}"
+    show_findings(value, text, problems=problems, warnings=warnings, as_json=as_json)
     if problems:
         sys.exit(1)
 
 
-def _show(
-    journal: DeltaJournal, records: Sequence[Record], seen: JournalView | None, problems: list[str], warnings: list[str]
-) -> None:
-    for warning in warnings:
-        say(warning, style="yellow")
-    for problem in problems:
-        say(problem, style="red")
-    if problems:
-        say(f"Journal {journal.journal_id}: {len(problems)} problem(s).")
-    elif seen is not None:
-        # Counted as status counts them: also what no coordinator has seen yet.
-        messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
-        text = f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
-        say(f"Journal {journal.journal_id}: {text}")
+def _whole(records: Sequence[Record], seen: JournalView) -> str:
+    # Counted as status counts them: also what no coordinator has seen yet.
+    messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
+    return f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
 
 
 def _of_log_files(store: Store) -> list[str]:
-    """Return what is wrong with each file of a log, of whatever table, that whoever opens it needs."""
+    """Return the damage of each file of a log, of any table, that is needed to open it."""
     logs = {each.key.partition("/_delta_log/")[0] for each in store.list(MESSAGES) if "/_delta_log/" in each.key}
     return [str(damage) for key in (CONTROL, *sorted(logs)) for damage in damaged_files(store, key)]
 
 
 def _show_closed(damage: JournalError, others: list[str], *, as_json: bool) -> None:
-    """Show what is wrong with a journal that cannot be opened: why not, and each file that is damaged; raises what is no damage."""
+    """Show the damage of a journal that cannot be opened, and each damaged file; any other error is raised again."""
     if damage.code not in ("JOURNAL_DAMAGED", "LOG_GAP"):
         raise damage
     problems = list(dict.fromkeys([str(damage), *others]))
-    if as_json:
-        show_json({"journal": None, "records": 0, "problems": problems, "warnings": []})
-        return
-    for problem in problems:
-        say(problem, style="red")
-    say(f"The journal cannot be opened: {len(problems)} problem(s).")
+    text = f"The journal cannot be opened: {len(problems)} problem(s)."
+    show_findings({"journal": None, "records": 0}, text, problems=problems, warnings=[], as_json=as_json)
 
 
 def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], JournalState | None, list[str]]:
@@ -204,7 +188,7 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Journ
 
 
 def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> tuple[list[str], list[str]]:
-    """Return problems and warnings: a snapshot that would be used says what the log says; one that cannot be costs time only."""
+    """Return problems and warnings: a usable snapshot must have the state of the log; one that is not usable costs time only."""
     problems, warnings = [], []
     for index, (_, key) in enumerate(snapshot.stored(journal.store)):
         try:
@@ -224,10 +208,10 @@ def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence
 
 def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> Iterator[str]:
     for name, known in folded.message_types.items():
-        # What was cleaned away after it had entered is no gap; nor is a publisher's commit at a version that had gone before it.
+        # Entries cleaned away after they had entered are no gap; nor is a publisher's commit at a version that had gone before it.
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
-            # What publishers need is not what is left to enter.
+            # Publishers need other entries than those left to enter.
             declared = folded.definitions.message_types.get(name)
             lacking = [] if declared is None else lacks(journal.store, journal.journal_id, name, declared.columns)
             unnamed = unnamed_features(open_messages(journal.store, journal.journal_id, name))

@@ -1,1 +1,1 @@
-"""The caller's side: what users hold of a journal and its queues, and how they reach its coordinator."""
+"""The caller's side: the handles of a journal and its queues, and the way to its coordinator."""

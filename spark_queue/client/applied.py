@@ -1,4 +1,4 @@
-"""The definitions that were applied to a journal one after the other, and what each of them changed."""
+"""The definitions that were applied to a journal one after the other, and the changes of each."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class AppliedVersion:
 
     record: int
     at_ms: int
-    #: Who did it, where the record tells.
+    #: The caller, where the record names one.
     who: str
     stored: Mapping[str, Any]
 
     def changes_since(self, older: AppliedVersion) -> list[str]:
-        """Return what changed from an older version to this one, in lines."""
+        """Return the changes from an older version to this one, in lines."""
         changes = changes_between(parsing.parse(older.stored), parsing.parse(self.stored))
         return [str(replace(each, before=NOT_SHOWN, after=NOT_SHOWN) if each.key == TOKEN_KEY else each) for each in changes]
 
 
 def applied_versions(rows: ControlRows) -> list[AppliedVersion]:
-    """Return the versions of definitions that a control log tells of, newest first."""
+    """Return the versions of definitions in a control log, newest first."""
     return [
         AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each), stored=each.told(DefinitionsApplied).definitions)
         for each in reversed(rows.applied())

@@ -41,7 +41,7 @@ def _whole(value: Any, least: int | None = None) -> int:
 
 
 def _flag(value: Any) -> bool:
-    # numpy has its own, which is told by its name: nothing of numpy is loaded for that.
+    # numpy has its own, which is known by its name: nothing of numpy is loaded for that.
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
     raise ValueError("True or False")
@@ -82,7 +82,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _function(value: Any) -> Callable[..., Any]:
     if callable(value):
-        return value  # type: ignore[no-any-return]  # What it takes is known where it is called.
+        return value  # type: ignore[no-any-return]  # Its type is known where it is called.
     raise ValueError("a function")
 
 
@@ -130,7 +130,7 @@ JUDGED_ELSEWHERE = frozenset({"self", "attempt", "bookmarks", "data", "publisher
 
 
 def checked(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Let a public method refuse arguments of which nothing can be made, by name; numbers of numpy become Python's.
+    """Let a public method refuse arguments without a meaning, by name; numbers of numpy become Python's.
 
     None stands for itself where it is an argument's default.
     """

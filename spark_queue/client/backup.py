@@ -1,4 +1,4 @@
-"""Copying a journal, whoever works on it meanwhile (docs/operations/copies.md)."""
+"""Copying a journal while it is in use (docs/operations/copies.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_queue.views import state_at
 #: Objects that are copied at once: they wait for the stores, not for a processor.
 _COPIERS = 16
 
-#: How often the end of the control log is looked for: while it is read it may be cleaned, once there is another checkpoint.
+#: Tries to read the control log to its end: while it is read it may be cleaned, once there is another checkpoint.
 _ATTEMPTS = 10
 
 
@@ -45,16 +45,16 @@ class BackedUp:
 def back_up(store: Store, destination: Store) -> BackedUp:
     """Copy a journal to an empty place, as it is at one moment, while it is in use.
 
-    Which records the copy has is settled first, and which messages after that: so it has all that they name. The control log is
-    written last, in its order: what ends half-way leaves no journal, or one of an earlier moment.
+    The records of the copy are settled first, and its messages after that: so it has all that they name. The control log is written
+    last, in its order: a copy that ends half-way leaves no journal, or one of an earlier moment.
     """
     journal = open_reader(store).journal_id
     _check_place(store, destination)
-    # Older than the records that are copied: one that knew of more would be taken for the state.
+    # Older than the records that are copied: one that knew of more would pass for the state.
     snapshots = [entry.key for entry in store.list(SNAPSHOTS)]
     control = _read_control(store, destination)
     logs = [key for table in _tables(store) for key in _log_of(store, table)]
-    # Listed once all that the logs name is there, so nothing of it is left out.
+    # Listed once every file that the logs name is there, so none is left out.
     data = [entry.key for folder in (CONTROL, MESSAGES) for entry in store.list(folder) if "/_delta_log/" not in entry.key]
     keys = [*logs, *snapshots, *data]
     with destination.failures("making the copy's directory"):
@@ -89,7 +89,7 @@ def _log_of(store: Store, table: str, *, needed_only: bool = False) -> list[str]
     keys = [entry.key for entry in store.list(f"{table}/_delta_log")]
     standing, checkpoints = [version_of(key) for key in keys if is_entry(key)], [key for key in keys if is_checkpoint(key)][-1:]
     first = version_of(checkpoints[0]) if checkpoints and needed_only else min(standing, default=0)
-    # A listing may leave out what is written meanwhile, and have what comes after it.
+    # A listing may leave out an entry that is written meanwhile, and have one that comes after it.
     return [*checkpoints, *(log_key(table, version) for version in range(first, max(standing, default=-1) + 1))]
 
 
@@ -112,14 +112,14 @@ def _tables(store: Store) -> list[str]:
 
 
 def _check_whole(store: Store, copy: Store, copied: Collection[str]) -> None:
-    """Refuse a copy that lacks a file which it needs, be it that no listing had it; most that go meanwhile are needed by nobody."""
+    """Refuse a copy that lacks a file which it needs, be it that no listing had it; most files that go meanwhile are not needed."""
     for key in _needed(copy):
         if key not in copied:
             raise JournalError("BACKUP_OVERTAKEN", path=store.path, file=key, copy=copy.path)
 
 
 def _needed(copy: Store) -> Iterator[str]:
-    # Entries of before a checkpoint are needed by nobody.
+    # Entries of before a checkpoint are not needed.
     yield from (key for table in _tables(copy) for key in _log_of(copy, table, needed_only=True))
     yield from (f"{CONTROL}/{file.path}" for file in listing(copy, open_control(copy)))
     for name, known in state_at(open_journal(copy)).state.message_types.items():

@@ -27,7 +27,7 @@ from spark_queue.replication.validation import agree, columns_of
 from spark_queue.settings.shown import shown
 from spark_queue.views import JournalView, queue_status, state_at
 
-#: The key that tells of a token, and what is shown instead.
+#: The key of a token's hash, and the text that is shown instead.
 TOKEN_KEY, NOT_SHOWN = "token_hash", "not shown"
 
 
@@ -42,13 +42,13 @@ class Change:
     key: str | None = None
     before: Any = None
     after: Any = None
-    #: What the queue's expressions select; only of a dry run, beside the first change of a queue that touches them.
+    #: The selection by the queue's expressions; only of a dry run, beside the first change of a queue that touches them.
     trial: Preview | None = None
-    #: What somebody should know before it is done.
+    #: A warning to read before it is done.
     warning: str | None = None
 
     def __str__(self) -> str:
-        """Say it in a line, and a warning and a trial in others."""
+        """Return the change as a line, with a warning and a dry run's selection in others."""
         what = "" if self.key is None else f" {self.key}: {_shown(self.before)} -> {_shown(self.after)}"
         tried = "" if self.trial is None else f"\n  {self.trial}"
         warned = "" if self.warning is None else f"\n  Warning: {self.warning}"
@@ -65,7 +65,11 @@ def plan(
     endpoint: Endpoint | None,
     dry_run: bool,
 ) -> list[Change]:
-    """Refuse new definitions that cannot be applied to a journal as it is now, and list what they change."""
+    """Refuse new definitions that cannot be applied to a journal as it is now, and list their changes.
+
+    The caller behind `endpoint` must have the right to administer, also where nothing changes and no coordinator would be asked;
+    without `endpoint` it is the owner of the store.
+    """
     now = state_at(journal)
     token = None if endpoint is None else partial(endpoint.token, journal.store)
     if token is not None:
@@ -81,7 +85,7 @@ def plan(
         if message_type != old.message_types.get(name):
             journal.check_message_table(name, message_type.columns)
     _refuse_other_columns(journal.store, old, wanted)
-    # Who asks was looked at above.
+    # The caller's right was checked above.
     try_out(now, Apply(definitions=dict(wanted.stored), reset=reset))
     return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
@@ -101,14 +105,14 @@ def _refuse_other_columns(store: Store, old: Definitions, wanted: Definitions) -
         for name in appended.keys() & theirs.message_types.keys():
             text = theirs.message_types[name].columns
             is_pulled, there = any(map(peer.pulls, wanted.message_types[name].topics)), columns_of(text)
-            # Of columns that only newer software knows nothing can be said.
+            # Columns that only newer software knows cannot be compared.
             if is_pulled and not isinstance(there, str) and not agree(appended[name], there):
                 reason = f"a new column has another type, or spelling, on peer '{peer.name}', which has '{text}'."
                 raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=name, reason=reason)
 
 
 def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[str], leave: Collection[str]) -> None:
-    """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt."""
+    """Refuse definitions that leave out a queue which the caller has not named: its name may only be misspelt."""
     known = now.state.definitions
     left_out = [name for name in known.queues if name not in wanted.queues]
     unnamed = {
@@ -167,7 +171,7 @@ def _with_previews(changes: Iterable[Change], wanted: Definitions, state: Journa
 
 
 def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] = ()) -> list[Change]:
-    """List what differs, and the queues whose recovery point is taken again."""
+    """List the differences, and the queues whose recovery point is set anew."""
     changes: list[Change] = []
     for kind, definition in TABLES.items():
         before, after = _tables(old, kind), _tables(new, kind)
@@ -200,7 +204,7 @@ def _of_table(where: str, keys: tuple[Key, ...], before: _Table, after: _Table) 
 
 
 def _said(key: Key, table: _Table) -> Any:
-    """Return what the user wrote, or the default that stands for it; where neither counts, what follows from other keys."""
+    """Return the user's value, or the default that stands for it; where neither counts, the value that follows from other keys."""
     parsed, stored = table
     value = getattr(parsed, key.field)
     if key.name in stored or value == key.value:

@@ -1,6 +1,6 @@
 """The calling side: find the journal's coordinator or start one, ask, and ask again after a failure until the time is over.
 
-Start a coordinator as a process of its own: exec'ed, never forked with state, detached, told everything on stdin.
+Start a coordinator as a process of its own: exec'ed, never forked with state, detached, with its options on stdin.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from spark_queue.protocol.host import (
 
 _MODULE = "spark_queue.coordinator"
 
-#: A coordinator lives long and holds little, but recovery and large calls pass through its memory: what they used goes back to
-#: the system instead of waiting for the next of them. Other systems than Linux ignore what they do not know.
+#: A coordinator lives long and holds little, but recovery and large calls need memory for a while: it goes back to the system
+#: instead of waiting for the next of them. Other systems than Linux ignore these variables.
 _FRUGAL = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "2",
@@ -54,7 +54,7 @@ _FRUGAL = {
 
 
 def launch(options: StartOptions, *, timeout_s: float) -> str:
-    """Start a coordinator process and give the address that serves now: its own, or that of one it found alive."""
+    """Start a coordinator process and return the address that serves now: its own, or that of one it found alive."""
     location = location_of(Store(options.path, options.storage_options))
     log = user_files.open_log(options.journal_id, location)
     try:
@@ -68,7 +68,7 @@ def launch(options: StartOptions, *, timeout_s: float) -> str:
         )
     finally:
         os.close(log)
-    # It lives on after this call; somebody must collect its exit status while this process lives.
+    # It lives on after this call; its exit status must be collected while this process lives.
     threading.Thread(target=child.wait, name="coordinator-exit", daemon=True).start()
     assert child.stdin is not None
     assert child.stdout is not None
@@ -167,7 +167,9 @@ class RowRanges:
 
 
 class CoordinatorClient:
-    """Speaks with the coordinator of one journal, which may change between two calls. Safe to share between threads.
+    """Calls the coordinator of one journal, which may change between two calls. Safe to share between threads.
+
+    Where `endpoint` has addresses, the one of them that serves is followed, and no coordinator is searched or started.
 
     A child that is forked after a call is refused: Flight would wait in it for threads that it does not have.
     """
@@ -176,7 +178,7 @@ class CoordinatorClient:
         self._store = store
         self._journal_id = journal_id
         self._endpoint = endpoint
-        #: Which of several addresses is tried next.
+        #: Chooses the one of several addresses that is tried next.
         self._turn = 0
         self._start = start
         self._connection: Connection | None = None
@@ -190,7 +192,7 @@ class CoordinatorClient:
         """
         reply = self._ask(request, timeout_s)[0]
         if isinstance(request, commands.StartRun) and request.sink and cast(replies.RunStarted, reply).sink is None:
-            # It passed over what it does not know, and would let the lease lapse.
+            # It passed over a field that it does not know, and would let the lease lapse.
             raise CoordinatorError("COORDINATOR_LACKS_SINKS", path=self._store.path, queue=request.queue)
         return reply
 
@@ -202,11 +204,11 @@ class CoordinatorClient:
         return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
 
     def nudge(self, message_type: str) -> None:
-        """Say that messages were published; a coordinator would find out by itself a little later, so nothing is raised."""
+        """Tell the coordinator of a publish; it would find out by itself a little later, so nothing is raised."""
         try:
             if self._endpoint.addresses is not None or read_advertisement(self._store, self._journal_id) is not None:
                 self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
-        except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
+        except Exception as reason:  # noqa: BLE001  # The rows are published all the same, and the caller must learn that.
             _LOG.debug("Nobody was nudged: %s", reason)
 
     def forget_past(self) -> None:
@@ -240,7 +242,7 @@ class CoordinatorClient:
             try:
                 answer = connection.call(request, timeout_s=min(left_s, attempt_s))
             except ConnectionLostError as lost:
-                # Silence in an attempt that the call's end cut short tells less than what was heard before.
+                # Silence in an attempt that the call's end cut short tells less than the failure before.
                 if lost.verdict is not Verdict.SILENT or left_s >= attempt_s or not reason:
                     reason = f"{connection.address} did not answer: {lost}."
                 self._lose(connection)
@@ -290,11 +292,11 @@ class CoordinatorClient:
         if not self._start:
             raise self._unavailable("none runs, and this caller does not start one.")
         with user_files.start_lock(self._journal_id, timeout_s=deadline_s - time.monotonic()):
-            # Whoever held the lock before has probably started one.
+            # The holder of the lock before has probably started one.
             return self._advertised_address() or self._launch(deadline_s)
 
     def _serving_of(self, addresses: tuple[str, ...], deadline_s: float) -> str:
-        """Return the one that serves, beginning after the one that was lost, and wait for a stand-in to take over."""
+        """Return the address that serves, beginning after the one that was lost, and wait for a stand-in to take over."""
         while time.monotonic() < deadline_s:
             for _ in addresses:
                 address = addresses[self._turn % len(addresses)]
@@ -305,7 +307,7 @@ class CoordinatorClient:
         raise self._unavailable(f"none of {', '.join(addresses)} serves.")
 
     def _launch(self, deadline_s: float) -> str:
-        # Most calls find a coordinator that serves, and load nothing that starts one.
+        # Most calls find a coordinator that serves, and do not load the code that starts one.
         from spark_queue.protocol.host import StartOptions  # noqa: PLC0415 - as said above.
 
         store = self._store
@@ -314,7 +316,7 @@ class CoordinatorClient:
             try:
                 return launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
             except CoordinatorError as refusal:
-                # Somebody on another host was faster: the next one finds it alive.
+                # A caller on another host was faster: the next coordinator finds that one alive.
                 if refusal.code != "COORDINATOR_DEPOSED" or time.monotonic() >= deadline_s:
                     raise
                 _LOG.info("Lost an election: %s", refusal)
@@ -337,7 +339,7 @@ class CoordinatorClient:
             connection.close()
 
     def _open(self, address: str) -> Connection:
-        # Also who was started here may tell of somebody else, whom it found in the journal.
+        # A coordinator that was started here, too, may give the address of another one, which it found in the journal.
         token, is_found = partial(self._endpoint.token, self._store), self._endpoint.addresses is None
         check_sends = partial(self._endpoint.check_sends, self._store) if is_found else None
         return Connection(address, self._journal_id, location_of(self._store), token, check_sends)
@@ -356,7 +358,7 @@ def call_once(
     start: bool = True,
     timeout_s: float | None = None,
 ) -> wire.AnyReply:
-    """Ask one thing, starting a coordinator when none answers, and let go of the connection."""
+    """Make one call, starting a coordinator when none answers, and let go of the connection."""
     client = CoordinatorClient(store, journal_id, endpoint=endpoint, start=start)
     try:
         return client.call(request, timeout_s=timeout_s)
@@ -370,7 +372,7 @@ def _reachable(advertised: Advertisement) -> bool:
 
 
 def _asker(request: wire.AnyRequest) -> commands.Asker | None:
-    """Return who asks for a change, as the log tells where there are no principals; streams sign nothing."""
+    """Return the asker of a change, as the log names it where there are no principals; streams sign nothing."""
     if request.right not in (CHANGE, ADMINISTER):
         return None
     user, host = user_and_host()

@@ -1,4 +1,4 @@
-"""Dry runs: what a change would do now. The coordinator's own engine decides, on the journal as it is, and nobody commits."""
+"""Dry runs: the effect of a change now. The coordinator's own engine decides, on the journal as it is, and nobody commits."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from spark_queue.views import JournalView, state_at
 
 
 def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) -> replies.CoreReply:
-    """Return what the coordinator would answer to the caller now; starts nothing and changes nothing."""
+    """Return or raise the coordinator's answer to the caller, as it would be now; starts nothing and changes nothing."""
     now = state_at(open_journal(store))
     caller = _caller(now.state.definitions, command, partial(endpoint.token, store), now_ms=now.now_ms)
     return try_out(now, command, caller)
 
 
 def try_out(now: JournalView, command: commands.QueueCommand | commands.Apply, caller: Caller | None = None) -> replies.CoreReply:
-    """Decide about a command on the journal as it is `now`, whose state is changed in memory."""
+    """Decide about a command on the journal as it is `now`, whose state is changed in memory; no `caller` is the store's owner."""
     return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
 
 
 def _caller(definitions: Definitions, command: commands.QueueCommand, token: Callable[[], str], *, now_ms: int) -> Caller | None:
-    """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
+    """Return the caller, from whom messages may be hidden (R12); None where there are no principals."""
     if not definitions.principals:
         return None
     principal = principal_of(definitions, token, now_ms=now_ms)
@@ -42,6 +42,6 @@ def _caller(definitions: Definitions, command: commands.QueueCommand, token: Cal
 
 
 def _may(principal: PrincipalDefinition, command: commands.QueueCommand) -> bool:
-    # Who reads may settle what came under its own leases: whether it did, the coordinator alone tells.
+    # A reader may settle messages of its own leases: the coordinator alone knows which these are.
     reads = isinstance(command, commands.Settle) and all(each.lease for each in command.outcomes)
     return any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,)))

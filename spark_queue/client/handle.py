@@ -1,4 +1,4 @@
-"""`Handle`: a journal by its path, with what every object of users' needs to reach it (DESIGN 9)."""
+"""`Handle`: a journal by its path, and the way to reach it, of every object of users' (DESIGN 9)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`Journal`: what users hold of a journal. It is a value that opens nothing until asked (DESIGN 9).
+"""`Journal`: the users' handle of a journal. It is a value that opens nothing until asked (DESIGN 9).
 
-Methods import what they need themselves: who only publishes loads neither what decides nor what looks.
+Methods import the modules that they need themselves: a publisher loads neither the core's decisions nor the views.
 """
 
 from __future__ import annotations

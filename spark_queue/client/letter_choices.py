@@ -1,4 +1,4 @@
-"""Which dead letters a caller means, as callers say it."""
+"""A caller's choice of dead letters, from the arguments of public methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def letter_choice(*, reason: str | None, error: str | None, since: datetime | No
 
 
 def to_bookmarks(bookmarks: Iterable[int], *, where: str) -> BitMap64:
-    """Return bookmarks that a user gave as a set."""
+    """Return a user's bookmarks as a set."""
     try:
         return BitMap64(bookmarks)
     except (TypeError, ValueError, OverflowError) as reason:

@@ -1,4 +1,4 @@
-"""Reading what a batch function says of its rows: a table of exceptions, checked before anything is settled."""
+"""Reading the outcomes that a batch function returns: a table of exceptions, checked before anything is settled."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ COLUMNS = (*_REQUIRED, *OPTIONAL)
 #: Those whose names a column of a message type may have, too.
 OF_MESSAGES_TOO = frozenset({"outcome", *OPTIONAL})
 
-#: A column of any type; pyarrow's stubs tell more than can be known of a user's table.
+#: A column of any type; pyarrow's stubs say more than can be known of a user's table.
 _Column = Any
 
 
 def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> dict[str, str]:
-    """Return the columns to evaluate of what a batch function returned, and what each of them is called here."""
+    """Return the columns to evaluate of a batch function's table, each with its name here.
+
+    Columns of the batch may come along unused; any other is a slip of the pen, and refused.
+    """
     found, known = list(found), ColumnNames(batch)
     columns = named_columns(queue, found, COLUMNS)
     for name in _REQUIRED:
@@ -43,7 +46,7 @@ def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> d
 
 
 def refuse_unclear(queue: str, found: Collection[str], columns: Mapping[str, str], own: ColumnNames) -> None:
-    """Refuse a column that may hold what the message says, not an outcome: only a table of outcomes and nothing else is one."""
+    """Refuse a column that may hold the message's value, not an outcome: only a table of outcomes and nothing else is clear."""
     unclear = next((name for name, column in columns.items() if column in OF_MESSAGES_TOO and own.find(name) is not None), None)
     if unclear is not None and len(found) > len(columns):
         reason = f"column '{unclear}' is a column of the messages, too, so it may hold their values."
@@ -51,7 +54,7 @@ def refuse_unclear(queue: str, found: Collection[str], columns: Mapping[str, str
 
 
 def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
-    """Return those of some columns that mean wanted ones, and which each of them means."""
+    """Return those of some columns that mean wanted ones, each with the column that it means."""
     names = ColumnNames(wanted)
     columns: dict[str, str] = {}
     for name in found:
@@ -77,7 +80,7 @@ def evaluated(queue: str, rows: Any, columns: Mapping[str, str]) -> pa.Table:
 
 
 def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
-    """Read a table of outcomes; rows said twice in the same words count once."""
+    """Read a table of outcomes; equal rows count once. `retry_after` is a duration, a text such as "5m", or a number of seconds."""
     columns: dict[str, _Column] = {
         "bookmark": cast_column(queue, table, "bookmark", pa.int64()),
         "outcome": cast_column(queue, table, "outcome", pa.string()),
@@ -101,7 +104,7 @@ def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
 
 
 def _from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
-    """Return columns of a pandas frame as Arrow; what pandas calls missing (NaN, NaT, NA, None) is NULL."""
+    """Return columns of a pandas frame as Arrow; missing values of pandas (NaN, NaT, NA, None) are NULL."""
     try:
         chosen = frame.loc[:, [str(name) in columns for name in frame.columns]]
         return pa.Table.from_pandas(chosen, preserve_index=False)
@@ -151,7 +154,7 @@ def _retry_after_ms(queue: str, table: pa.Table) -> _Column:
 
 
 def _parsed_ms(queue: str, texts: list[str | None]) -> _Column:
-    """Read durations as keys of a definition file are read; each text is looked at once."""
+    """Parse durations in the form of a definition file's keys; each text is parsed once."""
     known: dict[str | None, int | None] = {None: None}
     for text in set(texts) - {None}:
         try:

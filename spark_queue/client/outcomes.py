@@ -1,4 +1,4 @@
-"""From what users hand to `Queue.settle` to outcomes by lease."""
+"""From the arguments of `Queue.settle` to outcomes by lease."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from spark_queue.journal.schema import shown_names
 
 _OUTCOME_COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
-#: From this likeness on, a name is taken for a misspelt one of these columns; further ones may come along with the rows.
+#: From this likeness on, a name counts as a misspelt one of these columns; further ones may come along with the rows.
 _MISSPELT = 0.8
 
 
 def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
-    """Read how long cancelled messages wait, in milliseconds."""
+    """Return the wait of cancelled messages, in milliseconds."""
     if retry_after is None:
         return None
     if isinstance(retry_after, timedelta):
@@ -43,7 +43,7 @@ def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
 
 
 def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -> None:
-    """Refuse an error that is no text, or that nobody would see."""
+    """Refuse an error that is no text, or that would go unseen with an acknowledgement."""
     if error is not None:
         check_text(error, key="error", where="settle")
     if error is not None and Outcome.ACKNOWLEDGE in outcomes:
@@ -61,7 +61,7 @@ def to_outcomes(
 ) -> Iterator[OutcomeRows]:
     """Yield the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
 
-    `columns` tells those of the message type, in Spark DDL; it is asked only where rows may have some of them.
+    `columns` gives those of the message type, in Spark DDL; it is called only where rows may have some of them.
     """
     table = _to_table(queue, rows, functools.cache(columns))
     if "error" not in table.column_names:
@@ -91,7 +91,7 @@ def _to_table(queue: str, rows: Any, own: Callable[[], str]) -> pa.Table:
 
 
 def _named(queue: str, names: list[str], own: Callable[[], str]) -> dict[str, str]:
-    """Refuse a misspelt column, and one of messages: rows would be settled otherwise than was meant."""
+    """Refuse a misspelt column, and one of messages: rows would be settled otherwise than meant."""
     columns = named_columns(queue, names, _OUTCOME_COLUMNS)
     if len(names) > len(columns) and not OF_MESSAGES_TOO.isdisjoint(columns.values()):
         # Rows of a view have columns of messages by names that are no others'.

@@ -1,4 +1,4 @@
-"""`Peer`: what users say of an instance that their journal pulls from. It is a value that opens nothing until asked."""
+"""`Peer`: the users' handle of an instance that their journal pulls from. It is a value that opens nothing until asked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 
-#: How long a drain waits for leases to end, and for the peer, before it looks again, in seconds.
+#: The wait of a drain for leases to end, and for the peer, between two looks, in seconds.
 _PAUSE_S = 1.0
 
 

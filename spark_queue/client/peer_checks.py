@@ -1,4 +1,4 @@
-"""Whether the definitions of peers fit, asked of each that can be reached (DESIGN 17.7)."""
+"""The check whether the definitions of peers fit, with those of each that can be reached (DESIGN 17.7)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from spark_queue.replication.restored import read_definitions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerCheck:
-    """Whether the definitions of instances fit each other."""
+    """The result of comparing the definitions of instances."""
 
-    #: What each rule asks for.
+    #: The demand of each rule.
     rules: dict[str, str]
     broken: list[validation.BrokenRule]
     #: Instances whose definitions were read.
     read: list[str]
-    #: Why those of others could not be, by instance.
+    #: The reason why those of others could not be, by instance.
     unread: dict[str, str]
-    #: Whether no rule is broken but R113.6, which may be, and every peer of this journal was read.
+    #: Whether every peer of this journal was read, and no rule is broken but R113.6, which may be.
     fits: bool
 
 

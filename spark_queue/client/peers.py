@@ -1,4 +1,4 @@
-"""The peers of a journal, for those who look after it: how pulling goes (DESIGN 17.8)."""
+"""The peers of a journal, for its operators: the state of pulling from each (DESIGN 17.8)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _ASK_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerStatus:
-    """How pulling from one peer goes."""
+    """The state of pulling from one peer."""
 
     #: Its instance, and the path of its journal.
     peer: str
     journal: str
-    #: Whether it counts as reachable, and since when it is silent, in seconds; None where no coordinator runs that could tell.
+    #: Whether it counts as reachable, and for how long it has been silent, in seconds; None where no coordinator runs.
     reachable: bool | None
     silent_seconds: float | None
     #: Records of its log that mean something here and are not taken over, and the age of the first; None where it cannot be read.
     records_behind: int | None
     seconds_behind: float | None
-    #: What was copied of its messages since the coordinator began, or had new definitions; None where none runs.
+    #: Messages copied from it since the coordinator began, or had new definitions; None where none runs.
     rows_copied: int | None
     bytes_copied: int | None
     #: Messages that it owns of queues here, that it was asked for just now, that came from it, and that it was given.
@@ -43,21 +43,21 @@ class PeerStatus:
     requested: int
     transferred_in: int
     transferred_out: int
-    #: What breaks rules between its definitions and those of here.
+    #: Broken rules between its definitions and those of here.
     disagreements: list[str]
-    #: What keeps it from being pulled.
+    #: The trouble that keeps it from being pulled.
     trouble: str | None
 
 
 def peer_status(store: Store, endpoint: Endpoint) -> list[PeerStatus]:
-    """Tell how pulling from each peer goes: from the logs, and what only a coordinator knows from the one that runs.
+    """Return the state of pulling from each peer: from the logs, and from the coordinator that runs, if one does.
 
     Raises
     ------
     ConfigError
         NO_PEERS.
     SparkQueueError
-        What keeps the journal itself from being read.
+        Where the journal itself cannot be read.
     """
     now = state_at(open_journal(store))
     definitions = now.state.definitions
@@ -68,11 +68,11 @@ def peer_status(store: Store, endpoint: Endpoint) -> list[PeerStatus]:
 
 
 def _told(store: Store, journal_id: str, endpoint: Endpoint) -> Mapping[str, wire.PeerTold] | None:
-    """Return what the coordinator tells; None where none runs."""
+    """Return the coordinator's figures of pulling, by peer; None where none runs."""
     try:
         reply = coordinator_client.call_once(store, journal_id, wire.AskPeers(), endpoint=endpoint, start=False, timeout_s=_ASK_S)
     except CoordinatorError as refusal:
-        # With an address the user says that one runs there.
+        # An address is the user's word that one runs there.
         if endpoint.addresses is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
             raise
         return None

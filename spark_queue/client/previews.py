@@ -31,19 +31,19 @@ class Preview:
 
     #: Messages that were looked at.
     messages: int
-    #: How many of them would enter (all of them without a filter), and the newest of these.
+    #: The number of them that would enter (all of them without a filter), and the newest of these.
     matched: int
     matched_examples: tuple[int, ...]
-    #: On how many an expression fails, and the newest of these.
+    #: The number on which an expression fails, and the newest of these.
     failed: int
     failed_examples: tuple[int, ...]
-    #: How many would be barriers.
+    #: The number of barriers among them.
     barriers: int
     #: The highest priorities, each with the number of messages that have it.
     priorities: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return the selection as a line."""
         if not self.messages:
             return "tried on no messages: there are none yet"
         said = [f"{self.matched:,} match{_such_as(self.matched_examples)}", f"{self.failed:,} fail{_such_as(self.failed_examples)}"]
@@ -55,12 +55,12 @@ class Preview:
 
 
 def has_expressions(queue: QueueDefinition) -> bool:
-    """Return whether there is anything to try out."""
+    """Return whether a queue has expressions to try out."""
     return any(getattr(queue, key) is not None for key in EXPRESSION_KEYS)
 
 
 def preview(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinition) -> Preview:
-    """Evaluate the expressions of a queue over the newest messages of its topics."""
+    """Evaluate the checked expressions of a queue over the newest messages of its topics; `segments` come newest first."""
     messages, matched, failed, barriers = 0, BitMap64(), BitMap64(), 0
     priorities: Counter[int] = Counter()
     for of_topic, found in _found(traits, segments, queue):
@@ -81,7 +81,7 @@ def preview(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefini
 
 
 def _found(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinition) -> Iterator[tuple[BitMap64, EntryTraits]]:
-    """Yield the messages of the queue's topics, and what its expressions say of them, until there are enough."""
+    """Yield the messages of the queue's topics, and the values of its expressions on them, until there are enough."""
     # Names of queues are not empty, so this one is not confused with it.
     plain = replace(queue, name="", filter=None, barrier=None, priority=None, order_key=None)
     wanted = _MESSAGES
@@ -98,7 +98,7 @@ def _found(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinit
 
 
 def _newest_of(segment: Segment, count: int) -> Segment:
-    """Return the last messages of a segment, as one that stands in a larger file; when they expire is not asked."""
+    """Return the last messages of a segment, as one that stands in a larger file, without their expiration."""
     skipped = max(0, segment.row_count - count)
     first_row = segment.first_row + skipped
     rows = segment.row_count - skipped

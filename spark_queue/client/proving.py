@@ -1,7 +1,7 @@
-"""Proofs from a checkpoint: a batch that Spark has committed, and whose query told nobody (R49).
+"""Proofs from a checkpoint: of a batch that Spark has committed, and that its query could not prove (R49).
 
 A query that reads until nothing is left ends with the commit of its last batch, and its planner makes no further call. A
-listener tells of that commit where Spark lets one listen; if the driver died first, only the checkpoint still knows.
+listener hears of that commit where Spark has one; if the driver died first, only the checkpoint still knows.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class ProvenLease:
     queue: str
     subscription: str
     lease: int
-    #: Messages that the proof acknowledged; what others have by now is left alone (P5).
+    #: Messages that the proof acknowledged; those that others have by now are left alone (P5).
     messages: int
     #: Whether its batch was a barrier, which the proof let its subscription have received.
     is_barrier: bool = False
-    #: Whether it had been proven before, so that there was nothing to say.
+    #: Whether it had been proven before, so that nothing was left to prove.
     was_proven: bool = False
 
 
 def prove(store: Store, endpoint: Endpoint, checkpoint: Store) -> list[ProvenLease]:
-    """Say of each queue stream of a query that its newest committed batch is proven.
+    """Prove the newest committed batch of each queue stream of a query.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def prove(store: Store, endpoint: Endpoint, checkpoint: Store) -> list[ProvenLea
 
 
 def _proven(view: JournalView, offset: Mapping[str, Any]) -> ProvenLease:
-    """Return what there is to prove, tried out on the journal in memory: what a lease holds does not tell what its proof does."""
+    """Return the lease to prove, with the effect of its proof, which is tried out on the journal in memory."""
     who = {"queue": str(offset["queue"]), "subscription": str(offset["subscription"])}
     ledger, number = view.state.ledger(who["queue"]), int(offset["lease"])
     subscription = ledger.subscriptions.get(who["subscription"])
@@ -102,7 +102,7 @@ def _committed(checkpoint: Store) -> Iterator[dict[str, Any]]:
 
 
 def _offsets_in(value: Any) -> Iterator[dict[str, Any]]:
-    """Find offsets of queue streams in what Spark has stored of all sources, whose form depends on its version."""
+    """Find offsets of queue streams in Spark's offsets of all sources, whose form depends on its version."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             value = json.loads(value)

@@ -29,7 +29,7 @@ from spark_queue.protocol.connection import Endpoint
 if TYPE_CHECKING:
     from spark_queue.client.replicated import ReplicationWait
 
-#: How long a publish waits for peers, unless it says otherwise.
+#: The wait of a publish for peers, unless it says otherwise.
 REPLICATED_WITHIN = "30s"
 
 _LOG = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Publisher:
 
 
 class _Target:
-    """An open journal to publish to, under a name or without one, and the coordinator that is told of it."""
+    """An open journal to publish to, under a name or without one, and the coordinator that hears of it."""
 
     def __init__(
         self,
@@ -173,16 +173,16 @@ class _Target:
         self._definitions = definitions
         self._endpoint = endpoint
         self._publisher = publisher
-        #: What opening the name drew; None where a publish opens it with its own commit.
+        #: The numbers drawn by opening the name; None where a publish opens it with its own commit.
         self._opened = opened
         self.client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
 
     def look_again(self) -> None:
-        """Go by the definitions that hold now: a right may be withdrawn, and a queue take another topic."""
+        """Read the definitions that hold now: a right may be withdrawn, and a queue have another topic."""
         self._definitions = self._journal.definitions()
 
     def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
-        """Make what waits until so many peers have what is published from now on."""
+        """Make the wait until so many peers have the messages published from now on."""
         # Few publishers wait, and all others would load it.
         from spark_queue.client.replicated import ReplicationWait  # noqa: PLC0415 - as said above.
 
@@ -216,7 +216,7 @@ class _Target:
 
 
 def _span(destination: str, messages: int) -> AbstractContextManager[bool]:
-    """Return the span of a send, which tells whether there is one; a program without OpenTelemetry loads nothing for that."""
+    """Return the span of a send, which knows whether it is one; a program without OpenTelemetry loads nothing for that."""
     if "opentelemetry" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
         return nullcontext(enter_result=False)
     from spark_queue import tracing  # noqa: PLC0415 - as said above.

@@ -1,4 +1,4 @@
-"""`Queue`: what users hold of a queue. It is a value that opens nothing until asked (DESIGN 9)."""
+"""`Queue`: the users' handle of a queue. It is a value that opens nothing until asked (DESIGN 9)."""
 
 from __future__ import annotations
 

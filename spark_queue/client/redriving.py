@@ -21,7 +21,11 @@ def redrive_rows(
     per_second: int | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> replies.Redriven:
-    """Give dead letters back, oldest first."""
+    """Give dead letters back, oldest first; without `per_second` all at once.
+
+    `on_progress` is called after each step with the number done and with that of all, `requested`: both count also bookmarks that
+    are no dead letters, which are skipped.
+    """
     left, redriven = rows, 0
     while left:
         part = left if per_second is None else oldest(left, per_second)

@@ -1,4 +1,4 @@
-"""Waiting until peers have what was published: each peer's own log says how far it has pulled this journal (DESIGN 17.8)."""
+"""Waiting until peers have the published messages: each peer's own log has its watermark of this journal (DESIGN 17.8)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _REPLICATED_PAUSE_S = 0.1
 
 @dataclass(slots=True)
 class _Log:
-    """A log that is read on, and what keeps it from being read."""
+    """A log that is read on, and the trouble that keeps it from being read."""
 
     #: Of its instance, for errors.
     name: str
     store: Store
     log: PeerLog | None = None
     trouble: str | None = None
-    #: Of a peer: the last record of this journal that it has pulled, by the origin that it had then; see `Watermark`.
+    #: Of a peer: the last record of this journal that it has pulled, by this journal's origin of then; see `Watermark`.
     pulled: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> Sequence[Record]:
@@ -56,7 +56,7 @@ class _Log:
 
 @dataclass(slots=True)
 class ReplicationWait:
-    """Waits until so many peers have pulled what is published after this was made."""
+    """Waits until so many peers have pulled the messages that are published after this was made."""
 
     journal: JournalReader
     definitions: Definitions
@@ -66,7 +66,7 @@ class ReplicationWait:
     _timeout_ms: int = field(init=False)
     _own: _Log = field(init=False)
     _peers: dict[str, _Log] = field(init=False)
-    #: That of this journal, where all that peers have ever said is read: before a restore its log had other records.
+    #: This journal's origin in watermarks, needed where all of a peer's log is read: before a restore this log had other records.
     _origin: str | None = None
 
     def __post_init__(self) -> None:
@@ -79,17 +79,17 @@ class ReplicationWait:
         self._peers = {name: _Log(name, peer_store(self.journal.store, peer)) for name, peer in peers.items()}
         for each in (self._own, *self._peers.values()):
             try:
-                # What was said before the publish says nothing about it.
+                # Watermarks of before the publish say nothing about it.
                 each.log = PeerLog.at_end(each.store, each.name)
             except SparkQueueError as trouble:
                 each.trouble = str(trouble)
 
     def wait(self, published: Sequence[Published]) -> None:
-        """Return when so many peers have all of it."""
+        """Return when so many peers have all of it; after REPLICATION_PENDING it is published all the same."""
         commits = [(each.message_type, each.version) for each in published if each.version is not None]
         deadline_s = time.monotonic() + self._timeout_ms / 1_000
         if any(not each.rows for each in published):
-            # What was there already may have entered long ago.
+            # Rows that were there already may have entered long ago.
             self._own = _Log(self._own.name, self._own.store)
             self._peers = {name: _Log(name, each.store) for name, each in self._peers.items()}
             self._origin = ""
@@ -125,7 +125,7 @@ class ReplicationWait:
         )
 
     def _wake(self, client: CoordinatorClient, wanted: dict[str, int]) -> str | None:
-        """Let a coordinator run, since messages enter by it; returns what keeps it from that."""
+        """Let a coordinator run, since messages enter by it; returns the trouble that keeps it from running."""
         try:
             for message_type in wanted:
                 client.call(wire.Nudge(message_type=message_type), timeout_s=self._timeout_ms / 1_000)

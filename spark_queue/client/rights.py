@@ -1,4 +1,4 @@
-"""Rights checked where no coordinator is asked: to publish, and to try what would be done (R12)."""
+"""Rights checked where no coordinator is asked: to publish, and to make a dry run (R12)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_queue.protocol.tokens import token_hash
 
 
 def principal_of(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> PrincipalDefinition | None:
-    """Return whose token the caller has; None for a token that is no principal's."""
+    """Return the principal of the caller's token; None for a token of nobody. An expired one is refused."""
     known = definitions.principal_with(token_hash(token()))
     expiry = None if known is None else known.expiry(now_ms)
     if expiry is not None:
@@ -28,7 +28,7 @@ def denied(principal: PrincipalDefinition | None, right: str, what: str) -> Acce
 
 
 def check_administers(definitions: Definitions, token: Callable[[], str], *, now_ms: int) -> None:
-    """Refuse what administers the journal to who may not, where there are principals."""
+    """Refuse a change of the journal to a caller without the right to administer, where there are principals."""
     if not definitions.principals:
         return
     known = principal_of(definitions, token, now_ms=now_ms)
@@ -39,7 +39,7 @@ def check_administers(definitions: Definitions, token: Callable[[], str], *, now
 def check_writes(definitions: Definitions, names: Iterable[str], token: Callable[[], str]) -> None:
     """Refuse to publish to names without the right, which is one on the name alone.
 
-    Who may publish to a queue's name may do so also where it goes to a default target, and has no right on that target itself.
+    The right to publish to a queue's name holds also where that goes to a default target, and is no right on the target itself.
     """
     known = principal_of(definitions, token, now_ms=SystemClock().wall_ms())
     for name in names:

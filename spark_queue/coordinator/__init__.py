@@ -2,11 +2,11 @@
 
 What the control log decides
 ----------------------------
-Who reigns, and everything that anybody was told. A reign begins with a claim, one compare-and-swap that writes the next epoch;
-whoever wins it reigns until the next claim, and needs no permission from the last one. Every later commit of the reign is a swap
+The reign, and every answer that was ever given. A reign begins with a claim, one compare-and-swap that writes the next epoch;
+its winner reigns until the next claim, and needs no permission from the last one. Every later commit of the reign is a swap
 at the head that carries the epoch, and after every commit, and before every answer that needs none, the reign looks again: the
-head is its own last commit, the epoch its own. Otherwise it is over. No answer leaves before that, so what was answered is
-durable, and what was not answered may be asked again.
+head is its own last commit, the epoch its own. Otherwise it is over. No answer leaves before that, so an answered command is
+durable, and an unanswered one may be asked again.
 
 What decides nothing
 --------------------
@@ -31,7 +31,7 @@ The states of a process
                ▼                    the last claim's address answers
            candidate ──────────────────────────────────────────────▶ gone (tells its starter that address)
                │  that address refuses, or is silent for 10 s;
-               │  another host's hint stands still for 15 s;        the swap is refused
+               │  another host's advertisement stands still for 15 s;  the swap is refused
                │  claims the next epoch by swap ──────────────────────────────────▶ gone (ask again)
                ▼
           recovering ── answers COORDINATOR_RECOVERING
@@ -40,7 +40,7 @@ The states of a process
                ▼
             serving ── one group after the other:
                │       drain ▸ decide ▸ one commit or one check ▸ answer
-               ├── stopped, or idle for `coordinator_idle` ───────▶ gone (in good order, takes its hint away)
+               ├── stopped, or idle for `coordinator_idle` ───────▶ gone (in good order, removes its advertisement)
                └── any doubt ─────────────────────────────────────▶ gone (at once, answers nothing)
 
 What happens on each failure
@@ -49,26 +49,27 @@ What happens on each failure
 - *Killed after a commit, before the answer:* the repeat finds the lease in the log and is given the same one.
 - *Outcome of a commit unknown (I/O error, timeout):* the process ends; the next one reads from the log what happened.
 - *Stopped and continued after its reign:* its next swap is refused. If clean-up had removed the version that it writes, the
-  write succeeds where nobody reads; the look after the commit finds another head and epoch. A thread that renews the hint
-  also finds the newer epoch there and ends the process, should nobody call.
+  write succeeds where nobody reads; the look after the commit finds another head and epoch. A thread that renews the
+  advertisement also finds the newer epoch there and ends the process, should nobody call.
 - *The host that serves is gone:* a stand-in has heard nothing for 12 s, by its own clock, and claims. Callers that know its
   address go there with the same requests.
 - *A stand-in was wrong:* it has deposed a living coordinator, which ends at its next commit or look. That costs a pause.
 - *Two starters at once:* on one host the second waits for the first. On two, or without the lock, one swap wins.
 - *The driver that started it is killed:* nothing; the coordinator leads a session of its own.
 - *A planner is killed:* its long poll is dropped, its lease ends by time or is taken over by its next start (P2).
-- *Something raises while one queue is worked on:* what is not committed is dropped, the log is folded again, the queue is set aside
+- *Something raises while one queue is worked on:* uncommitted records are dropped, the log is folded again, the queue is set aside
   by a record, and everybody else's commands are done again (R122). A command that raises before it recorded anything is refused.
-- *A message log cannot be read on, or a message file is gone:* what came before it is delivered; then that type's callers hear of
+- *A message log cannot be read on, or a message file is gone:* messages before it are delivered; then that type's callers hear of
   it by name. Other types go on. A commit of messages enters as a whole or not at all.
-- *The journal is copied meanwhile:* hint and last claim of the copy lead to the original's coordinator. Every call says at which
-  place its journal is, and one for another place is refused, as if nobody were there; so the copy gets a coordinator of its own.
-- *The hint cannot be written, or the logs not shortened:* a warning in the log; slower, not wrong.
+- *The journal is copied meanwhile:* advertisement and last claim of the copy lead to the original's coordinator. Every call names
+  the place of its journal, and one for another place is refused, as if nobody were there; so the copy gets a coordinator of its
+  own.
+- *The advertisement cannot be written, or the logs not shortened:* a warning in the log; slower, not wrong.
 
 Where to read
 -------------
-`flight_port`, `server`, `logins`, `proofs` and `inbox` (how calls arrive), `loop`, `rights` and `commands` (what is done with
-them), `alarm_bell`, `pulling` (what peers say), `election`, `reign_clock` and `standby` (who reigns), `process` and `recovery`
-(from start to end). What travels, and the files by which callers find a coordinator, are in `protocol`; the callers' side is in
-`client`; how messages join is in `journal.entering`.
+`flight_port`, `server`, `logins`, `proofs` and `inbox` (how calls arrive), `loop`, `rights` and `commands` (their way
+through the core), `alarm_bell`, `pulling` (news of peers), `election`, `reign_clock` and `standby` (the reign), `process` and
+`recovery` (from start to end). Calls on the wire, and the files by which callers find a coordinator, are in `protocol`; the
+callers' side is in `client`; how messages enter is in `journal.entering`.
 """

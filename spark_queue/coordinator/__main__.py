@@ -16,7 +16,7 @@ from spark_queue.protocol.host import Report, StartOptions
 
 
 def main() -> int:
-    """Take options from stdin, report one line on stdout, and serve."""
+    """Read options from stdin, report one line on stdout, and serve."""
     allocator.leave_pandas_out()
     options = msgspec.json.decode(sys.stdin.buffer.read(), type=StartOptions)
     logs.configure(options.log_format)
@@ -43,7 +43,7 @@ def _report(report: Report) -> None:
     except BrokenPipeError:
         # The starter is gone; others will call.
         logging.getLogger(__name__).info("Nobody waits for the report.")
-    # The pipe ends here, and whatever a library prints from now on belongs into the log.
+    # The pipe ends here, and all that libraries print from now on belongs into the log.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Alarms of queues, told in the coordinator's log (DESIGN 15.12)."""
+"""Alarms of queues, in the coordinator's log (DESIGN 15.12)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class AlarmBell:
     """Rings once for each alarm, and says when it is over."""
 
     def __init__(self) -> None:
-        #: When the known alarms began, by queue and by what they are about.
+        #: When the known alarms began, by queue and subject.
         self._rung: dict[str, dict[str, int]] = {}
         #: When the next alarm of a queue begins, unless something happens before.
         self._begins_at_ms: dict[str, int] = {}
 
     def ring(self, state: JournalState, changed: Iterable[str], *, now_ms: int) -> None:
-        """Say what is new of the queues that changed since the last call, those that are no more among them, or by now."""
+        """Log new alarms of the queues that changed since the last call, those that are no more among them, or by now."""
         for queue in sorted({*changed, *(name for name, at_ms in self._begins_at_ms.items() if at_ms <= now_ms)}):
             found = dict[str, Alarm]()
             if queue in state.queues:

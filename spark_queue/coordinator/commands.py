@@ -1,4 +1,4 @@
-"""Running commands on the engine: what needs files or expressions is done around the decision, which needs neither."""
+"""Running commands on the engine: work with files or expressions is done around the decision, which needs neither."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answer:
 
 
 class Commands:
-    """Runs commands on the engine. What they decided must be committed before an answer leaves."""
+    """Runs commands on the engine. Their decisions must be committed before an answer leaves."""
 
     def __init__(self, engine: Engine, journal: JournalPort) -> None:
         self._engine = engine
@@ -48,7 +48,7 @@ class Commands:
     def run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None = None) -> Answer | None:
         """Return the answer to a command, or None for a `Next` that finds nothing yet."""
         if who is not None and who.principal is not None and isinstance(command, commands.ChangeCommand) and command.request:
-            # Who repeats the request of somebody else asks anew: the answer to a repeat counts what was done.
+            # The same request of another caller is a new one: the answer to a repeat counts the messages that were changed.
             command = msgspec.structs.replace(command, request=f"{who.principal}/{command.request}")
         with self._engine.attempt(command):
             return self._run(command, now_ms=now_ms, who=who)
@@ -66,7 +66,7 @@ class Commands:
                 except SparkQueueError as trouble:
                     if message_type != before.message_types.get(name):
                         raise
-                    # Whose table that is, or what somebody did to it, is nothing of these definitions.
+                    # The owner of that table, or a change of it by somebody, is nothing of these definitions.
                     _LOG.warning("The table of message type '%s' stays as it is: %s", name, trouble)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
             return Answer(reply=reply.reply, pieces=self._pieces(command, reply))
@@ -76,7 +76,7 @@ class Commands:
         return None if reply is None else Answer(reply=reply)
 
     def _check(self, state: JournalState, command: commands.AnyCommand) -> None:
-        """Refuse what the core does not know of: expressions that cannot be, and tables that cannot change so."""
+        """Refuse commands by facts that the core does not know: expressions that cannot be, and tables that cannot change so."""
         if not isinstance(command, commands.Apply):
             check_command(state, command)
             return
@@ -93,7 +93,7 @@ class Commands:
     def figures(
         self, asked: Observe, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int
     ) -> JournalFigures:
-        """Return what metrics tell of this reign's state."""
+        """Return the figures of this reign's state."""
         state = self._engine.state
 
         texts = {name: str(trouble) for name, trouble in troubles.items()}
@@ -109,14 +109,14 @@ class Commands:
             return found
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
-        """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""
+        """Add the queue's figures, unless they count hidden messages, or it was dropped or set aside while its caller waited."""
         state = self._engine.state
         is_told = poll.queue in state.queues and (who is None or not state.definitions.row_filters(who.principal, poll.queue))
         status = self._status(poll.queue, now_ms) if is_told else None
         return Answer(reply=msgspec.structs.replace(reply, status=status))
 
     def _status(self, queue: str, now_ms: int) -> QueueStatus | None:
-        """Return a queue's figures; None where that raises, since what is only shown does not keep messages from anybody."""
+        """Return a queue's figures; None where that raises, since figures that are only shown keep messages from nobody."""
         try:
             return queue_status(self._engine.state, queue, now_ms=now_ms)
         except Exception:  # noqa: BLE001  # Whatever it is, it is logged, and only shown figures are missing.

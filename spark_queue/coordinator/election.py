@@ -1,6 +1,6 @@
 """Election: find the coordinator that reigns, or become the next one (DESIGN 6, 15.16).
 
-The control log alone decides: a claim is one compare-and-swap, and whoever wins it reigns until the next one. Everything
+The control log alone decides: a claim is one compare-and-swap, and its winner reigns until the next one. Everything
 before the claim is courtesy, so that a living coordinator is not deposed: ask at the address of the last claim, be patient
 with silence, and leave alone what another host renews.
 """
@@ -76,7 +76,7 @@ class ElectionPorts:
 
 
 def election_ports(store: Store, journal_id: str, clock: Clock) -> ElectionPorts:
-    """Return what an election over a journal looks at."""
+    """Return the ports of an election over a journal."""
     return ElectionPorts(
         advertisements=store,
         ping=lambda address, timeout_s: ping(address, journal_id, location_of(store), timeout_s, partial(LOCAL.token, store)),
@@ -98,7 +98,7 @@ def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
     past = control.load()
     if past.journal_id != candidate.journal_id:
         raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
-    # A claim of who cannot reign would depose who can, and grow the log with each start.
+    # A claim of a process that cannot reign would depose one that can, and grow the log with each start.
     past.refuse_newer(candidate.path)
     return past
 
@@ -112,7 +112,7 @@ def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPort
     verdict = around.ping(address, SILENCE_S) if asked else Verdict.GONE
     if verdict is Verdict.SERVES:
         raise CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=address)
-    # Nobody listens there for certain. Whoever does may be the one that serves, though it is full of calls, or not trusted here.
+    # Nobody listens there for certain. A listener may be the one that serves, though it is full of calls, or not trusted here.
     if same_host and verdict is Verdict.GONE:
         return
     # Three renewals by the own monotonic clock; another host's clock is not compared with.

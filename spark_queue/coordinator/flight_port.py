@@ -23,13 +23,13 @@ DESCRIPTORS_KEPT = 512
 #: Calls of one connection at one time; its caller waits with further ones.
 STREAMS_MAX = 256
 
-#: Threads that answer calls. A poll holds one for as long as it waits, at most a second; who finds none free waits in line.
+#: Threads that answer calls. A poll holds one for as long as it waits, at most a second; a call that finds none free waits in line.
 THREADS_MAX = 512
 
 #: Calls that are answered or in line; further ones are refused.
 CALLS_MAX = 4_096
 
-#: How long a connection may be without a call, and how long it may take to become one, in milliseconds.
+#: How long a connection may be without a call, and how long its handshake may last, in milliseconds.
 IDLE_MS = 60_000
 HANDSHAKE_MS = 10_000
 
@@ -42,7 +42,7 @@ Answer = Callable[[Iterator[bytes], Any], Iterator[bytes]]
 
 
 def room_for_connections() -> int:
-    """Take all descriptors that this process may have, and return how many connections leave enough of them for the rest."""
+    """Raise the limit of descriptors as far as needed; return the number of connections that leaves enough for the rest."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS_MAX + DESCRIPTORS_KEPT
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -80,7 +80,7 @@ def listen(bind: Bind, answer: Answer, *, connections_max: int) -> tuple[Any, in
             chain, key = Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes()
             port = server.add_secure_port(at, grpc.ssl_server_credentials(((key, chain),)))
     except (RuntimeError, OSError) as failure:
-        # The library does not say what: nearly always somebody else listens there.
+        # The library does not say the cause: nearly always somebody else listens there.
         raise CoordinatorError("ADDRESS_UNUSABLE", address=address, reason=f"{failure}.") from None
     server.start()
     return server, int(port)

@@ -17,7 +17,7 @@ from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery, Pul
 
 
 class ClosedError(Exception):
-    """The loop takes no more calls: the coordinator is ending, and callers should start the next one."""
+    """The loop accepts no more calls: the coordinator is ending, and callers should start the next one."""
 
 
 class Call:
@@ -48,13 +48,13 @@ class Call:
         self._answered.acquire()
 
     def answer(self, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> None:
-        """Hand over the reply; None tells the caller to ask elsewhere."""
+        """Hand over the reply; None sends the caller elsewhere."""
         self.reply, self.pieces = reply, pieces
         self._answered.release()
 
     @property
     def is_answered(self) -> bool:
-        """Whether it has its reply, or was told to ask elsewhere."""
+        """Whether it has its reply, or was sent elsewhere."""
         return not self._answered.locked()
 
     def wait(self) -> None:
@@ -69,7 +69,7 @@ class WaitingPoll:
     call: Call
     request: commands.Next | wire.AwaitPublish
     until_ms: int
-    #: The message type whose log may bring what the poll waits for.
+    #: The message type whose log may bring the messages that the poll waits for.
     message_type: str
 
 

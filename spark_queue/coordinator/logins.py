@@ -42,12 +42,12 @@ class Login:
     address: str
     #: The hash of a principal's token, which may be withdrawn while the call waits; None for the user who runs the coordinator.
     token_hash: str | None = None
-    #: Whether nobody knew yet who the principals are: the caller may be one of them, whose rights are others.
+    #: Whether the principals were not known yet: the caller may be one of them, with other rights.
     is_early: bool = False
 
 
 class CallerTokens:
-    """Tells callers by their tokens, counts failed logins by address, and slows them."""
+    """Knows callers by their tokens, counts failed logins by address, and slows them."""
 
     def __init__(self, own_token: str, *, pause: Callable[[float], None] = time.sleep) -> None:
         self.own = own_token.encode()
@@ -64,11 +64,11 @@ class CallerTokens:
         self.failed = 0
 
     def know(self, definitions: Callable[[], Definitions]) -> None:
-        """Tell principals from now on, by the definitions that hold."""
+        """Know principals from now on, by the definitions that hold."""
         self._definitions = definitions
 
     def keys_of_principals(self) -> Iterator[bytes]:
-        """Yield what principals and this process both know, as does who reads the definitions."""
+        """Yield the keys that principals and this process share; readers of the definitions know them, too."""
         if self._definitions is not None:
             for principal in self._definitions().principals.values():
                 yield from (each.encode() for each in principal.token_hash)
@@ -89,7 +89,7 @@ class CallerTokens:
 
     @property
     def knows_principals(self) -> bool:
-        """Whether it is known who the principals are."""
+        """Whether the principals are known."""
         return self._definitions is not None
 
     def is_principals(self, header: bytes) -> bool:
@@ -125,6 +125,6 @@ def token_of(header: bytes) -> bytes:
 
 
 def address_of(peer: str) -> str:
-    """Return the address in what Flight says of a caller, such as ``ipv4:10.0.0.7:40312``: each connection has another port."""
+    """Return the address in Flight's name of a caller, such as ``ipv4:10.0.0.7:40312``: each connection has another port."""
     kind, _, rest = peer.partition(":")
     return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer

@@ -18,10 +18,10 @@ FORMATS = ("text", "json")
 #: Facts of a line that a program finds under names of their own.
 FACTS = ("code", "request", "queue", "subscription")
 
-#: How long a refusal is not told again of the same queue, subscription and code, in seconds: a caller may ask every second.
+#: How long a refusal of the same queue, subscription and code is not logged again, in seconds: a caller may ask every second.
 QUIET_S = 60.0
 
-#: Most characters that are told of a name that a caller chose.
+#: Most characters that are logged of a name that a caller chose.
 _NAME_CHARACTERS = 256
 
 #: Most refusals that are remembered for it.
@@ -54,12 +54,12 @@ def configure(log_format: str) -> None:
 
 
 class RefusalLog:
-    """Says in the log which calls were refused, each kind once a minute."""
+    """Logs refused calls, each kind once a minute."""
 
     def __init__(self, count: Callable[[str], None] | None = None, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._count = count
         self._monotonic_s = monotonic_s
-        #: When what was told last, the newest at the end.
+        #: The time of the last line about each kind, the newest at the end.
         self._told_at_s: dict[tuple[str, ...], float] = {}
 
     def refused(self, request: wire.AnyRequest | None, code: str) -> None:

@@ -1,7 +1,7 @@
 """The loop: drain waiting commands, decide, commit once, check, answer (DESIGN 6).
 
 One thread does all of it, so nothing here is shared. While it commits, the next group gathers in the inbox. A fault of one
-queue sets it aside: what is not committed is dropped, the log is folded again, and the rest of the group is done again (R122). Any
+queue sets it aside: uncommitted records are dropped, the log is folded again, and the rest of the group is done again (R122). Any
 other exception that leaves `run` is a doubt: the process must end, and the next coordinator recovers from the log.
 """
 
@@ -31,10 +31,10 @@ from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery
 _LOG = logging.getLogger(__name__)
 
 
-#: How often waiting polls are looked over, in milliseconds: what they wait for may have fallen due.
+#: How often waiting polls are looked over, in milliseconds: messages that they wait for may have fallen due.
 POLLED_MS = 100
 
-#: Polls that wait at one time. Each holds a thread of the server, and some are left for who renews a lease, or asks anything else.
+#: Polls that wait at one time. Each holds a thread of the server, and some are left for renewals and all other calls.
 WAITING_MAX = 384
 
 #: How often every queue is looked over, in milliseconds.
@@ -77,13 +77,13 @@ class Loop:
         self._ready: list[tuple[Call, Answer]] = []
         #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
         self._tails: dict[str, bool] = {}
-        #: The looks at each message log, and of which a publisher has just told that it goes on.
+        #: The looks at each message log, and the message types of which a publisher has just announced new messages.
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
         self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
-        """Serve until the end; calls still waiting then are told to ask elsewhere."""
+        """Serve until the end; calls still waiting then are sent elsewhere."""
         while not self.is_over():
             began_ms = self._clock.now_ms()
             try:
@@ -106,7 +106,7 @@ class Loop:
     def is_over(self) -> bool:
         """Return whether it was stopped, or has been idle for long enough."""
         idle_ms = self._clock.now_ms() - self._called_at_ms
-        # Other instances count on one who lives, and answers their requests.
+        # Other instances count on one that lives, and answers their requests.
         state = self._engine.state
         # A replay waits here only to save itself looks.
         is_asked = any(not isinstance(poll.request, wire.AwaitPublish) for poll in self._polls)
@@ -122,7 +122,7 @@ class Loop:
         return max(0, min([self._round_at_ms, *polled_ms, *([] if due_ms is None else [due_ms])]) - self._clock.now_ms())
 
     def step(self, calls: Sequence[Call]) -> None:
-        """Serve one group of calls, and whatever is due; where one queue has a fault, all but that again."""
+        """Serve one group of calls, and everything that is due; where one queue has a fault, all but that again."""
         polls, refused = list(self._polls), list[tuple[Call, Answer]]()
         while True:
             try:
@@ -132,7 +132,7 @@ class Loop:
                 done = [call for call, _ in refused]
                 calls = [call for call in calls if not call.is_answered and call not in done]
                 self._polls = [poll for poll in polls if not poll.call.is_answered and poll.call not in done]
-                # Those that were refused before are still to be told.
+                # Those that were refused before still await their answer.
                 self._ready += [each for each in refused if not each[0].is_answered]
             else:
                 return
@@ -146,7 +146,7 @@ class Loop:
         self._peers.note_heard(now_ms=now_ms)
         self._peers.end_claims(now_ms=now_ms)
         if self._is_due(now_ms):
-            # It may have slept: nobody gets what grew too old. Leases end after the calls, so that who speaks now is heard first.
+            # It may have slept: nothing too old is granted. Leases end after the calls, so that this group is heard first.
             self._engine.expire(now_ms=now_ms)
         self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)
         for call in calls:
@@ -171,9 +171,9 @@ class Loop:
         self._step(())
 
     def _mend(self, fault: FaultError, calls: Sequence[Call] = ()) -> list[tuple[Call, Answer]]:
-        """Drop what is not committed after a fault, and keep it from coming again; returns the call that is refused, if one is.
+        """Drop uncommitted records after a fault, and keep it from coming again; returns the call that is refused, if one is.
 
-        A queue at which something raised is set aside, a message type enters no further. What is neither is the fault of its call,
+        A queue at which something raised is set aside, a message type enters no further. Any other fault is that of its call,
         and a queue that is new by one of these calls, of that one.
         """
         _LOG.error("What was not committed is dropped, and the log is folded again: %s", fault, exc_info=fault)
@@ -198,7 +198,7 @@ class Loop:
         return []
 
     def _fold_again(self) -> None:
-        """Go on from what the log says, as a new reign does; answers that were not given are forgotten."""
+        """Go on from the log, as a new reign does; answers that were not given are forgotten."""
         control = self._journal.control
         past = control.load()
         control.check(epoch=self._epoch)
@@ -210,7 +210,7 @@ class Loop:
         self._folds_again, self._takes_over = False, True
 
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
-        """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
+        """Let the core know all waiting polls before it gives any of them a share, so that none gains by being first."""
         for call in calls:
             if isinstance(call.request, commands.Next) and not call.abandoned() and self._refusal(call, now_ms) is None:
                 self._engine.note_poll(call.request, now_ms=now_ms)
@@ -296,7 +296,7 @@ class Loop:
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         self._polls.append(WaitingPoll(call, request, self._until_ms(request.wait_ms, now_ms), message_type))
         if request.wait_ms <= 0:
-            # It asks what is there now; who waits hears of what comes, or of a gap, by one of the looks.
+            # It asks for the messages that are there now; a waiting poll gets later ones, or hears of a gap, by one of the looks.
             self._read_log(message_type, finds_gaps=True)
 
     def _until_ms(self, wait_ms: int, now_ms: int) -> int:
@@ -342,7 +342,7 @@ class Loop:
     def _look_at_logs(self, now_ms: int) -> None:
         """Have the message logs read at which a look is due, oftener those that somebody waits for."""
         awaited = {poll.message_type for poll in self._polls} | self._entrance.trouble.keys()
-        # Who pulls from here waits, too.
+        # Pullers of other instances wait, too.
         is_instance = self._engine.state.definitions.journal.instance is not None
         for message_type in self._engine.state.message_types:
             looks = self._looks.setdefault(message_type, LogLooks(now_ms))
@@ -351,7 +351,7 @@ class Loop:
                 self._read_log(message_type, finds_gaps=looks.finds_gaps(now_ms, awaited=is_awaited))
 
     def _look_before(self, command: commands.ChangeCommand, now_ms: int) -> None:
-        """Let enter what its caller may have seen: views know of what nobody has entered yet."""
+        """Let messages enter that its caller may have seen: views know of some that have not entered yet."""
         queue = self._engine.state.queues.get(command.queue)
         message_type = None if queue is None else queue.definition.message_type
         if message_type in self._looks and now_ms >= self._looks[message_type].looked_at_ms + ROUND_MS:
@@ -373,9 +373,9 @@ class Loop:
                 continue
             before = self._read_until(message_type)
             if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
-                # More is waiting than one group takes: go on in the next.
+                # More is waiting than fits one group: go on in the next.
                 self._read_log(message_type, finds_gaps=finds_gaps)
-            # Who tells of what is published will tell of the next, too.
+            # A publisher that announces its messages will announce the next, too.
             came = message_type not in told and self._read_until(message_type) > before
             self._looks.setdefault(message_type, LogLooks(now_ms)).looked(now_ms, came=came, searched=finds_gaps)
 
@@ -435,7 +435,7 @@ class Loop:
                 self._polls.append(poll)
 
     def _commit(self) -> bool:
-        """Make the group durable, or check that this reign still holds (P7), and only then answer; tells what it was."""
+        """Make the group durable, or check that this reign still holds (P7), and only then answer; returns whether it committed."""
         records = self._engine.take()
         ready, self._ready = self._ready, []
         if records:

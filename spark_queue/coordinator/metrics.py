@@ -1,7 +1,7 @@
-"""Metrics of a coordinator: the state that it decides by, asked of its loop, and what only its process knows (DESIGN 18).
+"""Metrics of a coordinator: the state that it decides by, asked of its loop, and figures of its process alone (DESIGN 18).
 
 Nothing of it exists where nobody asked for metrics. Otherwise a commit costs one measurement of time and one entry in a queue; a
-thread of its own folds what was committed.
+thread of its own folds committed records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PastReader(Protocol):
     """A journal whose log can be read."""
 
     def past(self) -> LogTail:
-        """Return what the control log tells, from the newest usable snapshot on."""
+        """Return the log tail of the control log, from the newest usable snapshot on."""
         ...
 
 
@@ -59,18 +59,18 @@ class ProcessMetrics:
         self._lock = threading.Lock()
         self._commit_duration = Histogram(COMMIT_BOUNDS_S)
         self._refusals: Counter[str] = Counter()
-        #: What the history is to learn; None once it learns nothing more.
+        #: Records that the history has not folded yet; None once it learns nothing more.
         self._committed: queue.SimpleQueue[Sequence[Record]] | None = queue.SimpleQueue()
         self._history: LogHistory | None = None
-        #: What is wrong with message files, by queue: those of one queue are looked at with each question, the next one's with the
-        #: next, since a store should not pay for all of them at once.
+        #: Damage of message files, by queue: those of one queue are looked at with each question, the next one's with the next,
+        #: since a store should not pay for all of them at once.
         self._damages: dict[str, str] = {}
         self._looks_at = ""
         #: Of the reign that serves; None while this process stands by.
         self._inbox: Inbox | None = None
 
     def serves(self, journal: PastReader, inbox: Inbox) -> None:
-        """Ask a reign for its figures from now on, and read what its log told before."""
+        """Ask a reign for its figures from now on, and read the history in its log."""
         self._inbox = inbox
         threading.Thread(target=self._follow, args=(journal,), name="metrics", daemon=True).start()
 
@@ -88,7 +88,7 @@ class ProcessMetrics:
             self._refusals[code] += 1
 
     def measured(self, log: ControlLog) -> ControlLog:
-        """Return a control log whose commits are noted here."""
+        """Return a control log that notes its commits here."""
         return MeasuredLog(log, self)
 
     def families(self) -> Sequence[Family]:
@@ -129,7 +129,7 @@ class ProcessMetrics:
         return call.figures
 
     def _look_at_files(self, found: JournalFigures) -> None:
-        """Look at the files that figures name, and choose whose are next; the next question tells what was found."""
+        """Look at the files that figures name, and choose the next queue; the next question carries the damage that was found."""
         names = sorted(each.queue for each in found.statuses)
         if found.needed is not None:
             damage = find_damage(self._store, found.needed)
@@ -149,13 +149,13 @@ class ProcessMetrics:
                 records = committed.get()
                 with self._lock:
                     history.fold(records)
-        except Exception as trouble:  # noqa: BLE001  # Whatever it is, all else is told, and no memory fills with what nobody reads.
+        except Exception as trouble:  # noqa: BLE001  # All else is shown, and no memory fills with records that nobody reads.
             _LOG.warning("Metrics have no history, since the log cannot be read from its beginning: %s", trouble)
             self._committed, self._history = None, None
 
 
 class MeasuredLog:
-    """A control log whose commits are noted."""
+    """A control log that notes its commits."""
 
     def __init__(self, log: ControlLog, metrics: ProcessMetrics) -> None:
         self._log = log
@@ -177,7 +177,7 @@ class MeasuredLog:
 
 
 def start(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
-    """Make what was asked for; see `process.start_metrics`."""
+    """Make the metrics that the options ask for; see `process.start_metrics`."""
     asked = options.metrics
     exporter = otlp.exporter()
     if asked is None and exporter is None:

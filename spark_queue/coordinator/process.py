@@ -75,7 +75,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Post:
-    """A process that listens, and what it takes to be elected."""
+    """A process that listens, and its means to be elected."""
 
     store: Store
     server: Server
@@ -87,7 +87,10 @@ class _Post:
 
 
 def serve(options: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
-    """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process."""
+    """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process.
+
+    `announce` is called once with the own address, when it is certain to serve; it may still be recovering.
+    """
     around = environment or Environment()
     store = Store(options.path, options.storage_options)
     journal = around.open_journal(store)
@@ -104,7 +107,11 @@ def stand_by(
     told_to_end: threading.Event,
     environment: Environment | None = None,
 ) -> NoReturn:
-    """Serve a journal as `serve` does, as soon as nobody else does; until then callers hear that this one stands by."""
+    """Serve a journal as `serve` does, as soon as nobody else does; until then callers hear that this one stands by.
+
+    `waits` is called once with the address of the coordinator that serves. The waiting ends by `told_to_end`, since an exception
+    of a signal handler is lost where it meets a call of Flight.
+    """
     around, waiting = environment or Environment(), Waiting(waits, told_to_end)
     store = Store(options.path, options.storage_options)
     post = None
@@ -134,7 +141,7 @@ def _listening(post: _Post) -> Iterator[None]:
 def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
     refusals = RefusalLog(count=None if around.metrics is None else around.metrics.refused)
     admission = Admission(path=store.path, journal_id=options.journal_id, refused=refusals.refused)
-    # One that was started on demand has callers, who must have got their token from elsewhere.
+    # One that was started on demand has callers, which must have got their token from elsewhere.
     token = user_files.token(store=store, makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
     logins = CallerTokens(token)
@@ -166,7 +173,7 @@ def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[
         epoch=reign.epoch, pid=candidate.pid, renewed_at_ms=0,
     )  # fmt: skip
     advertiser = Advertiser(post.store, advertisement, wall_ms=post.ports.clock.wall_ms, deposed=_end_deposed)
-    # Before the starter goes on: whoever waited behind it must find the advertisement.
+    # Before the starter goes on: callers that waited behind it must find the advertisement.
     advertiser.start()
     announce(candidate.address)
     _reign(reign, journal, post, advertiser, ends_idle=ends_idle)
@@ -182,7 +189,7 @@ def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | N
 
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
-    """Refuse to listen where the journal's coordinator does, in its own words: Flight would not say who has the port."""
+    """Refuse to listen where the journal's coordinator does, in its own words: Flight would not name the owner of the port."""
     newest = read_advertisement(store, journal_id)
     if newest is None or (newest.host, newest.address) != (around.host, bind.location()):
         return

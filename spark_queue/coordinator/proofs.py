@@ -17,10 +17,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Proofs:
-    """Tells callers who know a key of this coordinator, by what they sent for its journal, its place and this process alone."""
+    """Recognises callers that know a key of this coordinator, by a proof for its journal, its place and this process alone.
+
+    The location is asked anew each time: a copy may have taken the original's place.
+    """
 
     def __init__(self, journal_id: str, logins: CallerTokens, location: Callable[[], str]) -> None:
-        #: Random, so that what was sent to one process opens no other.
+        #: Random, so that a proof for one process opens no other.
         self._name = secrets.token_hex(16)
         self._journal_id = journal_id
         self._logins = logins
@@ -28,7 +31,7 @@ class Proofs:
         self._was_given_token = False
 
     def meeting(self, introduction: Introduction) -> Meeting | None:
-        """Return what is shared with a caller who introduces itself; None with who has no key of this coordinator."""
+        """Return the secret that is shared with a caller that introduces itself; None where it has no key of this coordinator."""
         keys = (self._logins.own_key, *self._logins.keys_of_principals())
         return next((each for each in map(self._meeting, keys) if each.knows(introduction)), None)
 
@@ -39,7 +42,7 @@ class Proofs:
         return msgspec.structs.replace(said, proof=meeting.prove(introduction, said))
 
     def stands_for_token(self, header: bytes) -> bool:
-        """Return whether a call has what stands for the token of the user who runs the coordinator."""
+        """Return whether a call's header stands for the token of the user who runs the coordinator."""
         bearer = self._meeting(self._logins.own_key).bearer(self._logins.own, self._name)
         return hmac.compare_digest(bearer.encode(), token_of(header))
 

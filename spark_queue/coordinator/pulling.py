@@ -1,4 +1,4 @@
-"""The loop and its peers: it applies what was pulled, and grants only after hearing from them (DESIGN 17.3)."""
+"""The loop and its peers: it applies pulled records, and grants only after hearing from them (DESIGN 17.3)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PeerPullers(Protocol):
         ...
 
     def heard(self) -> Heard:
-        """Return who lives, by what was heard of until now."""
+        """Return the signs of life of other instances until now."""
         ...
 
     def pulled_here(self) -> Mapping[str, int | None]:
@@ -54,19 +54,19 @@ class PeerPullers(Protocol):
         ...
 
     def there(self, peer: str, message_type: str) -> Mapping[str, BitMap64] | None:
-        """Return what a peer has; see `Liveness`."""
+        """Return the messages that a peer has; see `Liveness`."""
         ...
 
     def restored(self) -> JournalError | None:
-        """Return what tells that this journal was restored from a backup."""
+        """Return the sign that this journal was restored from a backup, as an error."""
         ...
 
     def are_compared(self) -> bool:
-        """Return whether the log of each peer that can be read was searched for what the own log has lost."""
+        """Return whether the log of each peer that can be read was searched for records that the own log has lost."""
         ...
 
     def begin_anew(self) -> None:
-        """Let each puller begin anew, and at once: what kept it from pulling may be over."""
+        """Let each puller begin anew, and at once: its trouble may be over."""
         ...
 
     def reports(self) -> Mapping[str, PullReport]:
@@ -95,9 +95,9 @@ class Peers:
         self._pullers = pullers
         engine.liveness.there = pullers.there
         self._searched_at_latest_ms = now_ms + HEARS_MS
-        #: The code of what keeps each peer from being pulled, and since when.
+        #: The code of the trouble that keeps each peer from being pulled, and since when.
         self._troubled: dict[str, tuple[str, int]] = {}
-        #: The peers whose logs were searched for what the own log has lost, in this reign.
+        #: The peers whose logs were searched for records that the own log has lost, in this reign.
         self._compared: set[str] = set()
         #: How many of the times were looked at in which the own beacon was not written.
         self._gaps = 0
@@ -106,7 +106,7 @@ class Peers:
         self._answered_ms: dict[str, int] = {}
 
     def look(self, *, now_ms: int) -> None:
-        """Pull from those who are defined now, and note who is heard of."""
+        """Pull from the peers that are defined now, and note the instances that are heard of."""
         state = self._engine.state
         owners = (ledger.ownership.others() for ledger in state.queues.values() if ledger.ownership is not None)
         others = frozenset(state.definitions.peers).union(*owners)
@@ -118,7 +118,7 @@ class Peers:
         self._note_troubles(now_ms)
 
     def _note_troubles(self, now_ms: int) -> None:
-        """Say in the log what keeps peers from being pulled: what may be over at the next look, once it has lasted."""
+        """Log the troubles that keep peers from being pulled: one that may be over at the next look, once it has lasted."""
         after_ms = self._engine.state.definitions.replication.unreachable_after_ms
         for peer, report in self._pullers.reports().items():
             trouble = self._trouble_of(peer, report, now_ms=now_ms)
@@ -132,7 +132,7 @@ class Peers:
                 self._engine.note_trouble(peer, error, now_ms=now_ms)
 
     def _trouble_of(self, peer: str, report: PullReport, *, now_ms: int) -> BaseException | None:
-        """Return what keeps a peer from being pulled, or that messages enter although it may know what is lost here."""
+        """Return the trouble that keeps a peer from being pulled, or that messages enter although it may know of lost ones."""
         if report.is_compared:
             self._compared.add(peer)
         goes_on = self._engine.liveness.is_searched and (report.trouble is not None or now_ms >= self._searched_at_latest_ms)
@@ -146,7 +146,7 @@ class Peers:
         liveness.level_ms = None if heard.level_age_ms is None else now_ms - heard.level_age_ms
 
     def end_claims(self, *, now_ms: int) -> None:
-        """Let what earlier steps claimed, and committed, be granted or go back, by a look at the beacon of its owner (R110)."""
+        """Let claims that earlier steps committed be granted or go back, by a look at the beacon of their owner (R110)."""
         liveness = self._engine.liveness
         if liveness.claimed():
             if liveness.note_commit(now_ms=now_ms):
@@ -167,7 +167,7 @@ class Peers:
     def join(self, known: Mapping[str, Ownership | None], *, now_ms: int) -> None:
         """Grant nothing of replicated queues that begin by new definitions before peers were read from their beginnings (R130)."""
         state = self._engine.state
-        # Also one that was taken away and put back: what became of its messages meanwhile stands in the logs of others.
+        # Also one that was removed and put back: the fate of its messages meanwhile stands in the logs of others.
         begun = [
             name
             for name, ledger in state.queues.items()
@@ -178,10 +178,10 @@ class Peers:
             self._engine.begin_return(joins=True, queues=begun, now_ms=now_ms)
 
     def note_heard(self, *, now_ms: int) -> None:
-        """Note whether what is owned here may be granted: an owner who was away must first hear what was claimed (DESIGN 17.6)."""
+        """Note whether own messages may be granted: an owner that was away must first hear of claims (DESIGN 17.6)."""
         liveness, state = self._engine.liveness, self._engine.state
         liveness.is_searched = self._is_searched(now_ms=now_ms)
-        # Who shares nothing is heard by nobody, and may get peers.
+        # An instance that shares nothing is heard by nobody, and may get peers.
         liveness.is_mute = True
         if not state.is_shared:
             return
@@ -198,7 +198,7 @@ class Peers:
             self._engine.end_return(now_ms=now_ms)
 
     def _hear_anew(self) -> None:
-        """Forget who knows that this instance is back: what was heard before does not count."""
+        """Forget the peers that know that this instance is back: a sign from before does not count."""
         self._number, self._answered_ms = None, {}
 
     def _is_back(self, heard: Heard, now_ms: int) -> bool:
@@ -216,7 +216,7 @@ class Peers:
         awaited = shared - returning.without - state.peer_changes.forgotten
         pulled_here = self._pullers.pulled_here()
         for peer in awaited & heard.peers.keys():
-            # Who pulls nothing from here claims nothing, and never says to have seen it.
+            # A peer that pulls nothing from here claims nothing, and never says to have seen it.
             pulls = pulled_here.get(peer, -1) is not None
             if not pulls or heard.peers[peer].seen_own >= self._number or self._engine.liveness.is_silent(peer):
                 self._answered_ms.setdefault(peer, now_ms)
@@ -228,15 +228,15 @@ class Peers:
         if peer is None:
             return False
         if joins:
-            # Nobody can have claimed from who was not there.
+            # Nobody can have claimed from an instance that was not there.
             return not peer.is_readable or peer.level_age_ms is not None
         return answered_ms is not None and peer.level_age_ms is not None and now_ms - peer.level_age_ms > answered_ms
 
     def may_enter(self, message_type: str, *, now_ms: int) -> bool:
-        """Return whether messages of a type may enter: of a restored journal they would get the bookmarks of what was lost.
+        """Return whether messages of a type may enter: of a restored journal they would get the bookmarks of lost messages.
 
-        So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long. What is
-        shared with nobody enters all the same.
+        So the logs of all peers that can be read are first searched for lost records; it may last too long. Messages that
+        are shared with nobody enter all the same.
         """
         definitions = self._engine.state.definitions
         known, peers = definitions.message_types.get(message_type), definitions.peers.values()
@@ -248,13 +248,13 @@ class Peers:
         return are_compared or not self._engine.state.definitions.peers or now_ms >= self._searched_at_latest_ms
 
     def are_awaited(self, command: object, *, now_ms: int) -> bool:
-        """Return whether a command waits until peers were heard, or searched for what is lost here."""
+        """Return whether a command waits until peers were heard, or searched for messages that are lost here."""
         if isinstance(command, commands.Restored | commands.DrainTo):
-            # They are to tell that it was restored, and what was claimed meanwhile.
+            # They are to tell that it was restored, and which messages were claimed meanwhile.
             liveness = self._engine.liveness
             is_known = isinstance(command, commands.Restored) or liveness.restored is not None
             return not (liveness.is_searched if is_known else liveness.may_grant() and self._engine.state.returning is None)
-        # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
+        # Once it is known to be restored nothing enters until an operator says so, and a waiting call would wait for that person.
         return fixes_place(command) and not self._is_searched(now_ms=now_ms) and self._engine.liveness.restored is None
 
     def _note_restored(self) -> bool:
@@ -267,7 +267,7 @@ class Peers:
         return are_compared
 
     def changed(self, *, now_ms: int) -> None:
-        """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
+        """Obey an operator's statement about a peer or this journal: all are heard to their ends before anything is granted."""
         self._pullers.begin_anew()
         self._engine.liveness.restored, self._engine.liveness.is_searched = None, False
         self._hear_anew()
@@ -276,20 +276,20 @@ class Peers:
         self._searched_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: PullProgressQuery | ApplyPulled | wire.AskPeers, *, now_ms: int) -> Answer:
-        """Tell a puller what it must know, or a caller how peers are pulled, or take over what was read: in one commit."""
+        """Answer a puller's question or a caller's about peers, or apply pulled records: in one commit."""
         if isinstance(request, wire.AskPeers):
             return Answer(reply=wire.PeersTold(peers=self.told(now_ms=now_ms)))
         if isinstance(request, PullProgressQuery):
             call.pulled = self._state(request.peer)
             return Answer(reply=replies.Done())
         if request.definitions is not self._engine.state.definitions or request.is_over():
-            # It passed over what the new ones, or somebody, asked for; another puller reads it by that.
+            # It passed over records that the new ones, or an operator, asked for; another puller reads them by that.
             return Answer(reply=replies.Done())
         append = self._journal.append_pulled
         self._note_restored()
         try:
             if self._engine.liveness.restored is not None:
-                # Messages that entered with it would stand before those that must still be told from the lost ones.
+                # Messages that entered with it would stand before those that must still be parted from the lost ones.
                 raise self._engine.liveness.restored
             self._refuse_twin(request)
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)

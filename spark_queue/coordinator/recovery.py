@@ -30,14 +30,14 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
         ends_idle=ends_idle,
         pullers=pullers,
     )
-    # The take-over is durable, and what was published meanwhile has entered, before the first call is heard.
+    # The take-over is durable, and messages published meanwhile have entered, before the first call is heard.
     loop.step([])
     allocator.return_free_memory()
     return loop
 
 
 def take_over(reign: Reign, traits: PreparedTraits) -> Engine:
-    """Fold the log and begin the reign; what that decides is still to be committed."""
+    """Fold the log and begin the reign; its records are still to be committed."""
     engine = Engine(_fold(reign, traits))
     engine.take_over(now_ms=reign.clock.now_ms())
     return engine
@@ -48,7 +48,7 @@ def _fold(reign: Reign, traits: PreparedTraits) -> JournalState:
     state.traits = traits
     state.foresee(reign.records)
     while reign.records:
-        # One by one, so that what is folded is freed.
+        # One by one, so that each is freed once it is folded.
         folds.fold(state, reign.records.popleft())
     state.foresee(())
     return state

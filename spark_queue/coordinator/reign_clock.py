@@ -17,7 +17,7 @@ AHEAD_REFUSED_MS = 86_400_000
 
 
 class ReignClock:
-    """Milliseconds since 1970 UTC that never go back, whatever happens to the wall clock."""
+    """Milliseconds since 1970 UTC that never go back: they begin at the wall clock, or at the newest record if that is later."""
 
     def __init__(self, clock: Clock, *, last_record_ms: int) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class ReignClock:
     def host_ms(self) -> int:
         """Return the reign's time, or the host's where that is earlier: by it the ages of files are judged.
 
-        A store stamps files with its own time, so a reign that is ahead would take what was written just now for old.
+        A store stamps files with its own time, so files that were written just now would be old for a reign that is ahead.
         """
         return min(self.now_ms(), self._clock.wall_ms())
 

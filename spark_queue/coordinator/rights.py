@@ -17,7 +17,7 @@ from spark_queue.errors import AccessError, ConfigError, SparkQueueError, neares
 from spark_queue.journal import expressions
 from spark_queue.protocol.wire import REQUESTS, Envelope
 
-#: Most characters of a name that records keep of who asks.
+#: Most characters of a caller's name that records keep.
 _NAME_CHARACTERS = 256
 
 #: How errors name the user who runs the coordinator.
@@ -25,19 +25,22 @@ HOST = "(the user who runs the coordinator)"
 
 
 def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int) -> SparkQueueError | None:
-    """Return why a call is refused; None for one that is not."""
+    """Return the refusal of a call; None for one that is allowed.
+
+    Without `who` the coordinator itself asks.
+    """
     definitions = state.definitions
     principal = _asking(definitions, who, request, now_ms)
     if not isinstance(principal, PrincipalDefinition):
         return principal
     may = _has(definitions, principal, request.right, request)
     if not may and _is_of_own(state, principal, request):
-        # To settle what came under a lease of one's own, or to decide about one's own attempts, belongs to reading.
+        # To settle messages of one's own lease, or to decide about one's own attempts, belongs to reading.
         may = _has(definitions, principal, READ, request)
     if not may:
         return _denied(principal.name, request)
     if request.subject == "queue" and request.queue not in definitions.queues:
-        # A pattern gives rights on names that are not there: what stands near them may be none of its business.
+        # A pattern gives rights on names that are not there: names near them may be none of its business.
         own = [name for name in definitions.queues if any(principal.may(right, name) for right in RIGHTS)]
         return ConfigError("UNKNOWN_QUEUE", queue=request.queue, nearest=nearest(request.queue, own))
     if request.right == READ and isinstance(request, commands.SubscriptionCommand):
@@ -46,9 +49,9 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
 
 
 def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope, *, now_ms: int) -> SparkQueueError | None:
-    """Return why a call is refused for what it is about; None where what it holds has to be read first, or decides.
+    """Refuse by the envelope alone, before the body is decoded; None if the body must be read, or decides.
 
-    A principal must not make others wait by what it may not ask.
+    A principal must not make others wait by a call that it may not make.
     """
     asked = REQUESTS.get(about.kind)
     if asked is None:
@@ -59,29 +62,29 @@ def refusal_ahead(definitions: Definitions, who: Login | None, about: Envelope, 
     principal = _asking(definitions, who, request, now_ms)
     if not isinstance(principal, PrincipalDefinition):
         return principal
-    # Who may only read may settle what it has leased, and decide about its own attempts.
+    # A principal that may only read may settle its leased messages, and decide about its own attempts.
     rights = (CHANGE, READ) if asked.right == CHANGE else (asked.right,)
     may = any(_has(definitions, principal, right, request) for right in rights)
     return None if may else _denied(principal.name, request)
 
 
 def _asking(definitions: Definitions, who: Login | None, request: Any, now_ms: int) -> PrincipalDefinition | SparkQueueError | None:
-    """Return the principal that asks, or why it may ask nothing; None for who needs no right for this."""
+    """Return the principal that asks, or its refusal if it may ask nothing; None for a caller that needs no right for this."""
     if who is None or not definitions.principals:
         return None
     if who.principal is None:
         return None if request.is_hosts else _denied(HOST, request)
     principal = definitions.principals.get(who.principal)
     if principal is None or who.token_hash not in principal.token_hash:
-        # It was taken out while the call was on its way, or waited.
+        # It was removed while the call was on its way, or waited.
         return AccessError("TOKEN_WITHDRAWN", principal=who.principal)
     return principal.expiry(now_ms) or principal
 
 
 def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -> None:
-    """Translate what a call carries on the thread that brings it, if its caller may ask that, so that the loop need not.
+    """Translate a call's expressions on the thread that brings it, if its caller may ask that, so that the loop need not.
 
-    Who may not ask learns nothing by how long it takes. What is wrong with it is told by the loop, by what holds there.
+    Others learn nothing by how long it lasts. A faulty expression is refused by the loop, by the definitions that hold there.
     """
     if who is not None and who.principal is not None and definitions.principals:
         principal = definitions.principals.get(who.principal)
@@ -91,7 +94,7 @@ def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -
 
 
 def caller_of(definitions: Definitions, who: Login | None, request: Any) -> Caller | None:
-    """Return who asks, as the core needs it: for what is hidden from it, and for the log."""
+    """Return the caller as the core needs it: to hide messages from it, and for the log."""
     if who is None:
         return None
     signs = request.right in (CHANGE, ADMINISTER)
@@ -127,7 +130,7 @@ def _may_on_type(definitions: Definitions, principal: PrincipalDefinition, right
 
 
 def _is_of_own(state: JournalState, principal: PrincipalDefinition, request: Any) -> bool:
-    """Return whether a call is only about what a principal's own subscriptions have."""
+    """Return whether a call is only about messages and attempts of a principal's own subscriptions."""
     if isinstance(request, commands.Settle):
         return _is_of_own_leases(state, principal, request)
     if not isinstance(request, commands.AttemptCommand | commands.SinkUnreadable) or request.queue not in state.queues:
@@ -140,7 +143,7 @@ def _is_of_own_leases(state: JournalState, principal: PrincipalDefinition, reque
     """Return whether all that is settled came under leases of subscriptions of the principal."""
     ledger = state.queues.get(request.queue)
     if ledger is None or request.of_owner:
-        # What another instance owns by now is no lease of anybody here.
+        # A message that another instance owns by now is in no lease here.
         return False
     for each in request.outcomes:
         lease = ledger.leases.get(each.lease or 0)
@@ -156,7 +159,7 @@ def _holds(lease: Lease, first: int, until: int) -> bool:
 
 
 def _of_other(state: JournalState, principal: PrincipalDefinition, request: commands.SubscriptionCommand) -> SparkQueueError | None:
-    """Return the refusal of a subscription that is another's; one of a principal that is gone is free for who attaches next."""
+    """Return the refusal of a subscription that is another's; one of a principal that is gone is free for the next attach."""
     ledger = state.queues.get(request.queue)
     known = None if ledger is None else ledger.subscriptions.get(request.subscription)
     if (

@@ -27,25 +27,25 @@ _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
 #: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
 _PART_BYTES = 4 * 1024 * 1024
 
-#: Calls whose token may be known later that are read at one time, and how long one may take to send its message, in seconds.
+#: Calls whose token may be known later that are read at one time, and how long sending the message may last, in seconds.
 UNKNOWN_MAX = 4
 UNKNOWN_READ_S = 2.0
 
-#: How long others may take for it, which is as long as callers wait for an answer; and how long where a crowd takes its time at
-#: once, so that threads are left for who asks something. Both in seconds, as is how often somebody looks.
+#: The same for others, which is as long as callers wait for an answer; and for each of a crowd that is slow at once, so that
+#: threads are left for other calls. Both in seconds, as is the time between two looks.
 READ_S = 20.0
 CROWDED_READ_S = 2.0
 CROWD = 64
 _SWEEP_S = 1.0
 
-#: Frames larger than this, in bytes, are looked at before they are decoded, and decoded one at a time: what they hold takes many
+#: Frames larger than this, in bytes, are looked at before they are decoded, and decoded one at a time: the values need many
 #: times their size.
 LARGE_BYTES = 16 * 1024
 
-#: Does on a call's own thread what the loop need not do.
+#: Does the part of a call's work on its own thread that the loop need not do.
 Prepare = Callable[[Login | None, wire.AnyRequest], None]
 
-#: Tells by what a call is about why it is refused, before anybody looks at what it holds.
+#: Refuses a call by its envelope, before its body is decoded.
 RefuseAhead = Callable[[Login | None, wire.Envelope], SparkQueueError | None]
 
 #: Hears of calls that are refused.
@@ -55,15 +55,15 @@ Refused = Callable[[wire.AnyRequest | None, str], None]
 class Admission:
     """The checks that every call passes before the loop: well-formed, of this version, for this journal.
 
-    Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
-    `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
-    still recovers, or after `refuse` why it cannot.
+    Pings are answered here, also while the loop is busy: they say that the process lives, and nothing of its queues. Until
+    `claimed` every call is refused, since this one stands by; from then until `open` every other call, since the coordinator still
+    recovers, or after `refuse` with the trouble that keeps it from that.
     """
 
     def __init__(self, *, path: str, journal_id: str, refused: Refused = lambda *_: None) -> None:
         self._path = path
         self._journal_id = journal_id
-        #: Told of each call that is refused.
+        #: Called with each call that is refused.
         self.refused = refused
         self._epoch = 0
         self._inbox: Inbox | None = None
@@ -78,19 +78,19 @@ class Admission:
         self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
     def open(self, inbox: Inbox, prepare: Prepare = lambda *_: None, refuse_ahead: RefuseAhead = lambda *_: None) -> None:
-        """Let calls through, each after what can be done for it, or said against it, before the loop hears it."""
-        # What may have kept it from recovering is over.
+        """Let calls through, each prepared, or refused ahead, before the loop hears it."""
+        # The trouble that may have kept it from recovering is over.
         self.claimed(self._epoch)
         self._prepare, self._refuse_ahead, self._inbox = prepare, refuse_ahead, inbox
 
     def refuse(self, trouble: SparkQueueError) -> None:
-        """Tell every caller from now on what keeps the coordinator from recovering."""
+        """Refuse every call from now on with the trouble that keeps the coordinator from recovering."""
         self._refusal = trouble
 
     def answer_unknown(self, frame: bytes | memoryview) -> wire.AnyReply | None:
-        """Return the reply to somebody who may be a principal, while nobody knows; None for who means another journal.
+        """Return the reply to a possible principal, while principals are unknown; None for a caller that means another journal.
 
-        Only what the call is about is read: a stranger must not cost more than that, nor choose what stands in the log.
+        Only the envelope is read: a stranger must not cost more than that, nor choose words of the log.
         """
         try:
             envelope = wire.decode_envelope(frame)
@@ -101,14 +101,14 @@ class Admission:
         if envelope.kind == wire.Ping.__name__ and self._epoch:
             # That it lives, and nothing of its process or its reign.
             return wire.Pong(journal=self._journal_id, epoch=0, pid=0, recovering=True)
-        # Not where the journal is, nor what may be wrong with it: this may be a stranger.
+        # Neither the journal's place nor its trouble: this may be a stranger.
         code = "COORDINATOR_RECOVERING" if self._epoch else "COORDINATOR_STANDS_BY"
         return self._refuse(None, wire.failed(CoordinatorError(code, path=self._journal_id)))
 
     def answer(
         self, frame: bytes | memoryview, abandoned: Callable[[], bool], who: Login | None = None
     ) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that."""
+        """Return the reply to a frame, waiting for the loop, which decides about the rights of `who`."""
         request = None
         try:
             if len(frame) <= LARGE_BYTES:
@@ -136,7 +136,7 @@ class Admission:
         return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
 
     def answer_introduction(self, frame: bytes | memoryview) -> wire.Pong | wire.Failed | None:
-        """Return the reply to who wants a proof, and so may only ask whether somebody is here; None for all else."""
+        """Return the reply to a caller that wants a proof, and so may only ask whether somebody is here; None for all else."""
         try:
             envelope = wire.decode_envelope(frame)
         except SparkQueueError:
@@ -155,16 +155,16 @@ class Admission:
 
 
 class Reads:
-    """The calls of whose message somebody waits. Who takes long is sent away: each holds a thread."""
+    """The calls whose message is still to come. Slow ones are sent away: each holds a thread."""
 
     def __init__(self) -> None:
-        #: When each began, and how long it may take, in seconds.
+        #: When each began, and how long it may last, in seconds.
         self._waits: dict[Any, tuple[float, float]] = {}
         self._ended = threading.Event()
         threading.Thread(target=self._sweep_until_ended, name="reads", daemon=True).start()
 
     def read(self, messages: Iterator[bytes], context: Any, *, within_s: float) -> memoryview:
-        """Read what a call says: now it comes into memory."""
+        """Read the message of a call: now it comes into memory."""
         self._waits[context] = time.monotonic(), within_s
         try:
             return _read_frame(messages, context)
@@ -213,12 +213,12 @@ class Server:
         return f"{scheme}://{self._bind.host}:{self.port}"
 
     def shutdown(self, farewell_s: float = 0.0) -> None:
-        """Take no further call, and give those that are being answered so many seconds."""
+        """Accept no further call, and give those that are being answered so many seconds."""
         self._listening.stop(farewell_s).wait(farewell_s)
         self._reads.end()
 
     def _answer(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """Answer one call; who makes it is looked at before any of its message is read."""
+        """Answer one call; its caller is checked before any of its message is read."""
         headers = {name: str(value) for name, value in context.invocation_metadata()}
         # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
         if headers.get(LOCATION_HEADER, self._proofs.location()) != self._proofs.location():
@@ -234,7 +234,7 @@ class Server:
     def _answer_caller(
         self, headers: Mapping[str, str], messages: Iterator[bytes], context: Any
     ) -> tuple[wire.AnyReply, pa.Table | None]:
-        # Before anything is looked up: principals may become known at any moment, and who was told by less is told nothing final.
+        # Before anything is looked up: principals may become known at any moment, and an answer by less is not final.
         is_early = not self._logins.knows_principals
         if PROOF_HEADER in headers:
             return self._answer_introduced(headers[PROOF_HEADER], messages, context, is_early=is_early), None
@@ -253,7 +253,7 @@ class Server:
         return self._answer_stranger(messages, context, may_be_known_later=is_early and self._logins.is_principals(given)), None
 
     def _answer_introduced(self, header: str, messages: Iterator[bytes], context: Any, *, is_early: bool) -> wire.AnyReply:
-        """Prove to a caller who knows a key of this coordinator that it has it, too."""
+        """Prove to a caller with a key of this coordinator that it has it, too."""
         introduction = Introduction.parse(header)
         meeting = None if introduction is None else self._proofs.meeting(introduction)
         if introduction is None or meeting is None:
@@ -278,7 +278,7 @@ class Server:
         _end(context, grpc.StatusCode.UNAUTHENTICATED, self._refusal)
 
     def _answer_unknown(self, messages: Iterator[bytes], context: Any) -> wire.AnyReply | None:
-        """Answer who may be a principal, while nobody knows: few at a time, and not who sends slowly, since any of them may lie."""
+        """Answer possible principals, while principals are unknown: few at a time, and no slow ones, since any of them may lie."""
         if not self._reads_of_unknown.acquire(blocking=False):
             _end(context, grpc.StatusCode.UNAVAILABLE, "too many ask who may be known later")
         try:
@@ -294,7 +294,7 @@ def _end(context: Any, code: Any, text: str) -> NoReturn:
 
 
 def _read_frame(messages: Iterator[bytes], context: Any) -> memoryview:
-    """Read what a call says: now it comes into memory."""
+    """Read the message of a call: now it comes into memory."""
     try:
         kind, frame = read_action(next(messages, b""))
     except ValueError:

@@ -32,7 +32,7 @@ STUCK_MS = 30_000
 #: How often the advertisement of one that answers is read, in milliseconds.
 READ_MS = 5_000
 
-#: Most that may pass between two looks and count as silence, in milliseconds: whoever slept has heard nobody.
+#: Most that may pass between two looks and count as silence, in milliseconds: a process that slept has heard nobody.
 LOOK_MOST_MS = 3_000
 
 #: Troubles that may be over at the next look: somebody else was faster, or the store is away.
@@ -55,7 +55,11 @@ class Holder:
 
 
 def succeed(control: ControlLog, candidate: Candidate, around: ElectionPorts, *, silent_epoch: int) -> Reign | Holder:
-    """Claim the next epoch if the newest one is known to be silent, or there is none; return its holder otherwise."""
+    """Claim the next epoch if the newest one is known to be silent, or there is none; return its holder otherwise.
+
+    `control` was not used before: after a lost claim it is in doubt. `silent_epoch` is 0 where no holder was silent for long
+    enough.
+    """
     past = load_log(control, candidate)
     last = past.claim
     if last is not None and last.epoch != silent_epoch:
@@ -75,7 +79,7 @@ class Watch:
         #: For how long the address has not answered, and the advertisement has stood as it stands.
         self._unheard_ms = self._unrenewed_ms = 0
         self._newest: Advertisement | None = None
-        #: Whether the holder was seen to renew its advertisement, and to have taken it away at its end.
+        #: Whether the holder was seen to renew its advertisement, and to have removed it at its end.
         self._renews = self._has_left = False
 
     def is_silent(self) -> bool:
@@ -102,7 +106,7 @@ class Watch:
         try:
             newest = read_advertisement(self._around.advertisements, self._candidate.journal_id)
         except JournalError as trouble:
-            # Without the store there is no telling who else cannot reach it.
+            # Without the store nobody knows which others cannot reach it.
             _LOG.warning("The advertisement could not be read: %s", trouble)
             self._unheard_ms = self._unrenewed_ms = 0
             return
@@ -127,7 +131,7 @@ class Watch:
 
 
 class Waiting:
-    """Pauses between two looks, which somebody may end; says once for whom."""
+    """Pauses between two looks, which somebody may end; announces once the coordinator that serves."""
 
     def __init__(self, waits: Callable[[str], None], told_to_end: threading.Event) -> None:
         self._waits = waits
@@ -146,7 +150,7 @@ class Waiting:
 def wait_to_reign(
     open_journal: Callable[[], JournalPort], candidate: Candidate, around: ElectionPorts, waiting: Waiting
 ) -> tuple[Reign, JournalPort]:
-    """Look after whoever reigns until that one is silent; the log is read only to find and to follow a reign."""
+    """Watch the coordinator that reigns until it is silent; the log is read only to find and to follow a reign."""
     silent_epoch, address = 0, candidate.address
     while True:
         journal = open_journal()

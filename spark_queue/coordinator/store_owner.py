@@ -1,6 +1,6 @@
-"""The way back when nobody can administer a journal any more: whoever owns its store replaces the principals (R12).
+"""The way back when nobody can administer a journal any more: the owner of its store replaces the principals (R12).
 
-Who may write to the store can do everything to the journal in any case, so no token is asked for. It is a reign like any other,
+A writer of the store can do everything to the journal in any case, so no token is asked for. It is a reign like any other,
 with a claim, one change and an end; it listens nowhere, and is refused while a coordinator serves.
 """
 
@@ -35,14 +35,17 @@ STORE_OWNER = "(the owner of the store)"
 #: The address in its claim: it listens nowhere, so the next starter finds nobody there and may claim.
 _NOWHERE = "grpc://127.0.0.1:0"
 
-#: How long a coordinator that was told to stop may take for it, in seconds.
+#: How long a coordinator that was asked to stop may need for it, in seconds.
 _ENDS_WITHIN_S = 15.0
 
 _LOOK_S = 0.25
 
 
 def apply_principals(store: Store, journal_id: str, principals: Mapping[str, Any], stop: Callable[[], object]) -> None:
-    """Replace the principals of a journal, and nothing else of its definitions."""
+    """Replace the principals of a journal, and nothing else of its definitions.
+
+    Without any, every caller is let in that has the token of the user who runs the coordinator.
+    """
     stop()
     journal = open_journal(store)
     reign = _claim(journal, store, journal_id)

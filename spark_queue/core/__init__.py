@@ -6,13 +6,13 @@ Three rules hold here:
    body are computed outside and handed in.
 2. State changes only by folding records. A command decides, makes records and folds them; recovery, views of the past and
    `verify` fold the same records with the same code, so live and recovered state cannot differ.
-3. Every rule of a queue lives here and nowhere else. Shells ask, commit what was decided, and answer.
+3. Every rule of a queue lives here and nowhere else. Shells ask, commit the records, and answer.
 
 Reading order, each package with its own:
 
-- `records`: what is stored of everything that happens;
-- `definitions`: what is asked for: the table of keys, and how definition files are checked;
-- `bitmaps`: sets of bookmarks, and what is known of each message;
+- `records`: the stored form of everything that happens;
+- `definitions`: the configuration: the table of keys, and the check of definition files;
+- `bitmaps`: sets of bookmarks, and values of each message;
 - `message_files`: which row of which file is which message;
 - `state`: what the log says of the journal and of one queue; `folds`: what each kind of record changes;
 - `deciding`: every command, and what falls due by itself;

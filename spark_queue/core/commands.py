@@ -1,10 +1,10 @@
-"""The commands: what callers ask of the core, each as one value from the caller's hand to its handler.
+"""The commands: requests of callers to the core, each as one value from the caller's hand to its handler.
 
-They travel as they are (`protocol.wire`), so a name of a class or a field here is a name on the wire. What holds of all commands
-of a kind is said in its class (`Command`), and its handler in `core.deciding.handlers`. Answered with a reply of `core.replies`;
-repeated after a lost reply, a command gets the same answer.
+They travel as they are (`protocol.wire`), so a name of a class or a field here is a name on the wire. The class of a kind
+of commands (`Command`) describes them all, `core.deciding.handlers` names their handlers. Each is answered with a reply of
+`core.replies`; repeated after a lost reply, a command gets the same answer.
 
-Who asks: a principal of the journal, and from where (R12).
+The caller: a principal of the journal, and its host (R12).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from spark_queue.core.replies import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The principal whose token came with a call; where there are none, the user of a host who says so."""
+    """The principal of a call's token; where there are none, the user of a host by its own word."""
 
     #: None where there are no principals.
     principal: str | None
     #: The address that the call came from, or the name of the user's host.
     host: str
-    #: Whether records say who asked: of what people do, not of what streams do for their subscription.
+    #: Whether records name the caller: for acts of people, not for those of streams for their subscription.
     signs: bool = False
     #: The user of the operating system; empty where a principal asks.
     user: str = ""
 
     def signature(self) -> Mapping[str, str]:
-        """Return who asked, as records keep it."""
+        """Return the caller, as records keep it."""
         return (
             {"user": self.user, "host": self.host} if self.principal is None else {"principal": self.principal, "host": self.host}
         )
@@ -57,18 +57,18 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     Attributes
     ----------
     journal : str
-        Id of the journal that its caller means; empty for a caller who holds the engine itself.
+        Id of the journal that its caller means; empty for a caller that holds the engine itself.
     request : str
         Id of this call, the same when it is made again because its reply was lost; empty for one that is made once.
     version : int
         Version of its form; the coordinator refuses another by name.
     asker : Asker or None
-        Who asks for a change, for the log of a journal without principals.
+        The asker of a change, for the log of a journal without principals.
     """
 
-    #: The right that its caller needs; None for what everybody may whose token is known.
+    #: The right that its caller needs; None for a command that every caller with a known token may give.
     right: ClassVar[str | None] = ADMINISTER
-    #: The field that says what the right is on; None for the whole journal.
+    #: The field with the subject of the right; None for the whole journal.
     subject: ClassVar[str | None] = None
     #: Whether the user who runs the coordinator may ask it, too.
     is_hosts: ClassVar[bool] = False
@@ -76,7 +76,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     filter_field: ClassVar[str | None] = None
     filter_of: ClassVar[str] = ""
     of_letters: ClassVar[bool | None] = None
-    #: Whether the answer may take long, since what it does grows with the journal.
+    #: Whether the answer may take long, since its work grows with the journal.
     is_long: ClassVar[bool] = False
 
     journal: str = ""
@@ -86,7 +86,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class ChangeCommand(Command, frozen=True, kw_only=True):
-    """Base of what somebody asks of a queue who may change it."""
+    """Base of changes of a queue by hand."""
 
     right = CHANGE
     subject = "queue"
@@ -95,7 +95,7 @@ class ChangeCommand(Command, frozen=True, kw_only=True):
 
 
 class SubscriptionCommand(Command, frozen=True, kw_only=True):
-    """Base of what a subscription asks."""
+    """Base of the commands of a subscription."""
 
     right = READ
     subject = "queue"
@@ -107,14 +107,14 @@ class SubscriptionCommand(Command, frozen=True, kw_only=True):
 
 
 class PlannerCommand(SubscriptionCommand, frozen=True, kw_only=True):
-    """Base of what a planner asks: it names its incarnation and numbers its calls from 1 (P1)."""
+    """Base of the commands of a planner: each names its incarnation and the number of the call, from 1 (P1)."""
 
     incarnation: Incarnation
     call: int
 
 
 class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
-    """One outcome for some bookmarks: what a batch function or a person says of them, all the way to the core."""
+    """One outcome for some bookmarks: the verdict of a batch function or a person, all the way to the core."""
 
     outcome: str
     ranges: Ranges = ()
@@ -122,7 +122,7 @@ class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int | None = None
     #: With cancel and expire: why, as a dead letter keeps it.
     error: str | None = None
-    #: Settling by hand: the lease under which the caller received the rows; None for somebody who holds no lease.
+    #: Settling by hand: the lease under which the caller received the rows; None without one.
     lease: int | None = None
 
 
@@ -133,7 +133,7 @@ class DrawIncarnation(SubscriptionCommand, frozen=True, kw_only=True):
 
 
 class Attach(PlannerCommand, frozen=True, kw_only=True):
-    """The planner takes the subscription; the newest incarnation wins (P1). Answered with `Done`."""
+    """The planner becomes the owner of the subscription; the newest incarnation wins (P1). Answered with `Done`."""
 
     begins = True
     filter_field, filter_of, of_letters = "filter", "subscription '{0.subscription}'", False
@@ -172,7 +172,7 @@ class Leave(PlannerCommand, frozen=True, kw_only=True):
 class StartRun(SubscriptionCommand, frozen=True, kw_only=True):
     """fn is about to run (P4, P6). Answered with `RunStarted`."""
 
-    #: Whether what fn gives is appended to a sink: then the reply tells what is in doubt there (R125).
+    #: Whether fn's rows are appended to a sink: then the reply names the attempts that are in doubt there (R125).
     sink: bool = False
 
 
@@ -181,7 +181,7 @@ class EndRun(SubscriptionCommand, frozen=True, kw_only=True):
 
     run: Run
     outcomes: tuple[OutcomeRows, ...] = ()
-    #: What fn raised; None when it returned.
+    #: The error that fn raised; None when it returned.
     error: str | None = None
     #: With an error, or `stopped`: Spark goes on, and the whole batch is given back (`on_error="cancel"`).
     cancel: bool = False
@@ -206,17 +206,17 @@ class Prepare(SubscriptionCommand, frozen=True, kw_only=True):
     table_id: str
     #: The newest version of the subscription's transaction id there; -1 where there is none.
     transaction_version: int = -1
-    #: What becomes of the rows that are not in the commit; all others are acknowledged by it.
+    #: The outcomes of the rows that are not in the commit; all others are acknowledged by it.
     outcomes: tuple[OutcomeRows, ...] = ()
 
 
 class AttemptCommand(SubscriptionCommand, frozen=True, kw_only=True):
-    """Base of what is said of an attempt to append to a sink, by the wrapper that made it or by who decides about it (R125)."""
+    """Base of statements about an attempt to append to a sink, by the wrapper that made it or by its judge (R125)."""
 
     right = CHANGE
 
     attempt: int
-    #: Whether somebody says so who could not read the sink.
+    #: Whether its judge could not read the sink.
     forced: bool = False
 
 
@@ -237,7 +237,7 @@ class SinkUnreadable(SubscriptionCommand, frozen=True, kw_only=True):
     right = CHANGE
 
     attempt: int
-    #: Why not; the code and the next step are of who tells it.
+    #: The reason; the code and the next step are those of the error that the caller raises.
     error: str
     #: Whether it could be read, and the fence could not be written.
     read: bool = False
@@ -274,7 +274,7 @@ class SettleWhere(ChangeCommand, frozen=True, kw_only=True):
 
 
 class Purge(ChangeCommand, frozen=True, kw_only=True):
-    """Remove what is not leased, or what of it matches a filter. Answered with `Purged`."""
+    """Remove the messages that are not leased, or those of them that match a filter. Answered with `Purged`."""
 
     is_long = True
     filter_field, filter_of = "where", "a purge"
@@ -303,7 +303,7 @@ class Apply(Command, frozen=True, kw_only=True):
     is_long = True
 
     definitions: dict[str, Any]
-    #: Queues whose recovery point is taken again.
+    #: Queues whose recovery point is drawn anew.
     reset: tuple[str, ...] = ()
     #: Queues that may go where the definitions leave them out; None where its caller has not been asked.
     may_go: tuple[str, ...] | None = None
@@ -324,22 +324,22 @@ class Unpause(ChangeCommand, frozen=True, kw_only=True):
 
 
 class Revive(Command, frozen=True, kw_only=True):
-    """Take a queue back in that was set aside: its log is folded again. Answered with `Done`, or with what is wrong still."""
+    """Take a queue back in that was set aside: its log is folded again. Answered with `Done`, or with the fault that lasts."""
 
     queue: str
 
 
 class ProxiedTransfer(Command, frozen=True, kw_only=True):
-    """Let messages of a queue be claimed whose owner cannot be reached, or no more (R108). Answered with `Done`."""
+    """Allow claims of messages of a queue with an owner that cannot be reached, or end that (R108). Answered with `Done`."""
 
     queue: str
     on: bool
-    #: Whose messages; None for the only peer, and to end all of it.
+    #: The owner of the messages; None for the only peer, and to end all of it.
     owner: str | None = None
 
 
 class PeerCommand(Command, frozen=True, kw_only=True):
-    """Base of what people say of a peer."""
+    """Base of operators' statements about a peer."""
 
     #: The name of its instance.
     peer: str
@@ -350,15 +350,15 @@ class SkipLost(PeerCommand, frozen=True, kw_only=True):
 
 
 class ResetPeer(PeerCommand, frozen=True, kw_only=True):
-    """Take the journal that a peer has now for it, and read it from its beginning. Answered with `Done`."""
+    """Accept the journal that a peer has now, and read it from its beginning. Answered with `Done`."""
 
 
 class ForgetPeer(PeerCommand, frozen=True, kw_only=True):
-    """A peer is gone for good: what it owned is claimed, and nothing waits for it. Answered with `Forgotten`."""
+    """A peer is gone for good: its messages are claimed, and nothing waits for it. Answered with `Forgotten`."""
 
 
 class DrainTo(PeerCommand, frozen=True, kw_only=True):
-    """Transfer what is owned here to a peer, but for what is leased; to be asked until nothing is left. Answered with `Drained`."""
+    """Transfer own messages to a peer, but for leased ones; to be asked until nothing is left. Answered with `Drained`."""
 
     #: The record of the `Drained` before: whether the peer has pulled it is asked.
     record: int = -1
@@ -369,11 +369,11 @@ class ReturnWithout(PeerCommand, frozen=True, kw_only=True):
 
 
 class Restored(Command, frozen=True, kw_only=True):
-    """The journal was restored from a backup: what enters it has another origin (DESIGN 17.3). Answered with `Done`."""
+    """The journal was restored from a backup: messages that enter it have another origin (DESIGN 17.3). Answered with `Done`."""
 
     #: UUID of the new origin.
     origin: str
-    #: Number of the last record that it shares with what peers pulled before; None where one of its own peers tells.
+    #: Number of the last record that it shares with the log that peers pulled before; None where one of its own peers knows it.
     after: int | None = None
 
 
@@ -382,7 +382,7 @@ QueueCommand = (
     | FindAttempts | Settle | SettleWhere | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
 )  # fmt: skip
 
-#: What people say of the instances of a journal, whatever queue.
+#: Operators' statements about the instances of a journal, of no single queue.
 InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | ReturnWithout | Restored
 
 AnyCommand = QueueCommand | Apply | Revive | InstanceCommand

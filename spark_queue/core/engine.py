@@ -1,8 +1,8 @@
-"""The engine: commands in, records and replies out. What the coordinator runs, and the simulator, and nobody else.
+"""The engine: commands in, records and replies out. The coordinator runs it, and the simulator, and nobody else.
 
-Whatever changes something folds the records it makes and collects them; `take` hands them over to be committed, and no reply
+Each method that changes something folds its records and collects them; `take` hands them over to be committed, and no reply
 may leave before that. State thus runs ahead of the log within one group of commands, and is never rolled back: where a commit
-fails, the process ends, and where something raises half-way, whoever runs the engine folds the log again and lets it
+fails, the process ends, and after an error half-way, the coordinator folds the log again and lets it
 `begin_again` (DESIGN 3.5).
 """
 
@@ -48,7 +48,7 @@ class Engine:
     def __init__(self, state: JournalState) -> None:
         self.state = state
         self._pending: list[Record] = []
-        #: How many records were begun to be folded: whoever raises after that may have left half of one.
+        #: How many records were begun to be folded: an error after that may have left half of one.
         self.begun = 0
         self._shares: dict[str, Shares] = {}
         self._transfer_delays: dict[str, TransferDelay] = {}
@@ -63,7 +63,7 @@ class Engine:
 
     @contextmanager
     def attempt(self, command: commands.AnyCommand) -> Iterator[None]:
-        """Tell apart what raises before a command has changed anything from what leaves it half done."""
+        """Tell an error before a command has changed anything from one that leaves it half done."""
         begun = self.begun
         try:
             yield
@@ -86,10 +86,10 @@ class Engine:
         check: Callable[[JournalState, commands.AnyCommand], None] | None = None,
         caller: Caller | None = None,
     ) -> CoreReply | LeasedRows | None:
-        """Do what a command asks, and return the reply; None for a `Next` for which nothing is there yet.
+        """Carry a command out, and return the reply; None for a `Next` for which nothing is there yet.
 
-        What took effect before is only answered again. `check` may refuse any other command, by what the core does not know.
-        Whether the `caller` may ask is not looked at here; what is hidden from it is.
+        A command that took effect before is only answered again. `check` may refuse any other, by facts beyond the core.
+        The rights of the `caller` are not looked at here, but for the messages that are hidden from it.
         """
         handling = HANDLERS[type(command)]
         if handling.done_before is not None and self.state.has_done(command.request):
@@ -152,7 +152,10 @@ class Engine:
         self._release_barriers(now_ms)
 
     def begin_return(self, *, joins: bool, queues: Collection[str] = (), now_ms: int) -> None:
-        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come."""
+        """Grant nothing that is owned here of replicated queues before peers were heard, also in reigns to come.
+
+        Only `queues` wait, since they begin; all do where none is named.
+        """
         known, wanted = self.state.returning, frozenset(queues)
         if known is not None:
             wanted = known.queues | wanted if known.queues and wanted else frozenset()
@@ -160,7 +163,7 @@ class Engine:
             say_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without, queues=wanted)
 
     def note_trouble(self, peer: str, error: str, *, now_ms: int) -> None:
-        """Record what keeps a peer from being pulled; empty once nothing does. Who reads the log shows it as an alarm."""
+        """Record the trouble that keeps a peer from being pulled, empty once none does; readers of the log show it as an alarm."""
         known = self.state.peer_troubles.get(peer)
         if error.partition("]")[0] != ("" if known is None else known.error.partition("]")[0]):
             self._emit(now_ms)(PeerChanged(peer=peer, error=error), reason=PeerChange.TROUBLE)
@@ -170,7 +173,7 @@ class Engine:
         self._emit(now_ms)(Returning(on=False))
 
     def end_claims(self, *, now_ms: int) -> None:
-        """Let what was claimed before be granted, or go back to its owner, by what was seen of that one since (R110)."""
+        """Let earlier claims be granted, or go back to their owner, by the signs of life of that one since (R110)."""
         self._of_each(self.liveness.claimed() & self.state.queues.keys(), now_ms, claims.end_claims)
 
     def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:
@@ -188,7 +191,7 @@ class Engine:
     def take_over(self, *, now_ms: int) -> bool:
         """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8).
 
-        What raised while the log was folded is recorded, and of a queue that is back what was not decided while it was set aside:
+        Faults while the log was folded are recorded, and the decisions that a queue missed while it was set aside:
         nothing of it is granted before. Returns whether peers are to be read again.
         """
         self._reign_began_at_ms = now_ms
@@ -220,7 +223,7 @@ class Engine:
         self._emit(now_ms)(SetAside(error=fault), queue=queue)
 
     def _revive(self, command: commands.Revive, now_ms: int, caller: Caller | None) -> Done:
-        """Record that a queue is to be taken back in; whoever folds the log from here on has it again (R122)."""
+        """Record that a queue is to be taken back in; every fold of the log from here on has it again (R122)."""
         name = self.state.definitions.queue(command.queue).name
         trouble = self.state.troubles.get(name)
         if trouble is None:
@@ -232,7 +235,7 @@ class Engine:
         return Done()
 
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
-        """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
+        """Enter the messages of one commit of a message table; the segments continue its bookmarks."""
         is_told = replicating.tells(self.state.definitions)
         told = (replace(each, barriers=self.state.find_barriers(each, is_told=is_told), is_told=is_told) for each in segments)
         self.note(map(to_record, told), now_ms=now_ms)
@@ -242,23 +245,23 @@ class Engine:
         self.expire(now_ms=now_ms)
 
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
-        """Record what happened to message files, as `to_record` and `relocation` make it."""
+        """Record changes of message files, as `to_record` and `relocation` make them."""
         for each in made:
             self._emit(now_ms)(each.body, message_type=each.message_type, ranges=each.ranges, due_at_ms=each.due_at_ms)
 
     def expire(self, *, now_ms: int) -> None:
-        """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""
+        """Remove messages past their age, before anything is granted; leases end by `tick` only."""
         self._agenda.take_due(now_ms)
         self._of_each(self._agenda.take(Follower.AGES), now_ms, timers.expire)
         self._release_barriers(now_ms)
 
     def tick(self, *, now_ms: int) -> None:
-        """Do what is due."""
+        """Carry out everything that is due."""
         due = dict.fromkeys([*self._agenda.take_due(now_ms), *self._agenda.take_round(self.state.queues)])
         self._ticked_at_ms = now_ms
         self._of_each(due, now_ms, partial(timers.tick, reign_began_at_ms=self._reign_began_at_ms))
         self._agenda.note(due)
-        self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
+        self.expire(now_ms=now_ms)  # Also letters that just came back to a dead-letter queue.
         over = self._retention.due(self.state, pulled_here=self.liveness.pulled_here, now_ms=now_ms)
         self.note(over, now_ms=now_ms)
 
@@ -267,7 +270,7 @@ class Engine:
         return self._agenda.next_due_ms()
 
     def take_changed(self) -> Collection[str]:
-        """Return the queues that may have changed since the last call, for whoever tells of alarms."""
+        """Return the queues that may have changed since the last call, for the alarm bell."""
         return self._agenda.take(Follower.ALARMS)
 
     def _due_ms(self, queue: str) -> int | None:
@@ -278,14 +281,14 @@ class Engine:
         return None
 
     def _refuse_restored(self, command: commands.AnyCommand) -> None:
-        """Refuse what is asked of a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
+        """Refuse commands on a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
         if self.liveness.restored is None or isinstance(command, commands.Apply | commands.InstanceCommand | commands.Leave):
             return
         if self.state.definitions.is_replicated(command.queue):
             raise self.liveness.restored
 
     def _without_hidden(self, reply: CoreReply, command: Any, now_ms: int, caller: Caller | None) -> CoreReply:
-        """Return the answer to a repeat without counting what is hidden from who asks."""
+        """Return the answer to a repeat without counting messages that are hidden from the caller."""
         if caller is None or not isinstance(reply, Purged | Redriven):
             return reply
         work = self._work(command.queue, now_ms, caller=caller)
@@ -305,7 +308,7 @@ class Engine:
         return Done()
 
     def _release_barriers(self, now_ms: int) -> None:
-        """Release what nothing stands before any more, in any queue: a letter that is settled may free one in another."""
+        """Release barriers that nothing stands before any more, in any queue: a letter that is settled may free one in another."""
         for name in self._agenda.take(Follower.BARRIERS):
             if name in self.state.queues and self.state.queues[name].rows[State.HELD]:
                 with self.state.guard(name):
@@ -337,7 +340,7 @@ class Engine:
         return emit
 
     def _forget_ended(self, record: Record) -> None:
-        """Forget what is known beyond the log of what a record ended: of a subscription, or of queues that were dropped."""
+        """Forget facts beyond the log of a subscription, or of dropped queues, that a record ended."""
         if record.kind == Kind.UNSUBSCRIBED:
             queue, subscription = str(record.queue), str(record.subscription)
             self.sessions[queue].forget(subscription)

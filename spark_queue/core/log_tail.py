@@ -16,9 +16,9 @@ class LogTail(list[Record]):
     Attributes
     ----------
     state : JournalState or None
-        From a snapshot: the fold of everything before. Whoever folds on gives it a source of traits first.
+        From a snapshot: the fold of everything before. It is given a source of traits before it is folded on.
     history : LogHistory or None
-        From the same snapshot: what no state keeps of everything before.
+        From the same snapshot: the history of everything before.
     """
 
     state: JournalState | None = None
@@ -51,7 +51,7 @@ class LogTail(list[Record]):
         return max([earlier, *(record.at_ms for record in self)])
 
     def refuse_newer(self, path: str) -> None:
-        """Refuse what only newer software can fold, before anything is written."""
+        """Refuse records that only newer software can fold, before anything is written."""
         for record in self:
             refuse_unknown(record, path=path)
             if record.kind == Kind.DEFINITIONS_APPLIED:
@@ -65,7 +65,7 @@ class LogTail(list[Record]):
         return state
 
     def fold_history(self) -> LogHistory:
-        """Return what the whole log tells and no state keeps; `history` itself is folded on."""
+        """Return the history of the whole log; `history` itself is folded on."""
         history = self.history or LogHistory()
         history.fold(self)
         return history

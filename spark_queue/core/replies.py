@@ -1,4 +1,4 @@
-"""The replies: what the core answers to the commands of `core.commands`."""
+"""The replies: answers of the core to the commands of `core.commands`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class QueueStatus:
     dead_letters: int
     #: Messages on which an expression failed as they came: they matched nothing, rank lowest, or are no barrier.
     failed_expressions: int
-    #: Messages that ever entered, and what became of those that left.
+    #: Messages that ever entered, and those that left, by reason.
     entered: int
     acknowledged: int
     expired: int
@@ -138,7 +138,7 @@ class AttemptTold(msgspec.Struct, frozen=True, kw_only=True):
     table_id: str
     lease: int
     prepared_at_ms: int
-    #: The end of its lease: from then on everybody may decide about it who appends to the same table.
+    #: The end of its lease: from then on every subscription that appends to the same table may decide about it.
     due_at_ms: int
     #: Why nobody could decide about it; None while nobody said so.
     error: str | None = None
@@ -164,7 +164,7 @@ class RunStarted(Reply, frozen=True, kw_only=True):
     is_barrier: bool
     #: How many messages its batch reads.
     messages: int
-    #: What a run has to know that appends to a sink; None where that was not asked, and from a coordinator that knows of no sinks.
+    #: The facts for a run that appends to a sink; None where they were not asked for, and from a coordinator without sinks.
     sink: SinkTold | None = None
 
 
@@ -181,11 +181,11 @@ class Attempts(Reply, frozen=True, kw_only=True):
 
 
 class Settled(Reply, frozen=True, kw_only=True):
-    """Counts of what a settlement did.
+    """Counts of the messages that a settlement changed.
 
     `late` were acknowledged after another delivery began, `repeated` were settled before, `deferred` settle once active, and
     `skipped` matched a filter and were left alone: leased to another under strict leasing, or of an at-most-once queue. `behind`
-    went back with a cancelled message of their order key that stands before them, whatever was said of them.
+    went back with a cancelled message of their order key that stands before them, whatever their outcome was.
     """
 
     acknowledged: int = 0

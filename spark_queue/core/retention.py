@@ -20,7 +20,7 @@ ROUND_MS = 60_000
 
 
 class Retention:
-    """Looks now and then for what is over its retention, since nobody waits for it."""
+    """Looks now and then for messages over their retention, since nobody waits for that."""
 
     def __init__(self) -> None:
         self._looked_at_ms = 0
@@ -28,8 +28,8 @@ class Retention:
     def due(self, state: JournalState, *, pulled_here: Mapping[str, int | None], now_ms: int) -> list[Record]:
         """Return the records that let messages go now.
 
-        Needed is whatever is in a queue, in any state, or is a dead letter; and what an at-most-once reader may still be reading.
-        A queue that is set aside might need everything. A peer needs what it has not pulled.
+        Needed are messages in a queue, in any state, and dead letters; and those that an at-most-once reader may still be reading.
+        A queue that is set aside might need everything. A peer needs all that it has not pulled (`pulled_here`).
         """
         retention_ms = state.definitions.journal.retention_ms
         if retention_ms is None or now_ms < self._looked_at_ms + min(ROUND_MS, retention_ms):
@@ -80,12 +80,12 @@ def _needed(state: JournalState, message_type: str) -> BitMap64:
     for ledger in (*state.queues.values(), *state.left.values()):
         if ledger.definition.message_type == message_type:
             needed = BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
-            # A released barrier has left the queue, and is still to be read by whoever has not received it.
+            # A released barrier has left the queue, and is still to be read by the subscriptions that have not received it.
             needed = BitMap64.union(needed, *(each.barriers for each in ledger.subscriptions.values()))
-            # What left the queue, and is to be read by whoever was given it, or was given it before it landed in a sink.
+            # So have messages that were delivered at most once, or have landed in a sink, while their batch may still be read.
             unproven = (each for each in ledger.leases.values() if not each.proven)
             read = (each.rows for each in unproven if ledger.definition.at_most_once or each.has_landed)
-            # Whoever says so later finds what is in the queue; of one that was left nobody does.
+            # A later decision finds the messages that are in the queue; of a queue that was left nobody decides.
             undecided = state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()
             needed = BitMap64.union(needed, undecided, *read)
     return needed

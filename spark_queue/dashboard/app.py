@@ -1,6 +1,6 @@
-"""The application: which path shows what.
+"""The application: the path of each page.
 
-Serving the page: where, to whom, and with what certificate.
+It also serves the page, by the address, the visitors and the certificate of `ServingOptions`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spark_queue.protocol.http_ports import bracketed, check_reach, chosen_token
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingOptions:
-    """How the page is served."""
+    """The options of serving the page."""
 
     host: str
     port: int
@@ -59,7 +59,7 @@ class ServingOptions:
 
 def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[str], None]) -> None:
     """Serve the page of some journals until the process is told to end; `announce` is given the address to open."""
-    # What is not safe is refused before anybody can connect.
+    # Unsafe options are refused before anybody can connect.
     access_of(options)
     cert, key = options.tls_cert, options.tls_key
     tls = None if cert is None or key is None else tls_context(cert, key)
@@ -70,27 +70,27 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
     app = make_app(followers, access, hides_bodies=options.hides_bodies)
     scheme = "https" if access.is_secure else "http"
     name = options.allowed_hosts[0] if options.allowed_hosts else bracketed(options.host)
-    # A token that somebody chose is known to them, and stays out of terminals and their logs.
+    # A token from a file is known to its owner, and stays out of terminals and their logs.
     login = f"/login?token={access.token}" if options.token_file is None else "/"
-    # What was loaded up to here stays: the collector, which many records set to work, need not walk over it each time.
+    # Objects loaded up to here stay: the collector, which many records set to work, need not walk over them each time.
     gc.freeze()
     announce(f"{scheme}://{name}:{options.port}{login}")
     server_of(app, listening, tls).run(sockets=[listening])
 
 
 def server_of(app: ASGIApp, listening: BoundedListener, tls: ssl.SSLContext | None) -> uvicorn.Server:
-    """Return what serves an application within the bounds of connections."""
+    """Return the server of an application, which keeps the bounds of connections."""
     config = uvicorn.Config(
         app,
-        # What holds the connections is asyncio's, and tells the listener of them.
+        # The connections are asyncio's, and the protocol notes them with the listener.
         loop="asyncio",
         http=partial(BoundedProtocol, listening),  # type: ignore[arg-type]  # It is only called.
         backlog=BACKLOG,
-        # Strangers choose what is warned of.
+        # Strangers choose the texts of its warnings.
         log_level="error",
         access_log=False,
         server_header=False,
-        # Nobody stands before it: a header that says otherwise is a stranger's.
+        # No proxy stands before it: a header that names one is a stranger's.
         proxy_headers=False,
         ws="none",
         timeout_graceful_shutdown=2,
@@ -100,7 +100,7 @@ def server_of(app: ASGIApp, listening: BoundedListener, tls: ssl.SSLContext | No
 
 
 def _listen(options: ServingOptions) -> BoundedListener:
-    """Take the port before anybody is told of it."""
+    """Bind the port before it is announced."""
     try:
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         return BoundedListener(socket.create_server((options.host.strip("[]"), options.port), family=family))
@@ -110,7 +110,7 @@ def _listen(options: ServingOptions) -> BoundedListener:
 
 
 def access_of(options: ServingOptions) -> Access:
-    """Return who may come in."""
+    """Return the access to the page; options by which a token would cross a network in clear are refused."""
     cert, key = options.tls_cert, options.tls_key
     check_reach("the dashboard is", options.host, options.host, tls_cert=cert, tls_key=key, token_file=options.token_file)
     if (cert is None) != (key is None):
@@ -126,7 +126,7 @@ def access_of(options: ServingOptions) -> Access:
 
 
 def names_of(stores: Sequence[Store]) -> dict[str, Store]:
-    """Return journals by what their pages are called: the last part of their path, with a number where two are alike."""
+    """Return journals by the names of their pages: the last part of their path, with a number where two are alike."""
     named: dict[str, Store] = {}
     for store in stores:
         plain = store.path.rsplit("/", 1)[-1] or "journal"
@@ -135,10 +135,10 @@ def names_of(stores: Sequence[Store]) -> dict[str, Store]:
     return named
 
 
-#: Files that pages load, and what they are.
+#: Files that pages load, and their media types.
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
-#: Time between two events at most, and between two looks whether there is something new, in seconds.
+#: Time between two events at most, and between two looks for a change, in seconds.
 EVENT_S = 4.0
 _EVENT_LOOK_S = 0.5
 
@@ -152,7 +152,7 @@ def make_app(
     *,
     hides_bodies: bool = False,
 ) -> ASGIApp:
-    """Make the application."""
+    """Return the application of the page, which starts and stops the followers with itself."""
     pages = Pages(access, hides_bodies=hides_bodies)
     site, changes = _Site(followers, pages), Changes()
     named = {follower.name: follower for follower in followers}
@@ -189,7 +189,7 @@ def make_app(
 
 
 async def static(request: Request) -> Response:
-    """Give a file that pages load; any other name is not found."""
+    """Return a file that pages load; any other name is not found."""
     name = request.path_params["name"]
     if name not in _STATIC:
         raise HTTPException(404)
@@ -236,7 +236,7 @@ class _Site:
         return answer
 
     async def events(self, request: Request) -> Response:
-        """Tell when pages should be read again: after a change, and every few seconds, since ages go on."""
+        """Send an event when pages should be read again: after a change, and every few seconds, since ages go on."""
 
         async def told() -> AsyncIterator[str]:
             while self._pages.access.session_of(request) is not None:

@@ -1,7 +1,7 @@
 """Changes from the page: redrive, settle and purge messages, pause queues. The client makes them; the page waits for it.
 
-The pages that change something: first what would be done, then, once it is confirmed, how far it is. A change goes on when its page
-is left; the log's page and the process's own log tell how it ended.
+The pages of a change: first its dry run, then, once it is confirmed, its progress. A change goes on when its page is left; its end
+is on the log's page and in the process's own log.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _LOG = logging.getLogger(__name__)
 #: Changes that are remembered, so that their pages can still be read.
 KEPT = 100
 
-#: How long a change waits for a coordinator that is being started, or recovers, in seconds.
+#: The wait of a change for a coordinator that is being started, or recovers, in seconds.
 START_S = 600.0
 
 #: Time between two tries to reach it, in seconds.
 _KNOCK_S = 1.0
 
-#: How long the end of the process waits for the part of a change that is under way, in seconds.
+#: The wait of the process's end for the part of a change that is under way, in seconds.
 _END_S = 10.0
 
 #: Messages that are settled in one request: between two of them it can be cancelled.
 PART_MESSAGES = 5_000
 
-#: Most messages that a redrive from the page gives back each second, unless told otherwise.
+#: Most messages that a redrive from the page gives back each second, unless its form says another number.
 REDRIVE_PER_SECOND = 1_000
 
 Verb = Literal["redrive", "settle", "purge", "pause", "unpause"]
@@ -63,22 +63,22 @@ VERBS: tuple[Verb, ...] = get_args(Verb)
 
 
 class CancelledError(Exception):
-    """Somebody cancelled a change; what was done stays done."""
+    """A change was cancelled; its finished parts stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRequest:
-    """A change that somebody asks for."""
+    """A change that a visitor asks for."""
 
     verb: Verb
     #: The queue that it is asked of.
     queue: str
-    #: Only these messages, or only what matches; neither for all.
+    #: Only these messages, or only those that match; neither for all.
     rows: BitMap64 | None = None
     where: str | None = None
     outcome: str = str(Outcome.ACKNOWLEDGE)
     per_second: int = REDRIVE_PER_SECOND
-    #: The dead letters that are meant, as whoever asked for them knows them: of a kind, of a time or with an error.
+    #: The dead letters that are meant, as the asker knows them: of a kind, of a time or with an error.
     kind: LetterKind | None = None
     choice: LetterChoice = field(default_factory=LetterChoice)
 
@@ -104,7 +104,7 @@ class ChangeRequest:
         return told
 
     def __str__(self) -> str:
-        """Say it in a line of a log."""
+        """Return the change as a line of a log."""
         return ", ".join([f"{self.verb} of queue '{self.queue}'", *(f"{name.lower()}: {text}" for name, text in self.facts)])
 
     @property
@@ -113,7 +113,7 @@ class ChangeRequest:
         return self.verb in ("pause", "unpause")
 
     def dry_run(self, journal: Journal) -> tuple[int, str]:
-        """Return how many messages, or queues, it would change now, and that in a sentence; changes nothing."""
+        """Return the number of messages, or queues, that it would change now, and that in a sentence; changes nothing."""
         queue = journal.queue(self.queue)
         if self.verb in ("pause", "unpause"):
             # It changes nothing, and needs the same right.
@@ -134,7 +134,7 @@ class ChangeRequest:
         return _changed(settled), f"Of queue '{self.queue}' {_told(settled) or 'nothing would be changed'}."
 
     def run(self, journal: Journal, on_progress: Callable[[int, int], None]) -> str:
-        """Do it, and return what was done, in a sentence."""
+        """Make the change, and return its result, in a sentence."""
         if self.verb == "pause":
             journal.queue(self.queue).pause()
             return f"Queue '{self.queue}' is paused. What is leased goes on."
@@ -167,16 +167,16 @@ class ChangeRequest:
 
 
 class StartedChange:
-    """Something that is being done, or was.
+    """A change that is being made, or was.
 
     Attributes
     ----------
     done, total : int
-        How far it is; a total of 0 means that it is one commit, of which nothing is seen before its end.
+        Its progress; a total of 0 means that it is one commit, which shows none before its end.
     state : str
         running, done, cancelled or failed.
     text : str
-        While it runs, what it waits for; then, how it ended.
+        While it runs, the cause of its wait; then, its result.
     """
 
     def __init__(self, journal_name: str, wish: ChangeRequest, count: int) -> None:
@@ -193,11 +193,11 @@ class StartedChange:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody has asked for its end."""
+        """Whether it was cancelled."""
         return self._cancelled.is_set()
 
     def start(self, journal: Journal) -> None:
-        """Begin it, in a thread of its own, which goes on whoever looks."""
+        """Begin it, in a thread of its own, which goes on when its page is left."""
         self._thread = threading.Thread(target=self.work, args=(journal,), name=f"change {self.key}", daemon=True)
         self._thread.start()
 
@@ -211,7 +211,7 @@ class StartedChange:
         self._cancelled.set()
 
     def work(self, journal: Journal) -> None:
-        """Do it, in the caller's thread, once a coordinator serves."""
+        """Make the change, in the caller's thread, once a coordinator serves."""
         _LOG.info("Journal '%s': %s has begun.", self.journal_name, self.wish)
         try:
             self._await_coordinator(journal)
@@ -220,7 +220,7 @@ class StartedChange:
             self.text, self.state = f"Cancelled after {self.done:,} of {self.total:,}. What was done stays done.", "cancelled"
         except SparkQueueError as refusal:
             self.text, self.state = str(refusal), "failed"
-        # Nobody waits for this thread: what it does not say is never known.
+        # Nobody waits for this thread: an end that it does not log is never known.
         except Exception as failure:  # noqa: BLE001 - as said above
             _LOG.exception("A change of queue '%s' failed.", self.wish.queue)
             self.text, self.state = f"{type(failure).__name__}: {failure}", "failed"
@@ -229,7 +229,7 @@ class StartedChange:
         _LOG.log(level, "Journal '%s': %s, %s. %s", self.journal_name, self.wish, self.state, self.text)
 
     def _await_coordinator(self, journal: Journal) -> None:
-        """Wait until a coordinator answers: a start, and the recovery of a long log, are no failure of what is asked for."""
+        """Wait until a coordinator answers: a start, and the recovery of a long log, are no failure of the change."""
         deadline_s = time.monotonic() + START_S
         while True:
             try:
@@ -321,7 +321,7 @@ class ChangeSite:
         ]
 
     async def _ask(self, request: Request) -> Response:
-        """Show what would be done; with the confirmation, begin it."""
+        """Show the dry run of a change; with the confirmation, begin it."""
         follower, form = await self._admitted(request)
         verb = str(form.get("verb", ""))
         if verb not in VERBS:
@@ -333,7 +333,7 @@ class ChangeSite:
             return wish, *wish.dry_run(follower.handle)
 
         wish, count, text = await to_thread.run_sync(wished)
-        # What was shown is what is confirmed: where it has changed since, it is shown again.
+        # The number that was shown is confirmed: where it has changed since, it is shown again.
         if form.get("confirmed") == str(count) and count:
             change = self._changes.start(follower.handle, follower.name, wish, count)
             return RedirectResponse(f"/j/{follower.name}/changes/{change.key}", status_code=303)
@@ -361,7 +361,7 @@ class ChangeSite:
         return change
 
     async def _admitted(self, request: Request) -> tuple[JournalFollower, FormData]:
-        """Return the journal and the form of who may change something."""
+        """Return the journal and the form of a visitor with the right to change something."""
         if not self._pages.access.allows_changes:
             raise HTTPException(403, "This page only shows. Changes need `sparkq dashboard --allow-changes`.")
         await self._pages.refuse_strange_form(request)
@@ -369,7 +369,7 @@ class ChangeSite:
 
 
 def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> ChangeRequest:
-    """Return what a form asks for."""
+    """Return the change that a form asks for."""
     wish = ChangeRequest(verb=verb, queue=queue)
     if wish.is_of_queue:
         return wish
@@ -402,6 +402,6 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
             raise HTTPException(404, "All letters of this group are gone.")
         rows, wish = group.rows, replace(wish, kind=group.kind)
     if verb == "purge":
-        # A purge knows filters alone; to acknowledge letters takes them away in the same way.
+        # A purge has filters alone; an acknowledgement removes letters in the same way.
         return replace(wish, queue=target, verb="settle", rows=rows & state.ledger(target).entered)
     return replace(wish, queue=target, rows=rows)

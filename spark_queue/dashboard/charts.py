@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 
-#: StepSeries between the lines of a time axis, in milliseconds, and how a time is written at them.
+#: Steps between the lines of a time axis, in milliseconds, and the form of a time at them.
 _TIME_STEPS: tuple[tuple[int, str], ...] = (
     *((seconds * 1_000, "%H:%M:%S") for seconds in (1, 5, 10, 15, 30)),
     *((minutes * 60_000, "%H:%M") for minutes in (1, 2, 5, 10, 15, 30)),
@@ -26,7 +26,7 @@ _TIME_STEPS: tuple[tuple[int, str], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A line of an axis: where, and what it says."""
+    """A line of an axis: its place, and its text."""
 
     at: float
     text: str
@@ -60,14 +60,14 @@ class Chart:
     #: Lines across, and lines up.
     values: Sequence[Tick]
     times: Sequence[Tick]
-    #: Where the moment stands that is looked at; None for now.
+    #: The place of the moment that is looked at; None for now.
     marker: float | None
-    #: What it shows, in a sentence, for who cannot see it.
+    #: Its content, in a sentence, for readers who cannot see it.
     told: str
 
 
 def spark(values: Values, *, width: int = 120, height: int = 24) -> str:
-    """Return the path of a chart in a table's cell, line and area in one: its edges lie outside, where nobody sees them."""
+    """Return the path of a chart in a table's cell, line and area in one: its edges lie outside of the picture."""
     top = float(values.max(initial=0)) or 1.0
     xs = np.linspace(0, width, max(2, len(values))).round().astype(int).tolist()
     ys = _ys(values, top, height - 2, 1.0).round().astype(int).tolist()

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 #: Most connections at one time. Where one more comes, the one that has waited longest for its request makes room.
 CONNECTIONS_MAX = 256
 
-#: Connections that are taken in one go, before those that were told to end have done so.
+#: Connections that are accepted in one go, before those that were ended have closed.
 BACKLOG = 64
 
 
@@ -26,7 +26,7 @@ class BoundedListener(socket.socket):
         self._waiting: dict[int, _Connection] = {}
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Take a connection, and end another one where there are too many."""
+        """Accept a connection, and end another one where there are too many."""
         taken, address = super().accept()
         if len(self._open) >= CONNECTIONS_MAX and not self._end_one():
             taken.close()
@@ -53,14 +53,14 @@ class BoundedListener(socket.socket):
         for connection in self._waiting.values():
             self.forget(connection)
             with suppress(OSError):
-                # Below TLS, whose handshake may be what it waits for. What serves it meets the end, and closes it.
+                # Below TLS: it may wait for the handshake. Its server meets the end, and closes it.
                 connection.shutdown(socket.SHUT_RDWR)
             return True
         return False
 
 
 class _Connection(socket.socket):
-    """A connection whose listener is told when it ends."""
+    """A connection that notes its end with its listener."""
 
     def __init__(self, listener: BoundedListener, taken: socket.socket) -> None:
         super().__init__(taken.family, taken.type, taken.proto, fileno=taken.detach())
@@ -72,7 +72,7 @@ class _Connection(socket.socket):
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP over a connection of a `BoundedListener`, which it tells of requests and answers."""
+    """HTTP over a connection of a `BoundedListener`, with which it notes requests and answers."""
 
     def __init__(self, listener: BoundedListener, **given: Any) -> None:
         super().__init__(**given)
@@ -85,7 +85,7 @@ class BoundedProtocol(H11Protocol):
         self._number = transport.get_extra_info("socket").fileno()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
+        """Pass a part of a request on, and note whether the request is complete."""
         super().data_received(data)
         self._note()
 
@@ -95,7 +95,7 @@ class BoundedProtocol(H11Protocol):
         self._note()
 
     def _note(self) -> None:
-        # None until the first request, whatever its type says.
+        # None until the first request, against its type.
         request: Any = self.cycle
         is_whole = request is not None and not request.more_body
         self._listener.note(self._number, is_answered=is_whole and not request.response_complete)

@@ -21,10 +21,10 @@ class JournalFinding:
 
 
 def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[JournalFinding]:
-    """Return what somebody should know of a journal, as its state tells; `sparkq doctor` also tries things."""
+    """Return the findings about a journal by its state; `sparkq doctor` also tries things."""
     found = [JournalFinding(level="bad", text=text) for text in troubles]
     for name, trouble in state.set_aside_queues().items():
-        # That of a file says nothing of the queue.
+        # The trouble of a file says nothing of the queue.
         of_file = f"Queue '{name}' is set aside: " if trouble.code in MESSAGE_FILE_CODES else ""
         found.append(JournalFinding(level="bad", text=f"{of_file}{trouble}"))
     found += [JournalFinding(level="bad", text=each.error) for each in state.peer_troubles.values()]
@@ -41,7 +41,7 @@ def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[
 
 
 def store_findings(store: Store, journal_id: str, records: int) -> list[JournalFinding]:
-    """Return what the store tells beside: how a start goes, and whether a coordinator was seen."""
+    """Return the findings about the store: the cost of a start, and whether a coordinator was seen."""
     try:
         known_snapshots = snapshot.stored(store)
         advertised = read_advertisement(store, journal_id)

@@ -1,4 +1,4 @@
-"""How pages write counts, sizes, times and values."""
+"""The form of counts, sizes, times and values on pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def count(value: int | None) -> str:
 
 
 def coded(text: str) -> Markup:
-    """Return a text in which what stands in backquotes is shown as code: commands to type, in the texts of errors and alarms."""
+    """Return a text with its parts in backquotes shown as code: commands to type, in the texts of errors and alarms."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - the text was escaped before.
 
 
@@ -53,14 +53,14 @@ def machine_time(at_ms: int) -> str:
 
 
 def field_time(at_ms: int) -> str:
-    """Return a time in UTC as a field for a time takes it."""
+    """Return a time in UTC in the form of a field for a time."""
     return machine_time(at_ms).removesuffix("Z").removesuffix(".000")
 
 
 def moment_ms(text: str | None, *, key: str = "at") -> int | None:
     """Read a moment of an address: whole seconds since 1970, as a slider gives them, a date, or an ISO-8601 time; None for none.
 
-    A time is UTC where it does not say otherwise: so browsers write what was chosen in a field for a time.
+    A time is UTC where it does not say otherwise: so browsers write the value of a field for a time.
     """
     text = (text or "").strip()
     if not text:

@@ -17,13 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from spark_queue.dashboard.sessions import LoginSessions
 from spark_queue.protocol.guesses import GuessLimit
 
-#: What a page may load: its own files, and no script or style that stands in it.
+#: The files that a page may load: its own, and no script or style that stands in it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
 
-#: What every answer says.
+#: The headers of every answer.
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -35,27 +35,27 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-#: Paths that need no login: the login itself, and what its page loads.
+#: Paths that need no login: the login itself, and the files of its page.
 _OPEN = ("/login", "/static/")
 
-#: How a browser sends the forms of pages.
+#: The type in which a browser sends the forms of pages.
 _FORM = "application/x-www-form-urlencoded"
 
 #: The one path that the token itself opens, too.
 _SCRAPED = "/metrics"
 
-#: What is said to who tried too many tokens.
+#: The answer to an address that tried too many tokens.
 TOO_MANY = "Too many tokens from your address were wrong, so this one was not looked at. Wait some seconds, and try again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The visitors that may come in.
+    """The conditions on which visitors may come in.
 
     Attributes
     ----------
     token : str
-        What a login must give.
+        The token that a login must give.
     hosts : Collection of str
         The values of a ``Host`` header that are this page: any other one is a stranger's name for it (DNS rebinding).
     is_secure : bool
@@ -63,7 +63,7 @@ class Access:
     allows_changes : bool
         Whether forms that change something are there.
     sessions : LoginSessions
-        Who is logged in.
+        The sessions of visitors who are logged in.
     """
 
     token: str = field(repr=False)
@@ -87,7 +87,7 @@ class Access:
         return key if self.sessions.holds(key) else None
 
     def form_token(self, request: Request) -> str:
-        """Return what a form of a session must carry: a page of another site cannot know it. Empty where nobody is logged in."""
+        """Return the token that a session's forms must carry: a page of another site cannot know it. Empty without a login."""
         session = self.session_of(request)
         return "" if session is None else hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 
@@ -103,7 +103,7 @@ class Access:
 
 
 class Guard:
-    """Stands before the application: refuses strangers' hosts, other sites and who has not logged in, and adds `HEADERS`."""
+    """Stands before the application: refuses strangers' hosts, other sites and visitors without a login, and adds `HEADERS`."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -139,30 +139,30 @@ class Guard:
             if not _is_own(request.headers, access):
                 return PlainTextResponse("The form is of another site.", status_code=403)
             if request.headers.get("content-type", _FORM).partition(";")[0].strip().lower() != _FORM:
-                # Forms of ours have no files. What reads those takes the names of encodings from the request.
+                # Forms of ours have no files. The parser of files uses the names of encodings in the request.
                 return PlainTextResponse("A form comes in another way.", status_code=415)
         elif request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
-            # Events go on while they are read; what came with the question would end them in the middle.
+            # Events go on while they are read; a body of the question would end them in the middle.
             return PlainTextResponse("A page is asked for without a body.", status_code=400)
         path = request.url.path
         if path.startswith(_OPEN) or access.session_of(request) is not None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if path == _SCRAPED and scheme.lower() == "bearer":
-            # Prometheus has no cookies. Who guesses here is held to what holds at the login.
+            # Prometheus has no cookies. Guesses here are bounded as those at the login.
             is_token = access.is_token(request, token)
             if is_token is not False:
                 return None if is_token else PlainTextResponse(TOO_MANY, status_code=429)
         elif request.method == "GET" and "text/html" in request.headers.get("accept", "text/html"):
-            # As it was sent: what stands for a slash in a name stays that.
+            # As it was sent: the code of a slash in a name stays a code.
             asked = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse("/login" if asked == "/" else f"/login?{urlencode({'next': asked})}", status_code=303)
         return PlainTextResponse("Log in first.", status_code=401)
 
 
 def own_path(asked: str) -> str:
-    """Return where a login leads: the page that was asked for, where it is one of ours, else the first one."""
-    # Browsers take two slashes, of either kind, for the beginning of a host, and leave out what commands a terminal.
+    """Return the path to which a login leads: the page that was asked for, where it is one of ours, else the first one."""
+    # Browsers read two slashes, of either kind, as the beginning of a host, and leave out control characters.
     is_own = asked.startswith("/") and not asked.startswith(("//", "/login")) and "\\" not in asked and asked.isprintable()
     return asked if is_own else "/"
 
@@ -173,7 +173,7 @@ def _is_own(headers: Headers, access: Access) -> bool:
     if site is not None and site not in ("same-origin", "none"):
         return False
     if origin is None:
-        # No browser then, or an old one: the form's token decides.
+        # It is no browser then, or an old one: the form's token decides.
         return True
     scheme = "https" if access.is_secure else "http"
     return origin.lower() in {f"{scheme}://{host}" for host in access.hosts}

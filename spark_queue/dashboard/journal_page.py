@@ -1,7 +1,7 @@
-"""The page of a journal itself: definitions and how they changed, its files, and the remains of its upkeep.
+"""The page of a journal itself: definitions and their changes, its files, and the remains of its upkeep.
 
 Journals as they were: the fold up to a past moment, and the last few of them kept, since a slider goes back and forth.
-``/metrics`` of the page: what Prometheus is told of its journals (DESIGN 18).
+``/metrics`` of the page: the metrics of its journals, for Prometheus (DESIGN 18).
 The figures of the first page: each queue of each journal in a row.
 """
 
@@ -34,7 +34,7 @@ from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.metrics.prometheus import content_type, render
 from spark_queue.views import JournalView, queue_status, state_at
 
-#: How many moments are kept; each is a whole state.
+#: Most moments that are kept; each is a whole state.
 KEPT = 6
 
 
@@ -79,7 +79,7 @@ SPARK_MS = 3_600_000
 #: Distance of two points of a little chart, in milliseconds.
 SPARK_STEP_MS = 60_000
 
-#: Queues that a page shows at a time: what one change sends to each browser stays below 50 kB.
+#: Queues that a page shows at a time: the answer to each browser after a change stays below 50 kB.
 PAGE_QUEUES = 40
 
 
@@ -91,7 +91,7 @@ class QueueRow:
     status: QueueStatus | None
     #: Why it has no figures.
     trouble: str | None
-    #: Whether somebody has paused it; an alarm stops subscriptions, too.
+    #: Whether it was paused by hand; an alarm stops subscriptions, too.
     is_paused: bool = False
     rate_in: float | None = None
     rate_out: float | None = None
@@ -102,13 +102,13 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueChoice:
-    """Which queues of a journal a page shows, and in which order."""
+    """The choice of the queues that a journal's page shows, and their order."""
 
     #: A part of their names; case does not matter.
     find: str = ""
     #: One of `SORTS`.
     sort: str = "problems"
-    #: How many are skipped, and how many are shown.
+    #: The number that is skipped, and the number that is shown.
     start: int = 0
     limit: int = PAGE_QUEUES
 
@@ -123,31 +123,31 @@ class JournalRows:
     #: Whether its log is being read for the first time.
     is_reading: bool
     has_history: bool = False
-    #: The queues that are shown, how many are as the choice says, and how many there are.
+    #: The queues that are shown, the number that the choice finds, and the number of all.
     queues: Sequence[QueueRow] = ()
     found: int = 0
     total: int = 0
     choice: QueueChoice = field(default_factory=QueueChoice)
-    #: What keeps all of its queues from being served.
+    #: The trouble that keeps all of its queues from being served.
     alarm: str | None = None
     records: int = 0
     now_ms: int = 0
 
 
 def _figure(name: str) -> Callable[[QueueRow], float]:
-    """Return what sorts rows by a figure, the largest first."""
+    """Return the key that sorts rows by a figure, the largest first."""
     return lambda row: -(getattr(row.status, name, None) or 0)
 
 
 def _problem(row: QueueRow) -> int:
-    """Return what sorts first what somebody should look at."""
+    """Return the key of a row that sorts the most urgent first."""
     known = row.status
     if known is None:
         return 0
     return urgency(alarm=known.alarm, paused=known.paused, dead_letters=known.dead_letters, depth=known.queue_depth)
 
 
-#: The orders in which queues can be shown, by what an address calls them.
+#: The orders in which queues can be shown, by their names in an address.
 SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
     "problems": _problem,
     "name": lambda row: row.name.casefold(),
@@ -162,7 +162,7 @@ SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
 
 
 def choice_of(asked: Mapping[str, str], *, limit: int = PAGE_QUEUES) -> QueueChoice:
-    """Return which queues an address means."""
+    """Return the choice of queues in an address."""
     sort, start = asked.get("sort") or "problems", asked.get("start") or "0"
     if sort not in SORTS:
         raise ConfigError("BAD_VALUE", key="sort", where="the address", value=sort, expected=f"one of {', '.join(SORTS)}")
@@ -199,9 +199,9 @@ def journal_rows(follower: JournalFollower, choice: QueueChoice) -> JournalRows:
 
 
 def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> str | None:
-    """Return what is told where messages wait for consumers, and no coordinator is there to give them any."""
+    """Return the warning where messages wait for consumers, and no coordinator is there to grant them."""
     queues = look.state.definitions.queues
-    # What waits in a queue for dead letters alone waits for people.
+    # Messages in a queue for dead letters alone wait for people.
     depths = [row.status.queue_depth for row in rows if row.status is not None and queues[row.name].underlying_topic is not None]
     if look.is_served or not any(depths):
         return None
@@ -220,7 +220,7 @@ def _figures(look: FollowedView, name: str) -> QueueRow:
     try:
         status = queue_status(look, name)
         return QueueRow(name=name, status=status, trouble=None, is_paused=look.state.ledger(name).paused)
-    except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
+    except Exception as fault:  # noqa: BLE001  # The other queues are shown all the same.
         return QueueRow(name=name, status=None, trouble=untold(fault))
 
 
@@ -273,7 +273,7 @@ class PartSize:
 
 
 def definitions_text(state: JournalState) -> str:
-    """Return the definitions that hold, as JSON: as they are stored, but for what tells of tokens."""
+    """Return the definitions that hold, as JSON: as they are stored, but for the hashes of tokens."""
     return json.dumps(_without_tokens(state.definitions.stored), indent=2, ensure_ascii=False, default=str)
 
 
@@ -305,7 +305,7 @@ NO_TOPICS = "none"
 
 
 def sizes(store: Store) -> tuple[list[PartSize], str | None]:
-    """Return what the parts of a journal take in its store, or why that cannot be told."""
+    """Return the sizes of a journal's parts in its store, or the trouble of listing them."""
     try:
         found = {name: store.list(name) for name in (MESSAGES, CONTROL, SNAPSHOTS)}
     except SparkQueueError as refusal:

@@ -36,7 +36,7 @@ QUEUE_CHANGES = 3
 
 
 class StartedChanges(Protocol):
-    """Tells of changes that were asked for; `spark_queue.dashboard.changes.Changes` does."""
+    """The changes that were asked for; `spark_queue.dashboard.changes.Changes` has them."""
 
     def of(self, journal_name: str, queue: str | None = None) -> Sequence[Any]:
         """Return the changes of a journal, or of one of its queues, the newest first."""
@@ -67,7 +67,7 @@ class JournalSite:
         ]
 
     def _shows(self, values_of: Callable[[Request, JournalFollower], dict[str, Any]], template: str) -> Any:
-        """Return a handler that shows what a function finds out, which runs in a thread of its own."""
+        """Return a handler that shows the values of a function, which runs in a thread of its own."""
 
         async def handle(request: Request) -> Response:
             follower = known_journal(self._followers, request)
@@ -248,7 +248,7 @@ class JournalSite:
 
 @contextmanager
 def looking(follower: JournalFollower) -> Iterator[FollowedView]:
-    """Yield a journal as it is; while it cannot be read, a page of its own says why."""
+    """Yield a journal as it is; while it cannot be read, a page of its own gives the reason."""
     with follower.look() as look:
         if look is None:
             text = "The log is being read for the first time. The page is there in a moment."

@@ -29,7 +29,7 @@ class LetterGroup:
     key: str
     kind: LetterKind
     rows: BitMap64
-    #: How many of them nobody has leased or settled: these can be redriven.
+    #: The number of them that are neither leased nor settled: these can be redriven.
     free: int
     first_ms: int
     last_ms: int
@@ -38,7 +38,7 @@ class LetterGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterQueues:
-    """Where what is done about dead letters is done."""
+    """The queues in which dead letters are redriven and settled."""
 
     #: The queue that they died in, which redrives them.
     source: str
@@ -53,7 +53,7 @@ def homes_of(state: JournalState, queue: str) -> DeadLetterQueues:
 
 
 def choice_of(asked: Mapping[str, Any]) -> LetterChoice:
-    """Return which dead letters an address or a form means; its times are UTC where they do not say otherwise."""
+    """Return the choice of dead letters in an address or a form; its times are UTC where they do not say otherwise."""
     error = str(asked.get("error", "")).strip() or None
     since_ms, until_ms = (formatting.moment_ms(str(asked.get(name, "")), key=name) for name in ("since", "until"))
     return LetterChoice(error=error, since_ms=since_ms, until_ms=until_ms)

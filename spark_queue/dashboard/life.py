@@ -13,7 +13,7 @@ from spark_queue.views.explain import MessageEvent, MessageHistory, RepeatedDeli
 #: Width of the band, in the units of its picture.
 BAND_WIDTH = 1_000
 
-#: What each kind of event begins: a state of the band.
+#: The state of the band that each kind of event begins.
 _BEGINS = {
     "published": "waits", "committed": "waits", "taken": "waits", "reset": "waits", Kind.ENTERED: "waits", Kind.GRANTED: "leased",
     Kind.RESUMED: "leased", Kind.REDRIVEN: "waits", Kind.BARRIER_RELEASED: "done",
@@ -27,16 +27,16 @@ class Stretch:
     state: str
     x: float
     width: float
-    #: What it says when pointed at.
+    #: The text that is shown when it is pointed at.
     told: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """One event, or what many deliveries in a row have in common."""
+    """One event, or one for many deliveries in a row."""
 
     at_ms: int
-    #: How it is marked: came, leased, done, dead, or plain.
+    #: Its mark: came, leased, done, dead, or plain.
     mark: str
     text: str
     record: int | None
@@ -57,7 +57,7 @@ def life_of(history: MessageHistory, now_ms: int) -> LifePicture:
     """Draw the life of a message until now."""
     told = [_happening(event, history.queue) for event in history.told()]
     own = [event for event in history.events if event.record is not None and event.queue in (None, history.queue)]
-    # Publishers' clocks may be ahead of the coordinator's: what they say counts as far as it comes before.
+    # Publishers' clocks may be ahead of the coordinator's: their times count as far as they come before.
     before = [event for event in history.events if event.record is None and (not own or event.at <= own[0].at)]
     return LifePicture(band=_band([*before, *own], now_ms), events=told)
 
@@ -93,7 +93,7 @@ def _band(events: Sequence[MessageEvent], now_ms: int) -> list[Stretch]:
     if not begun:
         return []
     first_ms, last_ms = begun[0][0], max(begun[-1][0], now_ms if begun[-1][1] in ("waits", "leased", "delayed") else 0)
-    # What is over keeps some room at the end, so that it can be seen.
+    # The end of a life keeps some room, so that it can be seen.
     end_ms = last_ms + max(1, (last_ms - first_ms) // 12)
     scale = BAND_WIDTH / max(1, end_ms - first_ms)
     stretches = []

@@ -39,17 +39,17 @@ class SubscriptionRow:
     filter: str | None
     max_backlog: int
     backlog: int
-    #: What it could be given now.
+    #: The number of messages that it could be granted now.
     waiting: int
     lease: int | None
     lease_messages: int | None
-    #: How long its batch has been running, and how long ago it was heard, in seconds.
+    #: The time for which its batch has been running, and since its last call, in seconds.
     batch_s: float | None
     seen_s: float
-    #: Whether its coordinator tells of polls that find nothing: by the log alone an idle consumer looks like one that is gone.
+    #: Whether its coordinator reports polls that find nothing: by the log alone an idle consumer looks like one that is gone.
     is_told: bool
     has_left: bool
-    #: Whether its lease ran out, and nobody has ended it.
+    #: Whether its lease ran out, and no record has ended it.
     is_overdue: bool
     alarm: str | None
 
@@ -87,7 +87,7 @@ class QueueFigures:
     """One queue at one moment."""
 
     status: QueueStatus
-    #: Whether somebody has paused it; an alarm stops subscriptions, too.
+    #: Whether it was paused by hand; an alarm stops subscriptions, too.
     is_paused: bool
     subscriptions: Sequence[SubscriptionRow]
     leases: Sequence[LeaseRow]
@@ -97,7 +97,7 @@ class QueueFigures:
 
 
 def figures(state: JournalState, queue: str, now_ms: int, heard: Heard) -> QueueFigures:
-    """Return a queue's figures from a state, and from what its coordinator says of planners that found nothing."""
+    """Return a queue's figures from a state, and from its coordinator's times of planners that found nothing."""
     ledger = state.ledger(queue)
     return QueueFigures(
         status=status.queue_status(state, queue, now_ms=now_ms),
@@ -154,7 +154,7 @@ def _leases(ledger: QueueLedger, now_ms: int) -> list[LeaseRow]:
 
 
 def span_of(look: FollowedView, queue: str, name: str, end: str | None) -> Span:
-    """Return the span that somebody asks for."""
+    """Return the span that an address asks for."""
     if name not in SPANS_MS:
         raise ConfigError("BAD_VALUE", key="span", where="the address", value=name, expected=f"one of {', '.join(SPANS_MS)}")
     end_ms = min(look.now_ms, formatting.moment_ms(end, key="end") or look.now_ms)
@@ -166,7 +166,7 @@ def span_of(look: FollowedView, queue: str, name: str, end: str | None) -> Span:
 
 
 def as_of(at_ms: int) -> datetime:
-    """Return a moment as views take it."""
+    """Return a moment in the form of views."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
 
@@ -193,7 +193,7 @@ def queue_charts(look: FollowedView, queue: str, span: Span, marker_ms: int | No
 
 
 def _depth_chart(found: Series, depth: charts.Values, began: charts.Values, marker_ms: int | None) -> charts.Chart:
-    """Draw the depth; of a replicated queue that is what is owned here, beside what others own (R119)."""
+    """Draw the depth; of a replicated queue, that of messages owned here, beside those of others (R119)."""
     if found.remote is None:
         return charts.chart("Depth", "messages in the queue", found.times_ms, [("depth", "depth", depth)], marker_ms=marker_ms)
     lines = [("depth", "owned here", depth), ("remote", "owned elsewhere", found.remote + began)]
@@ -201,7 +201,7 @@ def _depth_chart(found: Series, depth: charts.Values, began: charts.Values, mark
 
 
 def _transfer_chart(found: Series, marker_ms: int | None) -> Iterator[charts.Chart]:
-    """Draw what came and went by transfers since the left edge of the charts."""
+    """Draw the messages that came and went by transfers since the left edge of the charts."""
     if found.transferred_in is not None and found.transferred_out is not None:
         both = (("in", "came here", found.transferred_in), ("out", "given away", found.transferred_out))
         lines = [(name, label, np.asarray(total - total[0], np.float64)) for name, label, total in both]

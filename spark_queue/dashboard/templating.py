@@ -1,4 +1,4 @@
-"""Pages from templates: every value is escaped, whatever it is."""
+"""Pages from templates: every value is escaped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _source(name: str) -> str:
 
 
 def environment() -> Environment:
-    """Return what renders the templates of this package."""
+    """Return the environment that renders the templates of this package."""
     made = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -38,7 +38,7 @@ def environment() -> Environment:
 
 
 class Pages:
-    """Renders pages for who is logged in."""
+    """Renders pages for visitors who are logged in."""
 
     def __init__(self, access: Access, *, hides_bodies: bool) -> None:
         self.access = access
@@ -69,6 +69,6 @@ def _part(value: str) -> str:
 
 
 def _query(asked: Mapping[str, str], **changes: Any) -> str:
-    """Return the query of a link: what was asked, with some of it changed; None takes a name out."""
+    """Return the query of a link: that of the page, with some values changed; None removes a name."""
     wanted = {**asked, **changes}
     return "?" + urlencode({name: value for name, value in wanted.items() if value not in (None, "")})

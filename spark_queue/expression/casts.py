@@ -1,4 +1,4 @@
-"""Casts that give what Spark's ANSI mode gives: NULL only for NULL, a failure where the value does not fit."""
+"""Casts with the results of Spark's ANSI mode: NULL only for NULL, a failure where the value does not fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_queue.expression.steps import (
     unsupported,
 )
 
-#: Characters that Spark takes off the ends of a text before it reads a number: white space and control characters.
+#: Characters that Spark strips from the ends of a text before it reads a number: white space and control characters.
 _BLANK = " || ".join(f"chr({code})" for code in (*range(33), 127))
 _BLANK_END = r"'^[\x00-\x20\x7f]|[\x00-\x20\x7f]$'"
 _INTEGER = r"'[+-]?[0-9]+'"
@@ -98,7 +98,7 @@ def cast(steps: Steps, node: exp.Expression | None, value: Value, kind: ValueKin
     if sql is None:
         raise unsupported(node, f"a cast from {value.kind} to {kind} may differ from Spark's.", _ADVICE)
     if value.kind == STRING:
-        # A step of its own: most texts have no blanks at their ends, and to take them off is slow.
+        # A step of its own: most texts have no blanks at their ends, and to strip them is slow.
         value = steps.apply(
             STRING, f"CASE WHEN regexp_matches({{0}}, {_BLANK_END}) THEN trim({{0}}, {_BLANK}) ELSE {{0}} END", value
         )
@@ -139,7 +139,7 @@ def _between_numbers(found: ValueKind, wanted: ValueKind) -> str | None:
         if not found.is_fraction:
             return f"TRY_CAST({'trunc({0})' if found.scale else '{0}'} AS {wanted.duckdb})"
         cut = f"TRY_CAST(trunc({{0}}) AS {wanted.duckdb})"
-        # 2^63 as a double is the nearest to the largest BIGINT, and Spark takes it for that.
+        # 2^63 as a double is the nearest to the largest BIGINT, and is that to Spark.
         return f"CASE WHEN {{0}} = 9223372036854775808::DOUBLE THEN 9223372036854775807 ELSE {cut} END" if wanted == BIGINT else cut
     if wanted.name == "DECIMAL":
         return None if found.is_fraction else f"TRY_CAST({{0}} AS {wanted.duckdb})"

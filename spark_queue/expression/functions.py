@@ -1,4 +1,4 @@
-"""The functions that expressions may use: one table, which checks, translates, and is what users are shown.
+"""The functions that expressions may use: one table, which checks, translates, and is shown to users.
 
 Functions that choose among values: COALESCE, IF, CASE, GREATEST, and questions about NULL.
 """
@@ -45,7 +45,7 @@ def coalesce(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
 
 
 def extreme(steps: Steps, node: exp.Expression, *arguments: Value, name: str) -> Value:
-    """Build GREATEST or LEAST, which pass over NULL, and take NaN for the greatest."""
+    """Build GREATEST or LEAST, which pass over NULL, and for which NaN is the greatest."""
     values = together(steps, node, *arguments)
     parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
     sql = steps.add(f"{name}({parts})", *[value.sql for value in values])
@@ -178,7 +178,7 @@ def _searched_for(value: Value, node: exp.Expression) -> str:
     return found
 
 
-#: How many times as long as both of its texts a replacement may make them, where what it puts in is no literal.
+#: How many times as long as both of its texts a replacement may make them, where the text put in is no literal.
 _REPLACED_MOST = 16
 
 
@@ -259,7 +259,7 @@ def _whole(steps: Steps, node: exp.Expression, value: Value, *, name: str) -> Va
         return steps.apply(BIGINT, "CAST({0} AS BIGINT)", value)
     if not value.kind.is_fraction:
         raise unsupported(node, f"{name} of {value.kind} has another type in Spark.", "Cast to DOUBLE, or to BIGINT.")
-    # A conversion of Java: NaN is 0, and what is too large is the largest.
+    # A conversion of Java: NaN is 0, and a number that is too large is the largest.
     limited = (
         f"CASE WHEN isnan({{0}}) THEN 0 WHEN {{0}} >= 9223372036854775808::DOUBLE THEN 9223372036854775807 "
         f"WHEN {{0}} <= -9223372036854775808::DOUBLE THEN (-9223372036854775808)::BIGINT "
@@ -275,7 +275,7 @@ def _root(steps: Steps, node: exp.Expression, value: Value) -> Value:
     return steps.apply(DOUBLE, "CASE WHEN {0} < 0 THEN 'NaN'::DOUBLE ELSE sqrt({0}) END", value)
 
 
-#: Most arguments of a function that takes any number.
+#: Most arguments of a function of any number of arguments.
 _MOST = 100
 
 
@@ -337,7 +337,7 @@ FUNCTIONS: dict[str, Function] = dict((
 
 
 def accepted() -> dict[str, str]:
-    """List what expressions may use, by part of speech: for ``sparkq options`` and the reference."""
+    """List the words that expressions may use, by part of speech: for ``sparkq options`` and the reference."""
     return {
         "columns": "the message type's own, topic, publisher, sequence, published_at; column.field, array[number], map['key']",
         "literals": "1, 1L, 1.5 (decimal), 1e3 and 1.5D (double), 'text', r'text', true, NULL, DATE '2024-01-31', "

@@ -47,12 +47,12 @@ def same(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
 
 
 def both(steps: Steps, node: exp.Expression, *values: Value) -> Value:
-    """Build AND: what follows a false condition is not evaluated."""
+    """Build AND: conditions after a false one are not evaluated."""
     return _joined(steps, node, values, sign=" AND ", end="IS FALSE")
 
 
 def either(steps: Steps, node: exp.Expression, *values: Value) -> Value:
-    """Build OR: what follows a true condition is not evaluated."""
+    """Build OR: conditions after a true one are not evaluated."""
     return _joined(steps, node, values, sign=" OR ", end="IS TRUE")
 
 
@@ -63,7 +63,7 @@ def _joined(steps: Steps, node: exp.Expression, values: Sequence[Value], *, sign
 
 
 def calculate(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
-    """Add, subtract or multiply; what overflows fails, except for doubles."""
+    """Add, subtract or multiply; an overflow fails, except for doubles."""
     sign = _ARITHMETIC[type(node)]
     _check_numbers(node, one, other)
     if "DECIMAL" in (one.kind.name, other.kind.name) and not (one.kind.is_fraction or other.kind.is_fraction):
@@ -110,7 +110,7 @@ def divide_whole(steps: Steps, node: exp.Expression, one: Value, other: Value) -
 
 
 def modulo(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
-    """Take the rest of a division, which has the sign of the dividend and fails for a divisor of zero."""
+    """Build the rest of a division, which has the sign of the dividend and fails for a divisor of zero."""
     dividend, divisor = together(steps, node, one, other)
     if not (dividend.kind.is_integer or dividend.kind == DOUBLE):
         raise unsupported(node, f"the rest of a division of {dividend.kind}.", "Cast to BIGINT or DOUBLE.")
@@ -122,7 +122,7 @@ def modulo(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Valu
 
 
 def negate(steps: Steps, node: exp.Expression, value: Value) -> Value:
-    """Take the negative; that of the smallest whole number fails."""
+    """Build the negative; that of the smallest whole number fails."""
     _check_numbers(node, value)
     # The cast keeps the type: DuckDB would widen some.
     return steps.apply(value.kind, f"TRY(CAST(-{{0}} AS {value.kind.duckdb}))", value, may_fail=value.kind.is_integer)

@@ -65,7 +65,7 @@ PURPOSES: Mapping[str, Callable[[Steps, Value], str]] = {
 #: Processors that evaluate at once: a coordinator shares its host with a Spark driver.
 WORKERS = min(4, os.cpu_count() or 1)
 
-#: Most memory that is meant to be taken at once, in bytes.
+#: Most memory that is meant to be used at once, in bytes.
 MEMORY_MOST_BYTES = 1 << 30
 
 #: Fewer rows than this are evaluated sooner than shared out.
@@ -125,7 +125,7 @@ class Program:
         return {each: Found(*map(np.concatenate, found)) for each, found in columns.items()}
 
     def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
-        """Find what DuckDB fails on, or what is too large of one row: first the expression, then the row, which is failed on."""
+        """Find the cause where DuckDB fails, or one row is too large: first the expression, then the row, which is failed on."""
         if len(self.wanted) > 1:
             return {each: translate((each,), self._schema).run(rows)[each] for each in self.wanted}
         if len(rows) == 1:
@@ -140,7 +140,7 @@ class Program:
     def _is_too_large(self, rows: pa.Table) -> bool:
         """Return whether rows must not be evaluated at once; a single one only where the expression makes longer texts of it.
 
-        Each step keeps its texts until the end, and nothing else bounds what a few replacements make of one message.
+        Each step keeps its texts until the end, and nothing else bounds the texts that a few replacements make of one message.
         """
         longer = (rows.nbytes + len(rows) * self._written) * self._growth
         return longer + (rows.nbytes * self._steps if len(rows) > 1 else 0) > MEMORY_MOST_BYTES
@@ -155,7 +155,7 @@ class Program:
         try:
             return self._answered(_engine(), table)
         except (duckdb.FatalException, duckdb.InternalException):
-            # It has ended, by these rows or by what another thread asked: only an engine that nobody else asks can tell.
+            # It has ended, by these rows or by a query of another thread: only an engine that nobody else asks can show which.
             _engine.cache_clear()
             return self._answered(_new_engine(), table)
 
@@ -169,7 +169,7 @@ class Program:
         return found
 
     def _check(self) -> None:
-        """Let DuckDB read it, over no rows: what it refuses must be known now, not when messages enter."""
+        """Let DuckDB read it, over no rows: its refusal must be known now, not when messages enter."""
         with refusals(self.wanted[0].text, self.wanted[0].purpose):
             try:
                 self._run(pa.schema([pa.field(name, kind) for name, kind in self._types.items()]).empty_table())
@@ -215,7 +215,7 @@ def _column(rows: pa.Table, name: str, kind: pa.DataType) -> Any:
 
 
 def _without_zone(kind: Any) -> Any:
-    """Return a type whose instants are UTC without saying so: DuckDB would show them in a session's zone."""
+    """Return a type with instants in UTC that does not say so: DuckDB would show them in a session's zone."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us")
     if pa.types.is_struct(kind):

@@ -1,9 +1,9 @@
 """A computation in steps: each step is a column of one level of nested selects, so that nothing is computed twice.
 
-A level hands on what a later one needs, and nothing else: how long DuckDB plans grows with the columns of all levels, and it plans
-for every commit that enters.
+A level hands on columns that a later one needs, and nothing else: how long DuckDB plans grows with the columns of all levels, and
+it plans for every commit that enters.
 
-Nothing in it ever raises. What Spark would raise is a value: beside a column stands another that tells where it failed. So a
+Nothing in it ever raises. An error of Spark is a value: beside a column stands another that shows where it failed. So a
 message on which an expression fails cannot disturb those that are evaluated with it.
 
 Reading Spark SQL text into sqlglot's tree, and refusing with the place, the reason and a next step.
@@ -32,14 +32,14 @@ _SparkParser: Any = Spark.Parser
 
 
 class _Dialect(Spark):
-    """Spark's grammar, with functions left as they were written: what a name means is decided here, not in sqlglot."""
+    """Spark's grammar, with functions left as they were written: the meaning of a name is decided here, not in sqlglot."""
 
     class Parser(_SparkParser):  # type: ignore[misc]  # sqlglot declares its parsers as variables.
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar = {
             name: parse for name, parse in _SparkParser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
         }
-        # Otherwise CAST is read as TRY_CAST, and what Spark fails on would be NULL.
+        # Otherwise CAST is read as TRY_CAST, and a value that Spark fails on would be NULL.
         STRICT_CAST: ClassVar = True
 
 
@@ -60,30 +60,30 @@ _FLATTER = "Nest less, or put what it computes into a column."
 
 
 class _RefusedError(Exception):
-    """A part of an expression is not accepted, for code, node, reason and next step; `refusals` tells the whole."""
+    """A part of an expression is not accepted, for code, node, reason and next step; `refusals` makes the error of the whole."""
 
 
 def invalid(node: exp.Expression | None, reason: str, next_step: str) -> Exception:
-    """Make the refusal of what Spark refuses too."""
+    """Make the refusal of a part that Spark refuses, too."""
     return _RefusedError("EXPRESSION_INVALID", node, reason, next_step)
 
 
 def unsupported(node: exp.Expression | None, reason: str, next_step: str) -> Exception:
-    """Make the refusal of what would not give the same here as in Spark."""
+    """Make the refusal of a part that would not give the same here as in Spark."""
     return _RefusedError("EXPRESSION_UNSUPPORTED", node, reason, next_step)
 
 
 @contextmanager
 def refusals(text: str, what: str) -> Iterator[None]:
-    """Turn refusals of parts into errors that name the expression and the place in it, and whatever else is raised, too.
+    """Turn refusals of parts, and all other errors, into ones that name the expression and the place in it.
 
-    Libraries raise what they like for texts that nobody thought of; that is then the cause of the error.
+    Libraries raise any error for texts that nobody thought of; that is then the cause of ours.
     """
     try:
         yield
     except SparkQueueError:
         raise
-    except Exception as raised:  # noqa: BLE001 - whatever a library raises
+    except Exception as raised:  # noqa: BLE001 - any error of a library
         refused, cause = raised, None
         if isinstance(raised, RecursionError):
             refused = unsupported(None, _TOO_DEEP, _FLATTER)
@@ -151,7 +151,7 @@ def _said(first: dict[str, Any]) -> str:
 
 
 def _position(text: str, node: exp.Expression | None) -> str:
-    """Return the place of a node: by the first name or literal under it, whose place in the text is known."""
+    """Return the place of a node: by the first name or literal under it with a known place in the text."""
     if node is not None:
         for part in node.walk():
             if "start" in part.meta:
@@ -307,7 +307,7 @@ def contains_element(steps: Steps, node: exp.Expression, array: Value, wanted: V
 
 
 def element(steps: Steps, node: exp.Expression, whole: Value, key: Value, *, one_based: bool) -> Value:
-    """Take an element of an array, where one out of range fails, or of a map, where a missing key is NULL.
+    """Build an element of an array, where one out of range fails, or of a map, where a missing key is NULL.
 
     One-based, a negative number counts from the end.
     """
@@ -327,7 +327,7 @@ def element(steps: Steps, node: exp.Expression, whole: Value, key: Value, *, one
 
 _STEPS_MAX = 2_000
 
-#: Most levels, each of which takes a part of the stack of who evaluates, and columns of all levels together.
+#: Most levels, each of which needs a part of the stack of the evaluating thread, and columns of all levels together.
 _LEVELS_MAX = 400
 _COLUMNS_MAX = 3_000
 
@@ -347,19 +347,19 @@ class Value:
     literal: object = None
 
 
-#: Builds the value of a function: takes the steps, the node, and a value for each argument.
+#: Builds the value of a function from the steps, the node, and a value for each argument.
 Build: TypeAlias = Callable[..., Value]
 
 _Literal = TypeVar("_Literal")
 
 
 class Steps:
-    """Collects steps; the same step is taken once, whichever expressions ask for it."""
+    """Collects steps; the same step is added once, whichever expressions ask for it."""
 
     def __init__(self) -> None:
         #: Columns of the message that are read, each with the name of its step.
         self.columns: dict[str, str] = {}
-        #: The steps of each level: names, what is computed, and the steps that it is computed from.
+        #: The steps of each level: names, computations, and the steps that these need.
         self._levels: list[dict[str, tuple[str, set[str]]]] = []
         self._level_of: dict[str, int] = {}
         self._names: dict[str, str] = {}
@@ -385,7 +385,10 @@ class Steps:
         return self._growth.get(part, 1)
 
     def add(self, template: str, *parts: str, growth: int | None = None) -> str:
-        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name."""
+        """Add a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name.
+
+        Its text may be `growth` times as long as the message; without one, no longer than its parts.
+        """
         sql = template.format(*parts)
         if sql not in self._names:
             if len(self._names) >= _STEPS_MAX:

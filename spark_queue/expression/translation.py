@@ -1,4 +1,4 @@
-"""From sqlglot's tree to steps: what is not named here is refused."""
+"""From sqlglot's tree to steps: a node that is not named here is refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Translator:
 
     @singledispatchmethod
     def translate(self, node: exp.Expression) -> Value:
-        """Return the value of a node: what has no rule below is an operator, or refused."""
+        """Return the value of a node: one without a rule below is an operator, or refused."""
         if build := _OPERATORS.get(type(node)) or _COMPARISONS.get(type(node)):
             if type(node) in _COMPARISONS and any(isinstance(side, _BARE) for side in (node.this, node.expression)):
                 raise unsupported(node, "it compares a condition without parentheses.", "Put parentheses around the condition.")
@@ -211,7 +211,7 @@ class Translator:
         if isinstance(value.literal, str) and value.kind == STRING and (found := constant(node, value.literal, kind)):
             return found
         given = cast(self._steps, node, value, kind)
-        # TRY_CAST is NULL where CAST fails; what its argument fails on stays a failure.
+        # TRY_CAST is NULL where CAST fails; a failure of its argument stays one.
         return Value(kind=kind, sql=given.sql, fails=value.fails) if isinstance(node, exp.TryCast) else given
 
     @translate.register
@@ -253,9 +253,9 @@ class Translator:
 
 
 def call_refused(node: exp.Expression) -> Exception:
-    """Make the refusal of a call with an argument that no function here takes, by the function where that tells more."""
+    """Make the refusal of a call with an argument that no function here has, by the function where that explains more."""
     try:
         call(Steps(), node, str(node.this), [])
-    except Exception as refused:  # noqa: BLE001 - whatever it says of the name is the better reason
+    except Exception as refused:  # noqa: BLE001 - any error about the name is the better reason
         return refused
     return unsupported(node, f"{node.this} is called with * or ->.", "Give values.")

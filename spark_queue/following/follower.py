@@ -1,7 +1,7 @@
 """One folded state for each journal, which a thread keeps up with the log; pages look at it and never wait for a store.
 
-Reading a journal's control log forward: the whole of it once, then only what is new.
-What machines are told of followed journals (DESIGN 18): each question costs what is new in their logs.
+The control log is read forward: the whole of it once, then only new records. Each question for
+metrics costs no more than that (DESIGN 18).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogReader:
         return ControlRows(self._store, files)
 
     def new_rows(self) -> pa.Table | None:
-        """Return the rows of the records that were committed since; None when there are none. Its cost follows what is new."""
+        """Return the rows of the records that were committed since; None when there are none. Its cost follows their number."""
         version, files = self._version, list[ControlFile]()
         while (entry := read_entry(self._store, CONTROL, version + 1)) is not None:
             version = entry.version
@@ -74,13 +74,13 @@ class LogReader:
             if not entry.removes:
                 files += map(ControlFile.of_add, entry.adds)
         if not files:
-            # Who reads nothing behind its place cannot tell an idle log from one that is gone.
+            # A reader that finds no entry behind its place cannot tell an idle log from one that is gone.
             if version == self._version and self._store.read(log_key(CONTROL, version)) is None:
                 raise LogVanishedError
             self._version = version
             return None
         rows = read_rows(self._store, sorted(files), first=self.next_record)
-        # Only now: what could not be read is tried again.
+        # Only now: records that could not be read are tried again.
         self._version, self.next_record = version, self.next_record + rows.num_rows
         return rows
 
@@ -91,11 +91,11 @@ class FollowedView(JournalView):
 
     #: None until all records were read once.
     history: JournalHistory | None
-    #: Whether a coordinator says that it is there.
+    #: Whether a coordinator renews its advertisement.
     is_served: bool
 
     def pace(self, name: str) -> Pace | None:
-        """Return how fast messages come to a queue and leave it now; None where the history is still being read."""
+        """Return the pace of a queue now; None where the history is still being read."""
         if self.history is None:
             return None
         rate_in, rate_out = self.history.rates(self.state, name, self.now_ms - PACE_MS, self.now_ms)
@@ -104,19 +104,19 @@ class FollowedView(JournalView):
 
 _LOG = logging.getLogger(__name__)
 
-#: Time between two looks at a log, in seconds; what is new is shown within it and the time of an event, together below five.
+#: Time between two looks at a log, in seconds; a change is shown within it and the time of an event, together below five.
 LOOK_S = 2.0
 
 #: Time between two looks at message files, each at those that one queue needs next, in milliseconds.
 FILES_MS = 10_000
 
-#: How long a store may leave a look without an answer before pages say so, in milliseconds.
+#: The silence of a store in a look after which pages say so, in milliseconds.
 SILENT_MS = 10_000
 
-#: After which silence a coordinator counts as absent, in milliseconds: some of its renewals.
+#: The silence after which a coordinator counts as absent, in milliseconds: some of its renewals.
 ABSENT_MS = int(6 * RENEWAL_S * 1_000)
 
-#: How long the first page may wait for the first fold, in seconds; then it says that the log is being read.
+#: The wait of the first page for the first fold, in seconds; then it says that the log is being read.
 FIRST_WAIT_S = 0.7
 
 
@@ -128,14 +128,14 @@ class _Followed:
     log: LogReader
     #: The fold of the control log.
     state: JournalState
-    #: The same with what was published and has no record yet, while nobody enters it.
+    #: The same with published messages that have no record yet, while no coordinator enters them.
     ahead: JournalState | None = None
-    #: What metrics tell of the past.
+    #: The history for metrics.
     log_history: LogHistory
     history: JournalHistory | None = None
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
-    #: What its coordinator said last, and when that was first seen, by the monotonic clock in milliseconds.
+    #: The last advertisement of its coordinator, and when it was first seen, by the monotonic clock in milliseconds.
     told: Advertisement | None = None
     told_ms: int = 0
     is_served: bool = False
@@ -151,7 +151,7 @@ class JournalFollower:
     handle : Journal
         The journal as its users hold it.
     revision : int
-        Rises with each change of what pages show.
+        Rises with each change that pages show.
     """
 
     def __init__(self, name: str, store: Store, *, coordinator: str | None = None) -> None:
@@ -165,7 +165,7 @@ class JournalFollower:
         self._found: _Followed | None = None
         #: Whether the log must be read from its beginning again.
         self._reopens = False
-        #: Which queue's files are looked at next, and when, by the monotonic clock in milliseconds.
+        #: The queue whose files are looked at next, and when, by the monotonic clock in milliseconds.
         self._next_queue, self._next_files_ms = 0, 0
         self._lock = threading.RLock()
         self._looked = threading.Event()
@@ -174,7 +174,7 @@ class JournalFollower:
 
     @property
     def trouble(self) -> str | None:
-        """Why the journal cannot be read now; what was read before is still shown."""
+        """The reason why the journal cannot be read now; the state read before is still shown."""
         asked_ms = self._asked_ms
         silent_ms = 0 if asked_ms is None else SystemClock().monotonic_ms() - asked_ms
         if self._trouble is None and silent_ms > SILENT_MS:
@@ -187,14 +187,14 @@ class JournalFollower:
         self._thread.start()
 
     def stop(self) -> None:
-        """End that."""
+        """Stop following the log."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
     @contextmanager
     def look(self, *, wait_s: float = FIRST_WAIT_S) -> Iterator[FollowedView | None]:
-        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time."""
+        """Yield the journal as it is, which does not change meanwhile; None if its first reading is not over after `wait_s`."""
         self._looked.wait(wait_s)
         with self._lock:
             found = self._found
@@ -216,7 +216,7 @@ class JournalFollower:
             )
 
     def refresh(self) -> None:
-        """Look whether there is something new; a journal that is bad is told of as `trouble`."""
+        """Read new records; a journal that cannot be read has a `trouble`."""
         try:
             self._refresh()
         except SparkQueueError as refusal:
@@ -224,7 +224,7 @@ class JournalFollower:
         except LogVanishedError:
             self._fail("Its control log is not where it was. It is looked for again.")
             self._reopens = True
-        # Whatever a damaged journal does to its reader: the others, and what was read of this one, are shown on.
+        # A damaged journal may raise anything in its reader: the others, and the state of this one, are shown on.
         except Exception as failure:  # noqa: BLE001 - as said above
             _LOG.exception("Journal '%s' cannot be followed.", self.store.path)
             self._fail(f"It cannot be read: {type(failure).__name__}: {failure}")
@@ -253,7 +253,7 @@ class JournalFollower:
         self._look_for_damage()
 
     def _hear(self, found: _Followed) -> None:
-        """Read what the coordinator says. One that says nothing new for long is not there, whatever its clock and ours say."""
+        """Read the coordinator's advertisement. Without a renewal for long it is not there, whatever its clock and ours say."""
         told, now_ms = read_advertisement(self.store, found.state.journal_id), SystemClock().monotonic_ms()
         if told != found.told:
             found.told, found.told_ms = told, now_ms
@@ -317,14 +317,14 @@ class JournalFollower:
             found.log_history.fold(records)
             # A journal that became an instance is read again: its past has owners now.
             self._reopens = found.history.owners is None and found.state.definitions.journal.instance is not None
-            # A queue that was set aside is told again from the log's beginning.
+            # A queue that was set aside is folded again from the log's beginning.
             self._reopens |= any(record.kind == Kind.REVIVED for record in records)
             found.ahead = None
             found.seen.clear()
             self.revision += 1
 
     def _look_ahead(self, found: _Followed) -> None:
-        """Count what was published and has no record yet: no coordinator may run that would enter it."""
+        """Count published messages that have no record yet: no coordinator may run that would enter them."""
         base = found.ahead or found.state
         fresh = [name for name in base.message_types if self._has_more(found, base, name)]
         if not fresh:
@@ -344,7 +344,7 @@ class JournalFollower:
             self.revision += 1
 
     def _has_more(self, found: _Followed, base: JournalState, name: str) -> bool:
-        """Return whether a message log has something that pages should show."""
+        """Return whether a message log has entries that pages should show."""
         after = max(base.message_types[name].version, found.seen.get(name, -1))
         has_more = False
         try:
@@ -364,18 +364,18 @@ def _put(troubles: dict[str, str], name: str, text: str | None) -> None:
         troubles[name] = text
 
 
-#: How long a scrape may wait for the first fold of a log, in seconds: less than whoever scrapes waits for an answer.
+#: The wait of a scrape for the first fold of a log, in seconds: less than a scraper waits for an answer.
 _SCRAPE_WAIT_S = 8.0
 
 
 def families_of(followers: Iterable[JournalFollower], *, per_subscription: bool = False) -> list[Family]:
-    """Return the metrics of followed journals; a question costs what is new in their logs."""
+    """Return the metrics of followed journals; the cost follows the new records of their logs."""
     return collect([_observation(each) for each in followers], per_subscription=per_subscription)
 
 
 def _observation(follower: JournalFollower) -> Observation:
     with follower.look(wait_s=_SCRAPE_WAIT_S) as view:
-        # What was read before is shown to people with the trouble beside it; a figure has nothing beside it.
+        # People are shown the state read before with the trouble beside it; a figure has nothing beside it.
         found = None if view is None or follower.trouble is not None else figures_at(view)
     try:
         return unreadable(follower.store) if found is None else observation(follower.store, found)

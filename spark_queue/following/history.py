@@ -1,11 +1,8 @@
 """The data of charts: when messages came to each queue and left it, by the control log from its first record on.
 
-Nothing is sampled. Of a queue it is kept when how many messages left, came back or died, and which message stood first from when
-on. When messages were published, their segments tell. A chart of any span asks for as many moments as it has points.
-
-Times that change at moments.
-Whose the messages of replicated queues were over time: owned here, owned elsewhere, and how many moved (R119).
-What records said of one queue: when messages left it, came again or died, and which stood first.
+Nothing is sampled. Of a queue the times are kept at which messages left, came back or died, and its first message over time; their
+segments have the times of publishes. A chart of any span asks for as many moments as it has points. Of replicated queues the owners
+of messages are kept, too: those owned here, those owned elsewhere, and the number that moved (R119).
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ Times = NDArray[np.int64]
 
 
 class StepSeries:
-    """A number that changes at moments, and what it was at any of them."""
+    """A number that changes at moments, and its value at any of them."""
 
     def __init__(self) -> None:
         self._times_ms: list[int] = []
@@ -60,11 +57,11 @@ class StepSeries:
 
     @property
     def newest(self) -> tuple[int, int]:
-        """How often it changed, and what it is now: another pair whenever it changed."""
+        """The number of changes, and the value now: another pair after each change."""
         return len(self._times_ms), self._values[-1] if self._values else 0
 
     def at(self, times_ms: Times, *, before: int = 0) -> Times:
-        """Return what it was at some moments; `before` holds before its first change."""
+        """Return the values at some moments; `before` holds before the first change."""
         if self._arrays is None:
             self._arrays = np.array(self._times_ms, np.int64), np.array([before, *self._values], np.int64)
         known_ms, values = self._arrays
@@ -74,7 +71,7 @@ class StepSeries:
 
 @dataclass(slots=True)
 class OwnerTrace:
-    """One queue."""
+    """The owners of one queue's messages over time."""
 
     owned: StepSeries = field(default_factory=StepSeries)
     remote: StepSeries = field(default_factory=StepSeries)
@@ -84,7 +81,7 @@ class OwnerTrace:
     oldest_ms: StepSeries = field(default_factory=StepSeries)
 
     def note(self, state: JournalState, ledger: QueueLedger, at_ms: int) -> None:
-        """Note how it is from a moment on."""
+        """Note the owners from a moment on."""
         ownership = ledger.ownership
         oldest = oldest_ms(state, ledger, (ledger.rows[each] for each in OWNED_HERE))
         self.owned.put(at_ms, ledger.depth)
@@ -95,7 +92,7 @@ class OwnerTrace:
 
 
 class OwnerHistory:
-    """All queues of an instance.
+    """The owners of messages in all queues of an instance.
 
     Attributes
     ----------
@@ -107,7 +104,7 @@ class OwnerHistory:
         self.traces: dict[str, OwnerTrace] = {}
 
     def fold(self, state: JournalState, records: Sequence[Record]) -> None:
-        """Fold records into a state, and note after each of them what it changed."""
+        """Fold records into a state, and note the owners after each of them."""
         state.foresee(records)
         for record in records:
             folds.fold(state, record)
@@ -118,7 +115,7 @@ class OwnerHistory:
 
 
 def owners_of(state: JournalState, traits: TraitSource, records: Callable[[], Sequence[Record]]) -> OwnerHistory | None:
-    """Return whose the messages of an instance were, which takes a fold of its whole log; None for any other journal."""
+    """Return the owners of an instance's messages over time, by a fold of its whole log; None for any other journal."""
     if state.definitions.journal.instance is None:
         return None
     owners = OwnerHistory()
@@ -136,27 +133,27 @@ class QueueTrace:
 
     #: When it began, or began anew.
     since_ms: int
-    #: What left it, and did not come back; of these, what is a dead letter.
+    #: Messages that left it, and did not come back; those of them that are dead letters.
     gone: BitMap64 = field(default_factory=BitMap64)
     dead: BitMap64 = field(default_factory=BitMap64)
     #: Everything that ever left it: retired messages are known by nothing else.
     left: BitMap64 = field(default_factory=BitMap64)
-    #: How many left and came (again) by a record, in all; and how many dead letters it has.
+    #: The numbers of messages that left, and that came (again) by a record, in all; and of its dead letters.
     outgoing: StepSeries = field(default_factory=StepSeries)
     incoming: StepSeries = field(default_factory=StepSeries)
     letters: StepSeries = field(default_factory=StepSeries)
-    #: What came by a record is as old as that; oldest first.
+    #: Messages that came by a record are as old as that; oldest first.
     begun: deque[tuple[int, BitMap64]] = field(default_factory=deque)
     later: BitMap64 = field(default_factory=BitMap64)
     #: The time of the oldest that came by a record, and the first message of the others: the bookmark before which all are gone.
     oldest_later_ms: StepSeries = field(default_factory=StepSeries)
     first_row: StepSeries = field(default_factory=StepSeries)
-    #: Whatever was ever in it, and what of that has not left and did not come by a record; known while records are followed.
+    #: Messages that were ever in it, and those that have not left and came by no record; known while records are followed.
     members: BitMap64 = field(default_factory=BitMap64)
     rest: BitMap64 = field(default_factory=BitMap64)
 
     def leave(self, at_ms: int, rows: BitMap64, *, dies: bool) -> None:
-        """Let messages leave; what was a dead letter already leaves only these."""
+        """Let messages leave; those that are dead letters already leave only these."""
         leaving, ending = rows - self.gone, (rows & self.dead) if not dies else BitMap64()
         self.gone |= rows
         if leaving:
@@ -181,7 +178,7 @@ class QueueTrace:
         self._follow(at_ms, BitMap64())
 
     def _follow(self, at_ms: int, gone: BitMap64) -> None:
-        """Note which message is the oldest now."""
+        """Note the oldest message."""
         self.later -= gone
         while self.begun and not self.begun[0][1].intersect(self.later):
             self.begun.popleft()
@@ -191,12 +188,12 @@ class QueueTrace:
             self.first_row.put(at_ms, self.rest.min() if self.rest else self.members.max() + 1)
 
     def prepare(self, members: BitMap64) -> None:
-        """Know which messages the next records may be about."""
+        """Set the messages that the next records may be about."""
         self.members = members
         self.rest = self.members - self.gone - self.later
 
     def follow(self, record: Record) -> None:
-        """Take the next record about the queue."""
+        """Note the next record about the queue."""
         rows = to_bitmap(record.ranges)
         if record.kind == Kind.REMOVED:
             self.leave(record.at_ms, rows, dies=record.reason in DEAD_LETTER_REASONS)
@@ -243,7 +240,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spark:
-    """The little chart of a queue, and what it was drawn of."""
+    """The little chart of a queue, and the numbers that it was drawn of."""
 
     drawn_of: tuple[int, ...]
     line: str
@@ -252,12 +249,12 @@ class Spark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flow:
-    """Messages that came to a queue and left it until some moments, and the courses behind that."""
+    """The numbers of messages that came to a queue and left it until some moments, and the segments behind them."""
 
     #: The segments of its type: when they were published, and up to which bookmark.
     published_ms: Times
     untils: Times
-    #: Whatever was ever in it by a segment, and up to which bookmark segments were published.
+    #: Messages that were ever in it by a segment, and the bookmark up to which segments were published.
     members: BitMap64
     until: Times
     came: Times
@@ -270,7 +267,7 @@ class JournalHistory:
     Attributes
     ----------
     owners : OwnerHistory or None
-        Whose messages were, of an instance.
+        The owners of messages, of an instance.
     sparks : dict of str to Spark
         Little charts that were drawn before, by queue.
     """
@@ -283,7 +280,7 @@ class JournalHistory:
         self._published: dict[str, tuple[int, Times, Times]] = {}
 
     def follow(self, records: Iterable[Record], state: JournalState) -> None:
-        """Take the next records of `KINDS`; `state` is what they lead to."""
+        """Follow the next records of `KINDS`, which lead to `state`."""
         waiting: dict[str, list[Record]] = {}
         for record in records:
             if record.kind == Kind.DEFINITIONS_APPLIED:
@@ -296,7 +293,7 @@ class JournalHistory:
             self._follow(name, found, state)
 
     def read(self, rows: ControlRows, state: JournalState) -> None:
-        """Take a whole log that led to `state`, file by file: its records may be too many to have them all at once."""
+        """Follow a whole log that led to `state`, file by file: its records may be too many to have them all at once."""
         begun: dict[str, int] = {}
         for record in rows.applied():
             begun |= dict.fromkeys(self._begin(record), record.record)
@@ -320,7 +317,7 @@ class JournalHistory:
                 self._follow(name, found, state)
 
     def _follow(self, name: str, records: Iterable[Record], state: JournalState) -> None:
-        """Follow records of a queue; whatever left it by them is known."""
+        """Follow records of a queue; its trace has the messages that left by them already."""
         trace, ledger = self._traces[name], state.queues.get(name)
         # Into a queue for dead letters alone everything comes by a record.
         has_topic = ledger is not None and ledger.definition.underlying_topic is not None
@@ -337,7 +334,7 @@ class JournalHistory:
         self.follow((each for each in records if each.kind in KINDS), state)
 
     def since_ms(self, queue: str) -> int:
-        """Return when a queue began."""
+        """Return the time at which a queue began."""
         return self._traces[queue].since_ms
 
     def series(self, state: JournalState, queue: str, times_ms: Times) -> Series:
@@ -345,7 +342,7 @@ class JournalHistory:
         trace, owners, flow = self._traces[queue], self._owners(state, queue), self._flow(state, queue, times_ms)
         depth = self._depth(trace, owners, flow, times_ms)
         seconds = np.maximum(np.diff(times_ms), 1) / 1_000
-        # What waits in a dead-letter queue are dead letters, too.
+        # Messages that wait in a dead-letter queue are dead letters, too.
         waiting = depth if state.definitions.source_of(queue) is not None else 0
         return Series(
             times_ms=times_ms,
@@ -360,22 +357,22 @@ class JournalHistory:
         )
 
     def depth(self, state: JournalState, queue: str, times_ms: Times) -> Times:
-        """Return how many messages were in a queue at some moments; of a replicated one, those that this instance owned."""
+        """Return the depths of a queue at some moments; of a replicated one, the messages that this instance owned."""
         return self._depth(self._traces[queue], self._owners(state, queue), self._flow(state, queue, times_ms), times_ms)
 
     def rates(self, state: JournalState, queue: str, start_ms: int, end_ms: int) -> tuple[float, float]:
-        """Return how many messages came and left each second of a span."""
+        """Return the rates of messages that came and left over a span, each second."""
         flow, seconds = self._flow(state, queue, np.array([start_ms, end_ms])), max(1, end_ms - start_ms) / 1_000
         return float(flow.came[1] - flow.came[0]) / seconds, float(flow.left[1] - flow.left[0]) / seconds
 
     def changes(self, state: JournalState, queue: str) -> tuple[int, ...]:
-        """Return numbers of which one is another as soon as something about a queue's past is."""
+        """Return numbers of which one changes with each change of a queue's past."""
         trace, owners = self._traces[queue], self._owners(state, queue)
         steps = [trace.outgoing, trace.incoming, *([] if owners is None else [owners.owned])]
         return trace.since_ms, len(state.queues[queue].entered), *(number for each in steps for number in each.newest)
 
     def _owners(self, state: JournalState, queue: str) -> OwnerTrace | None:
-        """Return whose messages were of a replicated queue; None for another one."""
+        """Return the owners of a replicated queue's messages over time; None for another queue."""
         if self.owners is None or state.ledger(queue).ownership is None:
             return None
         return self.owners.traces.get(queue)

@@ -27,7 +27,11 @@ from spark_queue.journal.conversion import (
 
 
 def cast(column: Column, wanted: Any, *, timezone: str | None = None, epoch: str | None = None) -> Column:
-    """Cast a column; values stay what they are, or it is refused."""
+    """Cast a column; values stay the same, or it is refused.
+
+    Where an instant is wanted, `timezone` is that of times without an offset, and `epoch`, one of `EPOCHS`, the unit of numbers;
+    without them such values are refused.
+    """
     column = _unwrapped(column)
     if column.null_count == len(column):
         nulls: Column = pa.nulls(len(column), wanted)

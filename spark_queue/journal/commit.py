@@ -43,31 +43,31 @@ class Published:
     version: int | None = field(default=None, compare=False, repr=False)
 
 
-#: Begin the ids of transactions: of a stream's batches, of what a user gives, and of what tells two batches of one number apart.
+#: Begin the ids of transactions: of a stream's batches, of users' own ids, and of fingerprints that part two batches of one number.
 STREAM_TXN, USER_TXN = "s", "t"
 OFFSETS_TXN, ROWS_TXN, KEPT_TXN = "o:", "r:", "k:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A number by which a commit is told from its repeat, whatever its rows are (PROTOCOL 3)."""
+    """A number by which a repeat of a commit is known, whatever its rows are (PROTOCOL 3)."""
 
     #: Delta's transaction id, see `transaction_name`.
     name: str
     number: int
-    #: What its repeat has in common with it, and no other batch of that number: fingerprints by the ids that carry them. A repeat
-    #: that has one of them is one. None where the number alone tells.
+    #: Fingerprints that its repeat shares with it, and no other batch of that number, by the ids that carry them: one in common
+    #: is enough. None where the number alone decides.
     fingerprints: Mapping[str, int] | None = None
 
 
 def transaction_name(kind: str, name: str, *, target: str | None) -> str:
-    """Return the id of what a query, or a user's own id, publishes to one topic; without a target to the topics of the rows."""
+    """Return the id of the publishes of a query, or a user's own id, to one topic; without a target to the topics of the rows."""
     return f"{kind}:{target or ''}:{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """How a commit is told from its repeat; each part is optional, and a publisher's sequences tell more than a transaction."""
+    """The identity by which a repeat of a commit is known; each part is optional, and sequences show more than a transaction."""
 
     #: The publisher whose sequences the rows carry; None when they number themselves (R99).
     publisher: str | None = None
@@ -111,7 +111,7 @@ class Commit:
         )
 
     def run(self) -> Published:
-        """Commit, and give what was published; nothing is half done."""
+        """Commit, and return the counts of published rows; nothing is half done."""
         self._check_ascending()
         table = open_messages(self._store, self._journal_id, self._plan.message_type)
         races = failures = 0
@@ -285,12 +285,12 @@ class Commit:
                 table, files, schema=self._plan.shape.schema, mark=self._mark, transactions=decision.transactions, at_ms=now_ms
             )
         except (*delta.REFUSALS, OSError) as failure:
-            # Refused, failed, or done with the reply lost: only looking tells.
+            # Refused, failed, or done with the reply lost: only a look shows it.
             return failure
         return None
 
     def _look(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
-        """Refresh and tell whether the commit is there; nothing new is decided before that is known."""
+        """Refresh, and return whether the commit is there; nothing new is decided before that is known."""
         reason = ""
         for attempt in range(FAILURES_LIMIT):
             try:
@@ -312,7 +312,7 @@ class Commit:
         if entry is None and table.version() == base:
             return False
         # Entries were cleaned away during a pause: this one too after it had landed, or those around it before, so that it
-        # landed where nobody looks (tried). Whether its files are in the table tells, or were: they may have been merged since.
+        # landed where nobody looks (tried). Its files in the table show it, also past ones: they may have been merged since.
         known = set(table.get_add_actions().column("path").to_pylist()) | self._taken_away_after(base)
         return all(file.path in known for file in decision.files)
 

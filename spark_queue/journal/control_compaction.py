@@ -17,7 +17,7 @@ from spark_queue.journal.store import CONTROL, Store
 #: Records at which a file is large enough: reading it once more to merge it would save nothing.
 FULL_FILE_RECORDS = 100_000
 
-#: How long what nothing names any more stays, in milliseconds: whoever opened the table before may still be reading it.
+#: How long files that nothing names any more stay, in milliseconds: readers that opened the table before may still read them.
 LEFTOVERS_KEPT_MS = 24 * 3600 * 1000
 
 #: A staged plan that is older than this is dropped, in milliseconds: a host that slept in between would begin the time
@@ -41,8 +41,8 @@ def plan(files: Sequence[ControlFile]) -> list[Sequence[ControlFile]]:
     """Return the neighbours to merge, each group into one file.
 
     In each stretch the newest files are merged, as far back as a file holds no more records than all newer ones together.
-    What is left shrinks at least by half from file to file, so there are few; and each merge at least doubles the file that
-    a record stands in, so a record is written again only as often as the log doubles.
+    The remaining files shrink at least by half from one to the next, so there are few; and each merge at least doubles the file
+    that a record stands in, so a record is written again only as often as the log doubles.
     """
     groups: list[Sequence[ControlFile]] = []
     for stretch in _stretches(files):
@@ -94,10 +94,13 @@ def data_files(store: Store) -> dict[str, int]:
 
 
 def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[str]:
-    """Return the keys of data files that may go: no listing names them, and they and what holds their records stood long enough.
+    """Return the keys of data files that may go: no listing names them, and they and the files of their records stood long enough.
 
     Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
     are such. Times are the store's own, so no other clock matters.
+
+    `found` was looked up before `files`: files that are committed in between are named. A later commit names files written within
+    `PLAN_VALID_MS`, so their age keeps them, however long the caller sleeps.
     """
     if not found:
         return []

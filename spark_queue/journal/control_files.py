@@ -1,4 +1,4 @@
-"""The data files of the control log: which there are, what they hold, and how records come out of them and go in (DESIGN 4)."""
+"""The data files of the control log: their listing, their rows, and how records come out of them and go in (DESIGN 4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_queue.journal.store import CONTROL, Store
 #: Readers at once of the control log's files: they wait for the store, not for a processor.
 _READERS = 8
 
-#: Rows of one row group: what is read at least of a large file of which only the end is wanted.
+#: Rows of one row group: the least that is read of a large file of which only the end is wanted.
 _ROW_GROUP_RECORDS = 8_192
 
 #: How a file is written that holds so few records that compressing and describing them takes longer than it saves.
@@ -36,7 +36,7 @@ _OF_A_COMMIT: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class ControlFile:
-    """One data file of the control log, as its statistics tell it; in the order of records."""
+    """One data file of the control log, as its statistics describe it; in the order of records."""
 
     #: Numbers of its first and last record.
     first: int
@@ -48,7 +48,7 @@ class ControlFile:
 
     @classmethod
     def of_add(cls, add: Mapping[str, Any]) -> ControlFile:
-        """Return the file of an `add` action, as an entry of the log has it; what it lacks raises as it comes."""
+        """Return the file of an `add` action, as an entry of the log has it; a missing part raises as it comes."""
         statistics = msgspec.json.decode(add["stats"])
         low, high = statistics["minValues"], statistics["maxValues"]
         return cls(low["record"], high["record"], add["path"], (low["kind"], high["kind"]))
@@ -60,7 +60,7 @@ class ControlFile:
         return cls(first, last, f"{first:020d}-{uuid.uuid4().hex}.parquet", (ordered[0], ordered[-1]))
 
     def stats(self) -> dict[str, Any]:
-        """Return Delta's statistics of it: what finding one's way among files needs."""
+        """Return Delta's statistics of it, as needed to find one's way among files."""
         (low, high), none = self.kinds, {"record": 0, "kind": 0}
         ends = {"minValues": {"record": self.first, "kind": low}, "maxValues": {"record": self.last, "kind": high}}
         return {"numRecords": self.records, **ends, "nullCount": none}
@@ -214,7 +214,7 @@ def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
     if len(odd):
         number = first + int(odd[0])
         reason = f"The control log goes on with record {numbers[odd[0]]}."
-        # delta-rs takes an empty entry for a commit without files (tried).
+        # For delta-rs an empty entry is a commit without files (tried).
         raise next(iter(delta.damaged_files(store, CONTROL)), delta.damaged(store, f"record {number} is missing", reason))
     back = np.flatnonzero(np.diff(epochs) < 0)
     if len(back):

@@ -1,4 +1,4 @@
-"""The control log: what happened to queues, as a Delta table with one writer that the log itself fences (DESIGN 3.4, 4)."""
+"""The control log: the history of queues, as a Delta table with one writer that the log itself fences (DESIGN 3.4, 4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeltaControlLog:
         self._version: int | None = None
         #: The token of that commit.
         self._token = ""
-        #: The newest epoch known: of what was loaded, or the own one.
+        #: The newest epoch known: of the loaded records, or the own one.
         self._epoch = 0
         self._next_record = 0
         #: Cost of folding the log since the last snapshot, in records.
@@ -47,7 +47,7 @@ class DeltaControlLog:
         return self._version
 
     def load(self) -> LogTail:
-        """See `ports.ControlLog`; what a power loss tore is set aside first, and reported (`recovery`)."""
+        """See `ports.ControlLog`; entries that a power loss tore are set aside first, and reported (`recovery`)."""
         table = open_control(self._store)
         past = snapshot.load(self._store, listing(self._store, table))
         self._version, self._next_record = int(table.version()), past.next_record
@@ -99,7 +99,7 @@ class DeltaControlLog:
         base = self.version
         self._refuse_in_doubt(epoch)
         if self._store.is_local:
-            # Somebody may have deleted the journal and made another one there, whose log must not get what belongs to this one.
+            # Somebody may have deleted the journal and made another one there, whose log must not get the records of this one.
             self._check_standing(base, epoch=epoch)
         if self.durable:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
@@ -138,9 +138,9 @@ class DeltaControlLog:
     def _check(self, head: int, *, known: int, epoch: int) -> None:
         """Look whether the log ends with the own commit `head`, of which `known` is an earlier one or itself (DESIGN 3.4).
 
-        Whoever claims a reign writes the version after the one that stood there. If that is not to be found, it may have been
+        A claim of a reign is the version after the one that stood there. If that is not to be found, it may have been
         written and cleaned away since; but entries go oldest first, so then `known` is gone too. It is looked for last, and by
-        its token: another who slept as long may have found its name free.
+        its token: another one that slept as long may have found its name free.
         """
         self._refuse_in_doubt(epoch)
         if self._epoch > epoch:

@@ -1,11 +1,11 @@
-"""Columns of one kind of values in another: made by Arrow, and never believed before they were compared with what was given.
+"""Columns of one kind of values in another: made by Arrow, and never believed before they were compared with the given ones.
 
-Arrow's casts wrap numbers around, read digits as hexadecimal, and take any year. So what may be cast is said before, by the digits
-of a value, and what came of it must say again what was given.
+Arrow's casts wrap numbers around, read digits as hexadecimal, and accept any year. So casts are permitted before, by the digits
+of a value, and the result must give the same value again.
 
 Runs on executors too, so it imports pyarrow and nothing heavier.
 
-Structs, arrays and maps of their parts, and what names the row when a part cannot be made.
+Structs, arrays and maps of their parts, and the name of the row when a part cannot be made.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ Column: TypeAlias = "pa.Array[Any]"
 
 
 class LossError(ValueError):
-    """A value cannot be told in another type."""
+    """A value cannot be written in another type."""
 
     def __init__(self, row: int, found: str, reason: str) -> None:
         super().__init__(reason)
+        #: The first such row, and its value or type.
         self.row = row
         self.found = found
         self.reason = reason
@@ -96,7 +97,7 @@ class _OfRows:
         return pa.array(offsets, mask=np.append(self._nulls, False))
 
     def made(self, elements: Callable[[], Column]) -> Column:
-        """Make elements; what is lost in one is lost in its row."""
+        """Make elements; a loss in one is a loss in its row."""
         try:
             return elements()
         except LossError as lost:
@@ -134,7 +135,7 @@ def fields_of(kind: Any) -> Iterator[Any]:
 
 
 class TypeKind(StrEnum):
-    """Types that are alike; the name is what people call them."""
+    """Types that are alike, under the name that people give them."""
 
     TRUTH = "BOOLEAN"
     WHOLE = "whole numbers"
@@ -163,10 +164,10 @@ _ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
     TypeKind.INSTANT: frozenset(),
 }
 
-#: What is wrong with a number where a time is wanted.
+#: The fault of a number where a time is wanted.
 UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
 
-#: What is wrong with a time that says no offset, where an instant is wanted.
+#: The fault of a time without an offset, where an instant is wanted.
 SEVERAL_INSTANTS = "it could mean several instants."
 _NAIVE = f"the value has no time zone, so {SEVERAL_INSTANTS}"
 _INSTANTS = "the value is an instant, which clocks of different time zones read differently."
@@ -174,7 +175,7 @@ _WRITTEN = "it can be written in several ways, and which text is meant is not sa
 
 
 def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = None) -> str | None:
-    """Return why no value of one type can be told in another, neither of them nested; None where some can."""
+    """Return the reason why no value of one type can be written in another, neither of them nested; None where some can."""
     have, want = kind_of(found), kind_of(wanted)
     if have is None or want is None:
         return f"{found} has no values of type {want or wanted}."
@@ -212,7 +213,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], TypeKind], ...] = (
 )
 
 
-#: More characters than any number has that a DOUBLE tells digit by digit.
+#: More characters than any number has that a DOUBLE keeps digit by digit.
 _NUMBER_CHARACTERS = 1_100
 
 #: Units of time, by how many make a day.
@@ -223,7 +224,7 @@ _SPELLINGS = ((r"^\+", ""), (r"^(-?)0+([0-9])", r"\1\2"), (r"^([^eE]*\.[0-9]*?)0
 
 
 def changed(column: Any, texts: Any, done: Any, timezone: str | None) -> Iterator[int]:
-    """Yield the rows whose values are not what they were; only those that are written in another way are compared one by one."""
+    """Yield the rows with changed values; only those that are written in another way are compared one by one."""
     have, want = kind_of(column.type), kind_of(done.type)
     if want in (TypeKind.TEXT, TypeKind.BYTES):
         # The same bytes, or the text of the value.
@@ -276,13 +277,13 @@ def _spelled(numbers: Any) -> Any:
 
 
 def _is_kept(given: Any, text: str, value: Any, want: TypeKind | None) -> bool:
-    """Return whether a value is what was given, by Python's reading of both."""
+    """Return whether a value is the given one, by Python's reading of both."""
     try:
         if want is TypeKind.TRUTH:
             return value is (text.lower() in ("true", "1"))
         if want is TypeKind.POINT:
             return _tells(value, text)
-        # A number with a point is exactly what it is where it is whole, and what its text says among DECIMALs.
+        # A number with a point has its exact value where it is whole, and that of its text among DECIMALs.
         return value is not None and Decimal(given if want is TypeKind.WHOLE else text) == value
     except (ValueError, ArithmeticError):
         return False
@@ -302,7 +303,7 @@ def _moment(text: str | None, kind: Any, timezone: str | None) -> dt.date | None
 
 
 def _tells(number: float, text: str) -> bool:
-    """Return whether a number is what a text says: written with as many digits it is that text."""
+    """Return whether a number is that of a text: written with as many digits it is that text."""
     if len(text) > _NUMBER_CHARACTERS:
         return False
     said = Decimal(text)
@@ -315,7 +316,7 @@ def _tells(number: float, text: str) -> bool:
 #: An error quotes the value, which may be a body of megabytes.
 _REASON_CHARACTERS = 400
 
-#: A number; Python's reader of numbers takes more, such as blanks, lines and digits of other scripts.
+#: A number; Python's reader of numbers accepts more, such as blanks, lines and digits of other scripts.
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
 #: Zeros that Arrow writes behind a time, although nobody has said them.
@@ -326,11 +327,11 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
-    """Return a column in another type that can tell such values (`refusal`), where all of them stay what they are."""
+    """Return a column in another type that can hold such values (`refusal`), where all of them stay the same."""
 
     def make(rows: slice) -> tuple[Any, Column]:
         part = column[rows]
-        # A time whose zone nobody knows has no text.
+        # A time of an unknown zone has no text.
         texts = part if kind_of(part.type) is TypeKind.BYTES else part.cast(pa.string())
         return texts, _made(part, texts, wanted, timezone)
 
@@ -362,7 +363,7 @@ def _is_naive(text: str) -> bool:
         return False
 
 
-#: Names of what numbers may count since 1970 UTC, and how many microseconds each is.
+#: Names of the units in which numbers may count since 1970 UTC, and how many microseconds each is.
 EPOCHS = {"seconds": 1_000_000, "milliseconds": 1_000}
 
 #: A number as a text, with a part of one or without.
@@ -413,7 +414,7 @@ def _exact_instant(row: int, text: str, micros: int, found: str) -> int:
 
 
 def check(column: Column) -> None:
-    """Refuse values that their own type does not have, and that no reader could take."""
+    """Refuse values that their own type does not have, and that no reader could read."""
     _check_years(column, told=lambda row: far_time(column[row]))
     try:
         column.validate(full=True)
@@ -548,7 +549,7 @@ def _zoned(column: Any, timezone: str) -> Any:
 
 
 def _first_failing(count: int, convert: Callable[[slice], object]) -> tuple[int, str]:
-    """Return the first row that Arrow does not take, and what it says of it."""
+    """Return the first row that Arrow refuses, and its reason."""
     first, until = 0, count
     while until - first > 1:
         middle = (first + until) // 2

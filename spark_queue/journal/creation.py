@@ -60,7 +60,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
 
 
 def _settle_id(store: Store) -> str:
-    """Return the id that all who create this journal at once agree on: the one in the first table that any of them makes."""
+    """Return the id on which all concurrent creations of this journal agree: the one in the first table that any of them makes."""
     proposed = str(uuid.uuid4())
     key = messages_key(_FIRST_TYPE)
     schema = stored_schema(BUILT_IN_COLUMNS[_FIRST_TYPE])

@@ -81,7 +81,7 @@ class Mark:
     pulled: Mapping[str, Any] = field(default_factory=dict)
 
     def commit_info(self, actions: int | None, *, is_append: bool = True) -> dict[str, Any]:
-        """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one.
+        """Return the commitInfo of a commit of `actions` further actions; by a count a torn entry is known from a whole one.
 
         `is_append` says that the commit only adds files.
         """
@@ -130,7 +130,7 @@ class NewFile:
         return self.stats if isinstance(self.stats, str) else json.dumps(self.stats, separators=(",", ":"))
 
 
-#: What delta-rs raises for a log that it cannot make out: a ValueError where partitions do not fit the schema (tried).
+#: Errors of delta-rs for a log that it cannot make out: a ValueError where partitions do not fit the schema (tried).
 REFUSALS = (DeltaError, ValueError)
 
 
@@ -144,7 +144,7 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
         with store.failures(f"opening {key}"):
             return opened(version) if version is not None else _settled(store, key, partial(opened, None), opened)
     except TableNotFoundError as missing:
-        # So delta-rs says, too, of what it may not look at.
+        # So delta-rs says, too, of a table that it may not look at.
         if "PermissionDenied" in str(missing):
             facts = {"doing": f"opening {key}", "reason": "Permission denied.", "next_step": "Check whose it is, and its mode."}
             raise JournalError("STORE_FAILED", path=store.path, **facts) from None
@@ -168,9 +168,9 @@ def refresh(store: Store, key: str, table: DeltaTable) -> None:
 def _settled(store: Store, key: str, look: Callable[[], _Found], look_at: Callable[[int], _Found]) -> _Found:
     """Look at a log's head; where that shows a gap, look at the newest version that stands by then.
 
-    Listing a directory takes a while: an entry that is written meanwhile may be left out of it, and the next one be in it. With
-    a commit each millisecond nine of ten listings of 3,000 entries were such, 62 of them in a row. What was there before a
-    listing began is never left out, so what is still missing up to that version is missing in the log.
+    Listing a directory lasts a while: an entry that is written meanwhile may be left out of it, and the next one be in it. With
+    a commit each millisecond nine of ten listings of 3,000 entries were such, 62 of them in a row. Entries from before a
+    listing began are never left out, so those still missing up to that version are missing in the log.
     """
     try:
         return look()
@@ -215,7 +215,7 @@ def create_table(
     files: Sequence[NewFile] = (),
     properties: Mapping[str, str] | None = None,
 ) -> bool:
-    """Create the table in folder `key` of a journal, with files, in one commit; tell whether it was this call that did.
+    """Create the table in folder `key` of a journal, with files, in one commit; returns whether it was this call that did.
 
     `properties` are those that it has beside `TABLE_PROPERTIES`.
     """
@@ -239,7 +239,7 @@ def begin_table(
     partition_by: Sequence[str] = (),
     files: Sequence[NewFile] = (),
 ) -> bool:
-    """Write the first entry of a table in a folder that has none; tell whether there was none by then, either.
+    """Write the first entry of a table in a folder that has none; returns whether there was none by then, either.
 
     `of` is the table's description.
     """
@@ -254,7 +254,7 @@ def begin_table(
 
 
 def add_columns(store: Store, key: str, table: DeltaTable, added: Schema, *, version: int, writer: str) -> bool:
-    """Commit further columns of a table as `version`, which follows what the handle knows; tell whether it was free."""
+    """Commit further columns of a table as `version`, which follows the handle's; returns whether it was free."""
     found, columns = table.metadata(), [*columns_of(table.schema()), *columns_of(added)]
     metadata = {
         "id": str(found.id), "name": found.name, "description": found.description, "format": _FORMAT,
@@ -263,14 +263,14 @@ def add_columns(store: Store, key: str, table: DeltaTable, added: Schema, *, ver
     }  # fmt: skip
     before, properties = table.protocol(), found.configuration
     raised = protocol(columns, properties, before)
-    # One that says nothing new would fail whoever commits at the same time with Spark.
+    # One that says nothing new would fail every commit of Spark at the same time.
     actions = [{"protocol": raised}] if raised != protocol((), {}, before) else []
     actions += [{"metaData": metadata}]
     return _put(store, log_key(key, version), "ADD COLUMNS", actions, Mark(writer=writer))
 
 
 def _put(store: Store, entry: str, operation: str, actions: Sequence[Mapping[str, Any]], mark: Mark) -> bool:
-    """Write a log entry that says what a table is, where there is none; tell whether there was none."""
+    """Write a log entry that defines a table, where there is none; returns whether there was none."""
     info = {
         "timestamp": SystemClock().wall_ms(), "operation": operation, "operationParameters": {}, "engineInfo": "spark_queue",
         **mark.commit_info(len(actions)),
@@ -312,7 +312,7 @@ def _unreadable(store: Store, key: str, what: str, reason: Exception) -> Journal
 
 
 def damaged_files(store: Store, table: str) -> list[JournalError]:
-    """Return an error for each file of a log that cannot be made out, and that whoever opens its table needs."""
+    """Return an error for each file of a log that cannot be made out, and that is needed to open its table."""
     keys = [entry.key for entry in store.list(f"{table}/_delta_log")]
     newest = max(filter(is_checkpoint, keys), key=version_of, default=None)
     faults: dict[str, str] = {}
@@ -339,7 +339,7 @@ def _fault_of_entry(data: bytes | None) -> str | None:
 
 
 def is_whole_checkpoint(data: bytes | None) -> bool:
-    """Return whether a checkpoint can be read, as far as what it says of the table."""
+    """Return whether a checkpoint can be read, as far as its rows about the table."""
     try:
         pq.ParquetFile(io.BytesIO(data or b"")).read(columns=["metaData"])
     except (pa.ArrowException, OSError, KeyError):

@@ -1,4 +1,4 @@
-"""Entering: what was published gets bookmarks and joins its queues, as far as its log can be understood."""
+"""Entering: published messages get bookmarks and join their queues, as far as their log can be understood."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class EnteredNames:
     """Knows the commits and files of one message type that have entered, and finds those that stand in its log once more.
 
     An entry that was copied, by hand or by a tool that restores, names files that are in the table already. A reader of Delta
-    counts a file once, however often it is added, and so does whoever counts messages.
+    counts a file once, however often it is added, and so does every count of messages.
     """
 
     def __init__(self, known: MessageTypeState) -> None:
@@ -109,7 +109,7 @@ class Sequencer:
     Attributes
     ----------
     trouble : dict of str to SparkQueueError
-        What keeps a message type's log from being read further; everything before it has entered.
+        The trouble that keeps a message type's log from being read further; everything before it has entered.
     """
 
     def __init__(self, journal: MessageLogs, engine: Engine, traits: PreparedTraits) -> None:
@@ -119,9 +119,9 @@ class Sequencer:
         self._traits = traits
         #: Newest version read in this reign, also of commits that left no record.
         self.read_until: dict[str, int] = {}
-        #: When the head of a log was last seen: what comes behind it was published since, whatever its publisher's clock says.
+        #: When the head of a log was last seen: messages behind it were published since, by any clock of their publisher.
         self._seen_at_ms: dict[str, int] = {}
-        #: What has entered, of the types of which something was read.
+        #: Names of entered commits and files, of the types of which something was read.
         self._names: dict[str, EnteredNames] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
         self._unchecked: set[str] = set()
@@ -131,7 +131,7 @@ class Sequencer:
         self._ended: set[str] = set()
 
     def recover(self) -> None:
-        """Begin a reign: what entered last must still be what it was, or nothing of that type enters; bookmarks count on from it.
+        """Begin a reign: the last entered commit must still be the same, or nothing of its type enters; bookmarks count on from it.
 
         Only a coordinator may ask for it, since a torn head entry is set aside on the way (DESIGN 4, power loss).
         """
@@ -140,7 +140,10 @@ class Sequencer:
         self._names.clear()
 
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
-        """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come."""
+        """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
+
+        `finds_gaps` looks beyond the head for versions after a gap; after a trouble that is done until it is over.
+        """
         if message_type in self._ended:
             return False
         begun = self._engine.begun
@@ -178,7 +181,7 @@ class Sequencer:
     def take_pulled(self, files: PulledFiles, append: Callable[..., bool], *, now_ms: int) -> bool:
         """Commit files of pulled messages, and let them enter; returns False where some of them have entered by another way.
 
-        What is held here is exactly what the version before the commit says, so no message enters twice.
+        The messages held here are exactly those up to the version before the commit, so none enters twice.
         """
         known = self._engine.state.message_types[files.message_type]
         while True:
@@ -190,7 +193,7 @@ class Sequencer:
                 return False
             if append(files, after_version=self._version(files.message_type), at_ms=now_ms):
                 break
-        # News of them that are taken over before they have entered would be about nothing here, and never come again.
+        # News of them that are applied before they have entered would be about nothing here, and never come again.
         self._admit_all(files.message_type, now_ms)
         return True
 
@@ -217,7 +220,7 @@ class Sequencer:
         return max(self._engine.state.message_types[message_type].version, self.read_until.get(message_type, -1))
 
     def _admit_unbroken(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
-        """Let a commit enter; one at which something raises keeps itself out, and what comes after it."""
+        """Let a commit enter; one at which something raises keeps itself out, and all later ones."""
         begun = self._engine.begun
         try:
             self._admit_entry(message_type, entry, now_ms)

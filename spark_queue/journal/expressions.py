@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spark_queue.expression.program import Program
 
 
-#: The keys of a queue that hold expressions, and what each is for.
+#: The keys of a queue that hold expressions, and the purpose of each.
 EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "order_key": ORDER_KEY}
 
 #: Columns of a dead letter for filters, beside its message.
@@ -31,7 +31,7 @@ LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()
 
 
 def beside_letters(columns: str) -> Mapping[str, str]:
-    """Return what the columns of a message type are called in filters of dead letters."""
+    """Return the names of the columns of a message type in filters of dead letters."""
     return shown_names(columns, tuple(field.name for field in LETTER_COLUMNS))
 
 
@@ -71,7 +71,7 @@ def check_definitions(state: JournalState, definitions: Definitions) -> None:
 
 
 def translate_ahead(definitions: Definitions, command: object) -> None:
-    """Translate the expressions of a command before somebody checks it who must not be kept waiting; refusals are left to them."""
+    """Translate the expressions of a command before its check, which must not wait for that; refusals are left to the check."""
     with suppress(SparkQueueError):
         _check_command(command, definitions.queue)
 
@@ -89,7 +89,7 @@ def _check_command(command: object, definition_of: Callable[[str], QueueDefiniti
 
 
 def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
-    """Check the filters of subscriptions that go on with a queue whose columns become others."""
+    """Check the filters of subscriptions that go on with a queue while its columns change."""
     for name, queue in definitions.queues.items():
         ledger = state.queues.get(name)
         if ledger is not None and ledger.definition.columns != queue.columns:
@@ -104,7 +104,7 @@ def check_search(definition: QueueDefinition, where: str) -> None:
 
 
 def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False) -> None:
-    """Check an expression over a message type's columns; `what` says which it is, for the error."""
+    """Check an expression over a message type's columns; `what` names it, for the error."""
     try:
         program([wanted], columns, of_letters=of_letters)
     except ConfigError as refusal:
@@ -113,7 +113,7 @@ def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False)
 
 def program(wanted: Iterable[Wanted], columns: str, *, of_letters: bool = False) -> Program:
     """Translate expressions over a message type's columns, given in Spark DDL; each set of them once."""
-    # A quarter of what the start of a coordinator takes, where no queue has an expression.
+    # A quarter of the start of a coordinator, where no queue has an expression.
     from spark_queue.expression.program import translate  # noqa: PLC0415 - as said above.
 
     schema = stored_schema(columns)

@@ -1,4 +1,4 @@
-"""Fingerprints of what a write brings: of each column a sum that no order of rows and no split into files changes.
+"""Fingerprints of the rows of a write: of each column a sum that no order of rows and no split into files changes.
 
 They are stored for ever (PROTOCOL.md, section 3), so they go by values, and by nothing that a library may do otherwise one day.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-#: Columns that are no part of what is published: each staging makes them anew.
+#: Columns that are no part of the published rows: each staging makes them anew.
 _OF_STAGING = frozenset({"publisher", "sequence", "published_at", "expires_at"})
 
 #: How far from its staging a time may be that `current_timestamp()` has made, in microseconds: a long job's.
@@ -29,7 +29,7 @@ _RANDOM_UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f
 _TIME, _RANDOM, _UUID = "time", "random", "uuid"
 
 _BITS_64 = (1 << 64) - 1
-#: Multipliers of the finalizer of MurmurHash3, and what stands for NULL.
+#: Multipliers of the finalizer of MurmurHash3, and the hash of NULL.
 _MIX = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(33)
@@ -64,7 +64,7 @@ class ColumnSum(msgspec.Struct, frozen=True):
 
 
 class ColumnSums:
-    """Sums of the columns of stored rows, taken while those are written; `now_ms` is the time of their staging."""
+    """Sums of the columns of stored rows, made while those are written; `now_ms` is the time of their staging."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_us = now_ms * 1_000
@@ -109,10 +109,10 @@ def joined(files: Sequence[Mapping[str, ColumnSum]]) -> dict[str, ColumnSum]:
 
 
 def fingerprints_of_rows(files: Sequence[Mapping[str, ColumnSum]], rows: int, *, number: int) -> tuple[int, int]:
-    """Return what a write of a number has in common with a repeat of the very rows, and with one that computes them again.
+    """Return the fingerprints that a write shares with a repeat of the very rows, and with one that computes them again.
 
     For the second a column that `current_timestamp()` or `rand()` may have made is left out; one of `uuid()`, too,
-    unless nothing else tells the rows apart: ids that stood in a source look the same.
+    unless nothing else parts the rows: ids that stood in a source look the same.
     """
     columns = joined(files)
     kept = {name for name, column in columns.items() if not column.is_made_anew}

@@ -13,7 +13,7 @@ from spark_queue.journal.conversion import Column
 #: Most digits of a whole number in JSON lines; Python reads no more than some thousands.
 _JSON_DIGITS = 1_000
 
-#: What to do about JSON that does not stand on one line for each row.
+#: The next step for JSON that does not stand on one line for each row.
 _OF_SEVERAL_LINES = " If the file is one array, convert it: `jq -c '.[]'`. If an object has several lines, `jq -c .` joins them."
 
 
@@ -77,7 +77,7 @@ def is_json(body: str | None) -> bool:
 
 
 def _constant(word: str) -> None:
-    """Refuse the words that Python's reader of JSON would take for numbers."""
+    """Refuse the words that are numbers to Python's reader of JSON."""
     raise ValueError(f'JSON has no {word}; for a DOUBLE write it as the text "{word}"')
 
 

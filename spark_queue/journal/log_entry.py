@@ -37,7 +37,7 @@ class LogEntry:
     removes: Sequence[Mapping[str, Any]] = ()
     #: Delta transaction ids and versions.
     transactions: Mapping[str, int] = field(default_factory=dict)
-    #: Whether it says what the table is: its columns and properties, or its protocol.
+    #: Whether it defines the table: its columns and properties, or its protocol.
     changes_table: bool = False
 
     @property
@@ -53,7 +53,7 @@ class LogEntry:
 
     @property
     def committed_at_ms(self) -> int | None:
-        """When it was made by the clock of who made it, in milliseconds; None where it does not say."""
+        """When it was made by the clock of its writer, in milliseconds; None where it does not say."""
         at_ms = self.commit_info.get("timestamp")
         return at_ms if type(at_ms) is int else None
 
@@ -128,7 +128,7 @@ def create_entry(
     removed: Sequence[str] = (),
     transactions: Mapping[str, int] = MappingProxyType({}),
 ) -> bool:
-    """Commit as `version`, in reign `epoch` if one is named, by writing its entry; tell whether there was none before this call.
+    """Commit as `version`, in reign `epoch` if one is named, by writing its entry; returns whether there was none before this call.
 
     `transactions` are Delta transaction ids and their versions, beside that of the reign.
     Files whose paths are in `removed` leave the table; their rows stand in `files`, or are gone where there are none.

@@ -11,7 +11,7 @@ _CHECKPOINT = re.compile(r"(?:.*/)?[0-9]{20}\.checkpoint\.parquet", re.DOTALL)
 
 
 def is_entry(key: str) -> bool:
-    """Return whether a file is a log's entry: checkpoints, temporary files, and what others left there share its folder."""
+    """Return whether a file is a log's entry: checkpoints, temporary files, and leftovers of others share its folder."""
     return _ENTRY.fullmatch(key) is not None
 
 
@@ -34,7 +34,7 @@ def versions_after(store: Store, table: str, version: int) -> list[int]:
 def first_unbroken(store: Store, table: str, version: int) -> int:
     """Return the oldest version from which the log has an entry for each up to `version`, itself not asked for.
 
-    What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
+    Versions that were cleaned away are no gap then, and one that landed where a version had gone before is none of the log.
     """
     standing = set(versions_after(store, table, -1))
     while version - 1 in standing:
@@ -53,7 +53,7 @@ def missing_version(store: Store, table: str) -> int | None:
 
 
 def is_made_anew(store: Store, table: str, version: int) -> bool:
-    """Return whether what was committed after a version stands alone in its log.
+    """Return whether the commits after a version stand alone in its log.
 
     delta-rs makes a folder anew that is away just then; once it is back, nobody finds the commit.
     """

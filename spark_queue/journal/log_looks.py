@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-#: Shortest and longest time between two looks at a log that somebody waits for, in milliseconds. Who publishes says so to the
+#: Shortest and longest time between two looks at a log that somebody waits for, in milliseconds. A publisher says so to the
 #: coordinator, which then looks at once; this is for those whom it cannot hear.
 BUSY_MS = 100
 SILENT_MS = 2_000
 
-#: How often such a log is searched for gaps, which takes a listing, and how often one is that nobody waits for, in milliseconds.
+#: How often such a log is searched for gaps, which needs a listing, and how often one is that nobody waits for, in milliseconds.
 SEARCHED_MS = 60_000
 UNAWAITED_MS = 600_000
 
@@ -32,7 +32,7 @@ class LogLooks:
         return now_ms >= self._searched_at_ms + (SEARCHED_MS if awaited else UNAWAITED_MS)
 
     def looked(self, now_ms: int, *, came: bool, searched: bool) -> None:
-        """Note a look: whether something came that nobody had told of, and whether gaps were searched for."""
+        """Note a look: whether unannounced messages came, and whether gaps were searched for."""
         self.looked_at_ms = now_ms
         if came:
             self._came_at_ms = now_ms

@@ -1,4 +1,4 @@
-"""Merging small message files: one commit adds the merged file and takes its parts away; bookmarks stay (DESIGN 4)."""
+"""Merging small message files: one commit adds the merged file and removes its parts; bookmarks stay (DESIGN 4)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class MergeLimits:
 
 
 def worth_merging(segments: Sequence[Segment], sizes: Mapping[str, int], limits: MergeLimits) -> list[list[Segment]]:
-    """Return runs of adjacent whole files to merge, oldest first, as far as one round goes."""
+    """Return runs of adjacent whole files to merge, oldest first, as far as one round goes.
+
+    A file that is not among `sizes`, those of the table in bytes, is left alone.
+    """
     found: list[list[Segment]] = []
     run: list[Segment] = []
     run_bytes = copied_bytes = 0
@@ -68,7 +71,7 @@ def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> l
 
 
 def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimits) -> bool:
-    """Merge what is worth it, one commit for each merged file; returns whether the table has changed."""
+    """Merge files where it is worth it, one commit for each merged file; returns whether the table has changed."""
     sizes, has_merged = work.sizes(), False
     for run in worth_merging(segments, sizes, limits):
         try:
@@ -106,7 +109,7 @@ def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> 
     for file in run:
         with fitting(work.store, file):
             rows = files.read(file, None)
-            # A table that somebody altered: merged, what stands in such a column would be gone, or be stored as another value.
+            # A table that somebody altered: merged, the values of such a column would be gone, or be stored as others.
             kinds = {field.name: field.type for field in schema}
             other = [field.name for field in rows.schema if kinds.get(field.name) != field.type]
             if other:

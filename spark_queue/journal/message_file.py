@@ -17,8 +17,8 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.store import Store, messages_key
 
-#: The path of a message file: a name in its table's folder, as all of ours are. What leads out of it may be another type's, or the
-#: host's.
+#: The path of a message file: a name in its table's folder, as all of ours are. A path that leads out of it may be another
+#: type's, or the host's.
 PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 
 #: Most of a file that is in memory at once, where a row group alone is not more.
@@ -103,7 +103,7 @@ def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:
 
 @contextmanager
 def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
-    """Open the file in which a segment stands, and tell damage of it from a store that does not answer."""
+    """Open the file in which a segment stands, and part damage of it from a store that does not answer."""
     key = _key(store, segment)
     with store.failures(f"reading {key}"):
         try:
@@ -115,7 +115,7 @@ def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
         except pa.ArrowException as failure:
             raise corrupt(store, segment, store.reason(failure)) from None
         except OSError as failure:
-            # A disk or a network that fails has a number; what pyarrow cannot decode has none.
+            # A disk or a network that fails has a number; an error of pyarrow's decoding has none.
             if failure.errno is None:
                 raise corrupt(store, segment, store.reason(failure)) from None
             raise
@@ -123,7 +123,7 @@ def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
 
 @contextmanager
 def fitting(store: Store, segment: Segment) -> Iterator[None]:
-    """Tell of a file whose columns are not those of its message type, whatever they make libraries raise."""
+    """Refuse a file with other columns than its message type, whatever they make libraries raise."""
     try:
         yield
     except SparkQueueError:
@@ -134,17 +134,17 @@ def fitting(store: Store, segment: Segment) -> Iterator[None]:
 
 
 def is_in_place(store: Store, key: str) -> bool:
-    """Return whether what is at a key is a file of its folder, and no link to one elsewhere; also where there is nothing."""
+    """Return whether a key leads to a file of its folder, and no link to one elsewhere; also where there is nothing."""
     path = Path(store.uri(key))
     if not store.is_local or not os.path.lexists(path):
         return True
-    # Where folders lie is up to whoever set the journal up.
+    # Where folders lie is up to the user who set the journal up.
     found, folder = os.path.realpath(path), os.path.realpath(path.parent)
     return os.path.isfile(found) and os.path.dirname(found) == folder  # noqa: PTH113, PTH120 - loops of links raise nothing.
 
 
 def _key(store: Store, segment: Segment) -> str:
-    """Return the key of the file in which a segment stands: a name in its table's folder, whoever wrote the log that names it."""
+    """Return the key of the file in which a segment stands: a name in its table's folder, whichever log names it."""
     key = f"{messages_key(segment.message_type)}/{segment.path}"
     if PATH.fullmatch(segment.path) is None or not is_in_place(store, key):
         raise corrupt(store, segment, "it is no file in the folder of its message type, or a link to one that is elsewhere.")

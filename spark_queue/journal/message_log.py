@@ -1,6 +1,6 @@
 """The log of one message type, read forward from `_delta_log/N.json` itself: the only source of order (DESIGN 4).
 
-What an entry of a message log says, read strictly: whoever may write messages of a type may write anything into its log.
+The meaning of an entry of a message log, read strictly: a writer of messages of a type may write anything into its log.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Mark(Struct):
 
 
 def understand(entry: LogEntry) -> MessageLogEntry:
-    """Return what an entry says."""
+    """Return the meaning of an entry."""
     adds = [msgspec.convert(add, _Add) for add in entry.adds]
     if entry.removes or any(not add.dataChange for add in adds):
         return _understand_change(entry, adds)
@@ -131,7 +131,7 @@ def understand(entry: LogEntry) -> MessageLogEntry:
 
 
 def _understand_change(entry: LogEntry, adds: list[_Add]) -> MessageLogEntry:
-    """Read a commit that removes or moves rows: only the coordinator makes such, and says what it did."""
+    """Read a commit that removes or moves rows: only the coordinator makes such, and marks them."""
     try:
         mark = msgspec.convert(entry.mark, _Mark)
     except msgspec.ValidationError:
@@ -154,7 +154,7 @@ def _part(stored: tuple[str, int, int, int]) -> MovedRows:
 
 
 def _of_mark(entry: LogEntry, mark: _Mark, number: int) -> dict[str, Any]:
-    """Return what the mark of a commit says of the rows of one of its files: their delay, origin, and publishers' numbers."""
+    """Return the facts of the rows of one file of a commit by its mark: their delay, origin, and publishers' numbers."""
     if mark.origin is None:
         # All rows of a commit are of one publisher. Its numbers are those of the whole, as they were given.
         numbers = (mark.first_sequence, mark.last_sequence)
@@ -179,7 +179,7 @@ def _counted(add: _Add) -> _Counted:
 
 
 def added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
-    """Return what an `add` action says of a message file, by its statistics."""
+    """Return the message file of an `add` action, by its statistics."""
     known = msgspec.convert(statistics, _Statistics)
     return AddedFile(
         path=path,
@@ -214,7 +214,7 @@ ENTRY_BYTES = 256 * 1024 * 1024
 class DeltaMessageLog:
     """`ports.MessageLog` on the Delta table of a message type.
 
-    `is_durable` tells whether commits must survive power loss. It is asked at every entry, which then is forced to the disk
+    `is_durable` returns whether commits must survive power loss. It is asked at every entry, which then is forced to the disk
     before anybody builds on it.
     """
 
@@ -262,7 +262,7 @@ class DeltaMessageLog:
             # The files themselves were forced to the disk as they were written.
             self._store.sync([log_key(self._key, after_version)])
         with self._store.failures(f"committing to {self._key}"):
-            # No epoch: one who was deposed appends to what it has seen whole, or not at all.
+            # No epoch: a deposed coordinator appends to the log that it has seen whole, or not at all.
             created = create_entry(
                 self._store, self._key, after_version + 1, added, mark=mark, epoch=None, transactions=raised, at_ms=at_ms
             )
@@ -271,7 +271,7 @@ class DeltaMessageLog:
         return created
 
     def _raised(self, files: PulledFiles, version: int) -> dict[str, int] | None:
-        """Return what the pulled publishers' highest numbers become, where they rise; None where `version` is not the head."""
+        """Return the new highest numbers of the pulled publishers, where they rise; None where `version` is not the head."""
         # A failure leaves no half-read table behind.
         table, self._table = self._table, None
         if table is None:
@@ -321,7 +321,7 @@ class DeltaMessageLog:
             raise delta.damaged(self._store, what, self._store.reason(reason)) from None
 
     def _understood(self, entry: LogEntry) -> MessageLogEntry:
-        """Return what an entry says; whatever cannot be made out keeps the type from being read further, and nothing else."""
+        """Return the meaning of an entry; one that cannot be made out keeps the type from being read further, and nothing else."""
         try:
             return understand(entry)
         except NotExplainedError:
@@ -329,7 +329,7 @@ class DeltaMessageLog:
             path, previous = self._store.uri(self._key), entry.version - 1
             facts = {"version": entry.version, "operation": entry.operation[:200], "previous": previous}
             raise JournalError("JOURNAL_REWRITTEN", path=path, **facts) from None
-        except Exception as reason:  # noqa: BLE001 - whoever may write messages of this type chose what is in it
+        except Exception as reason:  # noqa: BLE001 - a writer of messages of this type chose its content
             raise self._odd(entry.version, reason) from None
 
     def _odd(self, version: int, reason: Exception) -> JournalError:

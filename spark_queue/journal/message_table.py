@@ -1,4 +1,4 @@
-"""The Delta table of a message type: making it, widening it, and knowing whose it is."""
+"""The Delta table of a message type: making it, widening it, and knowing its journal."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ from spark_queue.journal.store import Store, StoredObject, messages_key
 _LOG = logging.getLogger(__name__)
 
 
-#: Only what is named as our own writers name files is ever deleted.
+#: Only files named as our own writers name them are ever deleted.
 _OUR_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
 
-#: Most files that one commit takes away.
+#: Most files that one commit removes.
 _COMMIT_FILES = 10_000
 
 
@@ -45,7 +45,7 @@ Job = Callable[[MessageTableWork], None]
 
 
 class MessageUpkeep:
-    """Knows what was done to message tables in this reign; `limits` say when there is something to do."""
+    """Knows the work on message tables in this reign; `limits` say when there is something to do."""
 
     def __init__(self, limits: MessageLimits) -> None:
         self._limits = limits
@@ -55,7 +55,7 @@ class MessageUpkeep:
         self._searched_at_ms: dict[str, int] = {}
 
     def due(self, state: JournalState, name: str, *, now_ms: int) -> Iterator[Job]:
-        """Yield what is due on a message type's table."""
+        """Yield the jobs that are due on a message type's table."""
         known = state.message_types[name]
         if known.retired_rows > self._dropped_rows.get(name, 0):
             yield partial(self._drop, tuple(known.segments))
@@ -87,10 +87,14 @@ class MessageUpkeep:
         self._dropped_rows[work.message_type] = sum(segment.row_count for segment in retired)
 
     def _delete(self, named: Collection[str], replaced: Mapping[str, int], work: MessageTableWork) -> None:
-        """Delete what nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4)."""
+        """Delete files that nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4).
+
+        `replaced` are the files that left the table, and when. Files stay as long after they were written, too: a publisher
+        commits or stages anew within an hour.
+        """
         # First the store, then the table: a file that is committed in between stands in the table.
         candidates = unnamed_files(work.store, work.message_type, named)
-        # By the store's own clock too, since a host whose clock is wrong must not take files from under their publishers.
+        # By the store's own clock too, since a host with a wrong clock must not delete files of their publishers.
         before_ms = min(work.now_ms, work.store.time_ms()) - self._limits.kept_ms
         work.refresh()
         standing = work.sizes().keys()
@@ -115,7 +119,7 @@ def unnamed_files(store: Store, message_type: str, standing: Collection[str]) ->
 
 
 def _oldest_reader_ms(state: JournalState, message_type: str, now_ms: int) -> int:
-    """Return when the oldest lease was granted whose rows may still be read where they stood then."""
+    """Return the time of the oldest grant of rows that may still be read where they stood then."""
     ledgers = [ledger for ledger in state.queues.values() if ledger.definition.message_type == message_type]
     return min(
         (

@@ -20,7 +20,7 @@ _ATTEMPTS = 200
 class MessageTableWork:
     """Work of the reign `epoch` on the table of one message type; `now_ms` is its time, in milliseconds since 1970 UTC.
 
-    `is_durable` tells whether commits must survive power loss; it is asked at each, since a merge takes longer than `apply`.
+    `is_durable` returns whether commits must survive power loss; it is asked at each, since a merge lasts longer than `apply`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Opening a journal with all that a coordinator has; `reader` has what publishers need."""
+"""Opening a journal with all that a coordinator has; `reader` is the smaller one of publishers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_queue.ports import ControlLog, PulledFiles
 
 
 class DeltaJournal(JournalReader):
-    """`ports.JournalPort` on Delta, as a coordinator needs it and who folds the log; made by `open_journal`.
+    """`ports.JournalPort` on Delta, for a coordinator and other folds of the log; made by `open_journal`.
 
     `limits` say when a coordinator works on message tables, where it is not to be as usual.
     """
@@ -34,7 +34,7 @@ class DeltaJournal(JournalReader):
         self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
 
     def past(self) -> LogTail:
-        """Return what the control log tells, from the newest usable snapshot on."""
+        """Return the log tail of the control log, from the newest usable snapshot on."""
         return snapshot.load(self.store, list_files(self.store))
 
     def messages(self, message_type: str) -> DeltaMessageLog:
@@ -61,5 +61,5 @@ class DeltaJournal(JournalReader):
 
 
 def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJournal:
-    """Open a journal: reads its id and definitions, and nothing else; `limits` as `DeltaJournal` takes them."""
+    """Open a journal: reads its id and definitions, and nothing else; `limits` as `DeltaJournal` has them."""
     return DeltaJournal(store, open_reader(store).journal_id, limits=limits)

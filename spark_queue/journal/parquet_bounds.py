@@ -1,4 +1,4 @@
-"""Which columns of a Parquet file have statistics: those whose bounds every reader takes alike.
+"""The columns of a Parquet file that have statistics: those with bounds that every reader understands alike.
 
 pyarrow writes bounds of numbers as if NaN were not there, while Spark and DuckDB have NaN above all others: they pass over rows
 with it that they look for. So columns of FLOAT and DOUBLE, at every depth, have none. Delta's log has those of a whole file.

@@ -1,4 +1,4 @@
-"""From bookmarks to pieces of files: what executors must read for a lease (DESIGN 3.2)."""
+"""From bookmarks to pieces of files: the reads of executors for a lease (DESIGN 3.2)."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ def cut_pieces(
     """Cut rows into pieces: each within one file, without a gap, with one count of deliveries and of cancels, and of one origin.
 
     Cost follows pieces, not rows.
+
+    A barrier's counts are those of the subscription that it is given to.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Publishing without a coordinator (DESIGN 4): stage anywhere, commit once.
 
 `publish` does both for rows at hand. A distributed writer makes a `plan` on the driver, calls `stage_file` where the rows
-are, and `commit_staged` once with what came back.
+are, and `commit_staged` once with their results.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class OpenedName:
     """A publisher name that belongs to this process until another opens it (R98)."""
 
     name: str
-    #: The number drawn, by message type, and what keeps other types from being published to.
+    #: The number drawn, by message type, and the troubles that keep other types from being published to.
     numbers: dict[str, int]
     troubles: dict[str, JournalError]
     #: Highest sequence in the log; None before the first.
     last_sequence: int | None
 
     def number(self, message_type: str) -> int:
-        """Return the number drawn for a type; raises what keeps it from being published to."""
+        """Return the number drawn for a type; raises the trouble that keeps it from being published to."""
         if message_type in self.troubles:
             raise self.troubles[message_type]
         if message_type not in self.numbers:
@@ -65,7 +65,11 @@ def make_plan(
     expires_after_ms: int | None,
     deliver_after_ms: int | None = None,
 ) -> StagingPlan:
-    """Plan a publish: everything that staging needs to know, picklable."""
+    """Plan a publish: everything that staging needs to know, picklable.
+
+    Without `topic`, which may also be a queue's name (R62), rows bring their own, as they may bring `expires_at`; a delay counts
+    from the commit (R128).
+    """
     targets = {
         queue.name: queue.default_publish_target
         for queue in definitions.queues.values()
@@ -94,7 +98,10 @@ def publish(
     sequence_column: str | None = None,
     clock: Clock | None = None,
 ) -> Published:
-    """Publish rows in one commit."""
+    """Publish rows in one commit.
+
+    A named publisher numbers its rows by `first_sequence` or by `sequence_column`, never by both.
+    """
     identity, clock = identity or Identity(), clock or SystemClock()
     if not rows.num_rows:
         return Published(rows=0)
@@ -123,7 +130,7 @@ def commit_staged(
     identity: Identity | None = None,
     clock: Clock | None = None,
 ) -> Published:
-    """Commit staged files, in this order, once; a repeat is told by `identity`."""
+    """Commit staged files, in this order, once; a repeat is known by `identity`."""
     identity = identity or Identity()
     if identity.publisher is not None:
         _check_publisher(identity.publisher)
@@ -138,7 +145,7 @@ def open_name(
 ) -> OpenedName:
     """Open a publisher name: from now on older openings are refused at their next batch (R98).
 
-    What is wrong with one type's table keeps nobody from publishing messages of others.
+    A fault of one type's table keeps nobody from publishing messages of others.
     """
     _check_publisher(name)
     at_ms = (clock or SystemClock()).wall_ms()
@@ -152,7 +159,7 @@ def open_name(
             )  # fmt: skip
         except JournalError as trouble:
             if trouble.code in ("STORE_FAILED", "PUBLISH_CONTENDED"):
-                # What may be over at the next try is no trouble of the type.
+                # A failure that may be over at the next try is no trouble of the type.
                 raise
             troubles[message_type] = trouble
             continue

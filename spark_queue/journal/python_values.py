@@ -1,6 +1,6 @@
-"""Columns of Python values, of dicts and of JSON: each value by its own type, whatever stands beside it.
+"""Columns of Python values, of dicts and of JSON: each value by its own type, beside any others.
 
-Arrow would take one type for a whole column from the values that it sees, and turn all of them into that. Here the values of each
+Arrow would choose one type for a whole column from the values that it sees, and turn all of them into that. Here the values of each
 Python type become a column of their own, are cast by the rule of all ways in, and are put together again.
 """
 
@@ -30,7 +30,7 @@ from spark_queue.journal.conversion import (
     struct_array,
 )
 
-#: How pandas calls what is missing; it need not be there to be asked.
+#: Pandas' names of missing values; it need not be there to be asked.
 _MISSING = frozenset({"NaTType", "NAType"})
 
 #: More digits than a whole number of 64 bits has. A Decimal of a few bytes may have a thousand million of them.
@@ -41,7 +41,10 @@ _AWARE = "datetime with a zone"
 
 
 def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | None = None, epoch: str | None = None) -> Column:
-    """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is."""
+    """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is.
+
+    `timezone` and `epoch` as in `casting.cast`.
+    """
     kinds = set(map(type, values)) - {type(None)}
     missing = {kind for kind in kinds if kind.__name__ in _MISSING}
     if missing:
@@ -119,7 +122,7 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
     return cast(column, wanted, timezone=timezone, epoch=epoch)
 
 
-#: Python types -> what a column of such values is; the others Arrow knows, or does not.
+#: Python types -> the type of a column of such values; the others Arrow knows, or does not.
 _OWN: tuple[tuple[Any, pa.DataType], ...] = (
     ((bool, np.bool_), pa.bool_()),
     ((int, np.integer), pa.int64()),
@@ -143,7 +146,7 @@ def _first_bad(values: Sequence[Any], own: pa.DataType | None) -> int:
 
 
 def _of_texts(texts: Sequence[str | None], said: pa.DataType, wanted: Any, kind: Any, epoch: str | None) -> Column:
-    """Make a column of numbers that go by their texts, which have all of their digits and say NaN; `said` is what they are."""
+    """Make a column of numbers that go by their texts, which have all of their digits and say NaN; `said` is their type."""
     counts = epoch is not None and kind_of(wanted) is TypeKind.INSTANT
     reason = None if counts else refusal(said, wanted)
     if reason is not None:
@@ -170,7 +173,7 @@ def _text(value: Decimal | None, *, whole: bool) -> str | None:
 
 
 def _refuse_other_times(values: Sequence[Any]) -> None:
-    """Refuse times of pandas that no datetime can tell: as one they have another year, or no nanoseconds."""
+    """Refuse times of pandas that no datetime can hold: as one they have another year, or no nanoseconds."""
     for row, value in enumerate(values):
         if value is not None and type(value) is not datetime:
             if not date.min.year <= value.year <= date.max.year:

@@ -1,4 +1,4 @@
-"""A journal as publishers need it, and who only looks: its definitions and its control log. Loads nothing that decides or folds."""
+"""A journal for publishers and for looking only: its definitions and its control log. Loads nothing that decides or folds."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class JournalReader:
         return parsing.parse_recorded(applied.told(DefinitionsApplied).definitions, path=self.path)
 
     def records(self) -> Sequence[Record]:
-        """Return every record of the control log, for those who only look."""
+        """Return every record of the control log, for looking only."""
         return read_records(self.store, list_files(self.store))
 
     def record_rows(self) -> ControlRows:
-        """Return the rows of the control log, for those who look for a few of them."""
+        """Return the rows of the control log, for a look at a few of them."""
         return ControlRows(self.store, list_files(self.store))
 
 
 def open_reader(store: Store) -> JournalReader:
-    """Open a journal for publishers and those who only look: reads its id, and nothing else."""
+    """Open a journal for publishing, or for looking only: reads its id, and nothing else."""
     created, _ = read_setup(store)
     written = created.told(JournalCreated).format
     if written > FORMAT:
@@ -68,7 +68,7 @@ def read_setup(store: Store) -> Sequence[Record]:
 
 
 def open_control(store: Store) -> DeltaTable:
-    """Open the table at its head; what a power loss tore there is repaired (`recovery`)."""
+    """Open the table at its head; an entry that a power loss tore there is repaired (`recovery`)."""
     table = open_repaired(store, CONTROL)
     if table is None:
         raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")

@@ -16,12 +16,12 @@ from spark_queue.journal.store import Store, log_key
 
 _log = logging.getLogger(__name__)
 
-#: Appended to the key of what is set aside.
+#: Appended to the key of an entry that is set aside.
 TORN = ".torn"
 
 
 def open_repaired(store: Store, key: str) -> DeltaTable | None:
-    """Open the table in folder `key` at its head, and repair what a power loss tore; None when there is no table."""
+    """Open the table in folder `key` at its head, and repair entries that a power loss tore; None when there is no table."""
     try:
         table = delta.open_table(store, key)
     except JournalError as damage:
@@ -30,7 +30,7 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
         # One power loss may tear an entry and a checkpoint: they are written side by side.
         for repair in (repair_head, _set_torn_checkpoint_aside, _forget_lost_checkpoint):
             repair(store, key)
-        # Also where there was nothing to repair: another may have come first. What is still damaged is refused again.
+        # Also where there was nothing to repair: another may have come first. A log that is still damaged is refused again.
         table = delta.open_table(store, key)
     # A zero-length entry opens silently, as if it were a commit without actions (tried).
     if table is not None and is_torn(store, key, table.version()):
@@ -44,9 +44,9 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
 
 
 def repair_head(store: Store, key: str) -> bool:
-    """Set a torn head entry aside as `.torn` and put an empty commit in its place; tell whether there was one.
+    """Set a torn head entry aside as `.torn` and put an empty commit in its place; returns whether there was one.
 
-    Two torn entries are more than the one commit that a power loss may take: both are left alone, and reading fails by name.
+    Two torn entries are more than the one commit that a power loss may tear: both are left alone, and reading fails by name.
     """
     versions = versions_after(store, key, -1)
     if not versions or not is_torn(store, key, versions[-1]):
@@ -84,7 +84,7 @@ def _forget_lost_checkpoint(store: Store, key: str) -> None:
     try:
         lost = f"{key}/_delta_log/{json.loads(store.read(hint) or b'')['version']:020d}.checkpoint.parquet"
     except (ValueError, KeyError, TypeError, RecursionError):
-        # Delta ignores what it cannot read.
+        # Delta ignores checkpoints that it cannot read.
         return
     if store.read(lost) is not None:
         return

@@ -35,7 +35,7 @@ _BESIDE: Mapping[str, pa.DataType] = {"topic": pa.string(), "expires_at": INSTAN
 
 
 class _Times(TypedDict):
-    """Readings of times that do not say them themselves: what a caller tells of a zone and a unit."""
+    """Readings of times that do not say them themselves: a zone and a unit that the caller gives."""
 
     timezone: str | None
     epoch: str | None
@@ -47,7 +47,12 @@ _NOTHING_SAID: _Times = {"timezone": None, "epoch": None}
 def to_arrow(
     data: Any, definitions: Definitions, *, topic: str | None = None, timezone: str | None = None, epoch: str | None = None
 ) -> tuple[str, pa.Table]:
-    """Return the message type that rows belong to, and the rows as a table."""
+    """Return the message type that rows belong to, and the rows as a table.
+
+    An iterable holds dicts, by column name. For message type ``json`` it may hold texts instead, each one a body, or dicts that
+    are bodies themselves, and for ``binary`` bytes. A dict is a row, not a body, if it has a key ``value`` and none but ``topic``
+    and ``expires_at`` beside it; all of an iterable are one or the other. Without `topic` the rows say their own.
+    """
     times: _Times = {"timezone": timezone, "epoch": epoch}
     if _is_pandas(data):
         return _from_pandas(data, definitions, topic, times)
@@ -109,7 +114,7 @@ class _Home:
         return self._names.resolve(names, where=self.where)
 
     def _declared_in(self, names: Sequence[Any], rows: Sequence[Mapping[Any, Any]], *, first: int = 0) -> list[str]:
-        """Return the declared names of columns of some dicts; a refusal tells the row, which is the first that has all of them."""
+        """Return the declared names of columns of some dicts; a refusal names the row, which is the first that has all of them."""
         try:
             return self.declared(map(str, names))
         except CallerError as refusal:
@@ -153,7 +158,7 @@ class _Home:
 
 
 def _table(data: Any) -> pa.Table:
-    """Read Arrow's own, of which only what has columns is rows."""
+    """Read Arrow's own, of which only data with columns are rows."""
     try:
         return pa.table(data)
     except (pa.ArrowException, ValueError) as reason:
@@ -165,9 +170,9 @@ def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, ti
     own = ColumnNames(table.column_names).find("topic")
     first = table.column(table.column_names.index(own))[0].as_py() if own is not None and table.num_rows else None
     home = _Home(definitions, topic, first, table.num_rows, times)
-    # Also without rows, which may be missing because a row was taken for their header.
+    # Also without rows, which may be missing because a row was read as their header.
     names = home.declared(table.column_names)
-    # Topics are looked at before anything is staged, which makes all other columns what is declared.
+    # Topics are looked at before anything is staged, which gives all other columns their declared types.
     has_texts = own is None or topic is not None or _is_text(table.field(table.column_names.index(own)).type)
     if names and times == _NOTHING_SAID and has_texts:
         return home.message_type, table.rename_columns(names)
@@ -202,7 +207,7 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, times:
 
 
 def _of_series(series: Any, wanted: pa.DataType, *, times: _Times, as_json: bool) -> Column:
-    """Make a column of pandas; NULL is what pandas calls missing, and in its columns of numbers that is every NaN."""
+    """Make a column of pandas; values that pandas calls missing are NULL, and in its columns of numbers these are every NaN."""
     if as_json or series.dtype == object:
         values = [None if absent else value for value, absent in zip(series.tolist(), _missing(series), strict=True)]
         if as_json:
@@ -228,7 +233,7 @@ def _missing(series: Any) -> list[bool]:
 def _home(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
     """Return the message type of a publish; the topics of further rows are checked when they are staged."""
     topic = topic if topic is not None else first
-    # NaN is how some tell that nothing is there.
+    # NaN marks a missing value for some.
     if topic is None or (isinstance(topic, float) and math.isnan(topic)):
         raise CallerError("TOPIC_MISSING", rows=row_count)
     if not isinstance(topic, str):
@@ -259,7 +264,7 @@ def _unreadable(row: int, what: str, expected: str) -> CallerError:
 
 
 def _json_rows(rows: list[Any]) -> list[Mapping[str, Any]]:
-    """Return the rows of message type json: all of a call have one form, or a body might be taken for a row."""
+    """Return the rows of message type json: all of a call have one form, or a body might pass for a row."""
     forms = [_json_form(row, number) for number, row in enumerate(rows)]
     other = next((number for number, form in enumerate(forms) if form != forms[0]), None)
     if other is not None:
@@ -298,7 +303,7 @@ def _json_text(body: Any, number: int) -> str | None:
 
 
 def _json_value(value: Any) -> Any:
-    # Times and decimals as text: what msgspec writes is what readers of JSON expect, but it drops seconds of an offset.
+    # Times and decimals as text: msgspec writes them as readers of JSON expect, but it drops seconds of an offset.
     if isinstance(value, dt.datetime | dt.time) and (value.utcoffset() or dt.timedelta()) % dt.timedelta(minutes=1):
         raise ValueError(f"offset {value.utcoffset()} is not of whole minutes")
     return msgspec.to_builtins(value)

@@ -1,4 +1,4 @@
-"""Columns: Spark DDL to the Arrow and Delta schemas of a message table, and what every stored message carries besides.
+"""Columns: Spark DDL to the Arrow and Delta schemas of a message table, and the envelope of every stored message.
 
 The DDL is the subset that a Parquet file and a Delta table can hold: all atomic types, ARRAY, MAP and STRUCT, with NOT NULL
 and COMMENT. Types keep Spark's meaning: TIMESTAMP is an instant (microseconds, UTC), TIMESTAMP_NTZ a wall-clock reading.
@@ -37,7 +37,7 @@ ENVELOPE = schema_of(
     pa.field("expires_at", INSTANT),
 )
 
-#: Where a message was first published, by which all instances know it: what a read of an instance adds.
+#: Where a message was first published, by which all instances know it: columns that a read of an instance adds.
 ORIGIN = schema_of(
     pa.field("origin", pa.string(), nullable=False),
     pa.field("origin_bookmark", pa.int64(), nullable=False),
@@ -112,9 +112,9 @@ def check_columns(message_type: str, columns: str, *, rename: Sequence[tuple[str
 
 @functools.lru_cache(maxsize=256)
 def shown_names(columns: str, facts: tuple[str, ...]) -> Mapping[str, str]:
-    """Return what the columns of a message type are called beside facts about messages, which keep their names.
+    """Return the names of the columns of a message type beside facts about messages, which keep their names.
 
-    A column that is called as a fact is shown as ``message_NAME``. Columns take their names in the order of their declaration, so
+    A column that is called as a fact is shown as ``message_NAME``. Columns get their names in the order of their declaration, so
     one that is appended changes no other's.
     """
     taken, found = ColumnNames(facts), dict[str, str]()
@@ -192,7 +192,7 @@ class _Parser:
     """A recursive descent over Spark's column list."""
 
     def __init__(self, ddl: str) -> None:
-        # What is no UTF-8 is refused as it is written here, by its backslash.
+        # Text that is no UTF-8 is refused as it is written here, by its backslash.
         self._ddl = ddl.encode(errors="backslashreplace").decode()
         self._tokens = list(self._tokenize())
         self._at = 0

@@ -1,6 +1,6 @@
-"""Snapshots: the state at one record, so that a start reads only what came after it (DESIGN 4).
+"""Snapshots: the state at one record, so that a start reads only later records (DESIGN 4).
 
-A snapshot is a shortcut and never a source: it holds what folding the log gives, was made by folding the log, and whoever finds
+A snapshot is a shortcut and never a source: it holds the fold of the log, was made by folding the log, and a reader that finds
 none that is whole, of this journal, of this very log and of this very software folds from the beginning.
 """
 
@@ -44,7 +44,7 @@ STRETCH_RECORDS = 1 << 15
 #: Of a state of which nothing is missing; and of one without some queues, which are set aside.
 _SUFFIX, _PARTIAL = ".snapshot", ".partial"
 
-#: The code that decides how records fold and what traits say: snapshots of other code are not used.
+#: The code that decides about folds and traits: snapshots of other code are not used.
 _CODE = ("spark_queue.core", "spark_queue.expression", "spark_queue.journal")
 _LIBRARIES = ("duckdb", "google-re2", "numpy", "pyroaring", "sqlglot")
 
@@ -56,7 +56,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     journal: str
     #: The software that made it; see `software`.
     software: str
-    #: Number of the last record that is in the state, and what that record says.
+    #: Number of the last record that is in the state, and the digest of that record.
     record: int
     last: str
     #: SHA-256 of the rest of the file.
@@ -85,7 +85,7 @@ def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def write(store: Store, state: JournalState, history: LogHistory, last: Record) -> None:
-    """Store a state of which `last` is the newest record, and what no state keeps; and delete older snapshots, see `_surplus`.
+    """Store a state of which `last` is the newest record, and its history; and delete older snapshots, see `_surplus`.
 
     A queue that is taken back in is folded from the newest one in which it was, so those outlive others that lack it.
     """
@@ -94,7 +94,7 @@ def write(store: Store, state: JournalState, history: LogHistory, last: Record) 
         format=FORMAT, journal=state.journal_id, software=software(), record=last.record, last=_said(last),
         checksum=hashlib.sha256(body).hexdigest(),
     )  # fmt: skip
-    # Whole or not at all, on a local disk as on an object store; what a power loss tears, the checksum tells.
+    # Whole or not at all, on a local disk as on an object store; one that a power loss tears is known by the checksum.
     store.make_folder(SNAPSHOTS)
     suffix = _PARTIAL if state.troubles else _SUFFIX
     store.write(f"{SNAPSHOTS}/{last.record:020d}{suffix}", msgspec.json.encode(header) + b"\n" + body)
@@ -124,7 +124,7 @@ def stored(store: Store) -> list[tuple[int, str]]:
 
 
 def load(store: Store, files: Sequence[ControlFile], *, until: int | None = None) -> LogTail:
-    """Return what the log of these files tells before record `until`: from the newest usable snapshot, or from its beginning."""
+    """Return the log tail of these files before record `until`: from the newest usable snapshot, or from their beginning."""
     until = until if until is not None else files[-1].last + 1 if files else 0
     for key in [key for number, key in stored(store) if number < until][: 2 * KEPT]:
         try:
@@ -143,7 +143,7 @@ def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
 
 
 def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
-    """Return what one snapshot tells, checked against the record that it ends with."""
+    """Return the log tail of one snapshot, checked against the record that it ends with."""
     header, state, history = _read(store.read(key) or b"")
     number = f"{SNAPSHOTS}/{header.record:020d}"
     if (header.journal, number, state.next_record) != (journal_id(), key.rpartition(".")[0], header.record + 1):
@@ -163,7 +163,7 @@ class UnsuitableError(ValueError):
 
 
 def _read(data: bytes) -> tuple[Header, JournalState, LogHistory]:
-    """Read a snapshot; the state has no source of traits yet. ValueError tells that it is damaged, or of other software."""
+    """Read a snapshot; the state has no source of traits yet. ValueError means that it is damaged, or of other software."""
     head, _, body = data.partition(b"\n")
     try:
         header = msgspec.json.decode(head, type=Header)
@@ -186,7 +186,7 @@ def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> Non
     if not past:
         return
     state, history = past.fold(traits), past.fold_history()
-    # What raised only here has no record, so nothing would tell that the queue is back.
+    # A fault that occurred only here has no record, so nothing would show that the queue is back.
     if not state.faults:
         write(store, state, history, past[-1])
 

@@ -21,7 +21,7 @@ from spark_queue.journal.parquet_bounds import bounded_columns
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.journal.stored_rows import RowShape, Sequences
 
-#: Rows of a row group: what a reader hands on at a time. It decodes whole groups, so a small lease reads little beyond its own.
+#: Rows of a row group, which a reader hands on at a time. It decodes whole groups, so a small lease reads little beyond its own.
 ROW_GROUP_ROWS = 32_768
 
 #: Large bodies make smaller row groups, so that a reader never holds much more than this at once, in bytes.
@@ -40,7 +40,7 @@ class StagingPlan:
     durable: bool
     #: How long after the commit its messages are delivered at the earliest; None for at once (R128).
     deliver_after_ms: int | None = None
-    #: Whether a write is told from its repeat by its rows, so that their columns are summed up.
+    #: Whether a repeat of a write is known by its rows, so that their columns are summed up.
     sums_columns: bool = False
 
 
@@ -73,7 +73,7 @@ class StagedFile:
         low: dict[str, object] = {"topic": min(self.topics)}
         high: dict[str, object] = {"topic": max(self.topics)}
         if self.expires_min_us is not None and self.expires_max_us is not None:
-            # Delta keeps milliseconds: the range is widened to them, never narrowed, but for the last one that a text can tell.
+            # Delta keeps milliseconds: the range is widened to them, never narrowed, but for the last one that a text can hold.
             low["expires_at"] = _instant_text(self.expires_min_us // 1_000)
             high["expires_at"] = _instant_text(min(-(-self.expires_max_us // 1_000), _LAST_MS))
         nulls = {"topic": 0, "expires_at": self.expires_null_count}
@@ -83,7 +83,10 @@ class StagedFile:
 def stage_file(
     plan: StagingPlan, rows: Iterable[pa.RecordBatch], *, now_ms: int, sequences: Sequences | None = None
 ) -> StagedFile | None:
-    """Write rows to one uniquely named message file; give None when there are no rows."""
+    """Write rows to one uniquely named message file; give None when there are no rows.
+
+    Without `sequences` the file's rows number themselves, under a publisher of their own (R99).
+    """
     sequences = sequences or Sequences(publisher=f"~{uuid.uuid4().hex}", first=1)
     stored = _stored(plan, rows, sequences, now_ms)
     if not plan.sums_columns:
@@ -102,7 +105,7 @@ def _stored(plan: StagingPlan, rows: Iterable[pa.RecordBatch], sequences: Sequen
 
 
 def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) -> StagedFile | None:
-    """Write stored rows to one uniquely named message file, and take their statistics; give None when there are no rows."""
+    """Write stored rows to one uniquely named message file, with their statistics; returns None when there are no rows."""
     first = next(stored, None)
     if first is None:
         return None
@@ -116,7 +119,7 @@ def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) ->
 def write_rows(
     store: Store, key: str, rows: Iterable[pa.Table], schema: pa.Schema, *, now_ms: int, metadata: Mapping[str, str] | None = None
 ) -> StagedFile:
-    """Write stored rows, of which there are some, to a message file that may tell of itself in `metadata`."""
+    """Write stored rows, of which there are some, to a message file that may describe itself in `metadata`."""
     topics, memory_bytes = set[str](), 0
     with store.writer(key) as sink:
         with pq.ParquetWriter(cast(IO[bytes], sink), schema, write_statistics=list(bounded_columns(schema))) as writer:
@@ -128,7 +131,7 @@ def write_rows(
             if metadata:
                 writer.add_key_value_metadata(dict(metadata))
         size_bytes = sink.tell()
-    # Not by way of a `metadata_collector`, which hides what a write failed with.
+    # Not by way of a `metadata_collector`, which hides the error of a write.
     file: pq.FileMetaData = cast(Any, writer).writer.metadata
     sequences, expires = (_statistics(file, name) for name in ("sequence", "expires_at"))
     return StagedFile(
@@ -147,7 +150,7 @@ def write_rows(
 
 
 def _statistics(file: pq.FileMetaData, column: str) -> list[Any]:
-    """Return what each row group says of a column."""
+    """Return the statistics of each row group for a column."""
     index = [file.schema.column(number).path for number in range(file.num_columns)].index(column)
     return [file.row_group(number).column(index).statistics for number in range(file.num_row_groups)]
 

@@ -1,4 +1,4 @@
-"""A journal's state as bytes and back: every attribute of every object, whatever it is called."""
+"""A journal's state as bytes and back: every attribute of every object, under any name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _BUILT_IN = (*_PLAIN - {type(None)}, *_SEQUENCES.values(), *_MAPPINGS.values())
 _CORE = "spark_queue.core."
 _T = TypeVar("_T")
 
-#: Attributes of `JournalState` that are no part of what the log says: where traits come from.
+#: Attributes of `JournalState` that are no part of the fold: the source of traits.
 _LEFT_OUT = frozenset({"traits"})
 
 
 def encode(state: JournalState | LogHistory) -> bytes:
-    """Return a state, or what no state keeps, as bytes."""
+    """Return a state, or a history, as bytes."""
     try:
         return msgspec.msgpack.encode(_packed(state))
     except OverflowError as reason:
@@ -42,18 +42,18 @@ def decode(data: bytes) -> JournalState:
 
 
 def decoded(data: bytes, kind: type[_T]) -> _T:
-    """Return what bytes hold, refused unless it is of a kind."""
+    """Return the value in some bytes, refused unless it is of a kind."""
     try:
         value = _unpacked(msgspec.msgpack.decode(data))
     except (msgspec.DecodeError, TypeError, AttributeError, KeyError, IndexError, ImportError) as reason:
         raise ValueError(f"it holds no state: {reason}") from None
     if not isinstance(value, kind):
-        raise ValueError("it holds no state")  # noqa: TRY004 - the bytes are wrong, whatever they mean
+        raise ValueError("it holds no state")  # noqa: TRY004 - the bytes are wrong, not a type
     return value
 
 
 def _packed(value: Any) -> Any:
-    """Return a value as msgpack knows it: what is not plain becomes a list that begins with what it is."""
+    """Return a value as msgpack knows it: one that is not plain becomes a list that begins with its kind."""
     kind = type(value)
     if kind in _PLAIN:
         return value

@@ -28,7 +28,7 @@ from spark_queue import forks
 from spark_queue.errors import ConfigError, JournalError, check_text
 from spark_queue.journal.store_files import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count
 
-#: Options of the HTTP client rather than of the store; delta-rs takes them with or without the store's prefix.
+#: Options of the HTTP client rather than of the store; delta-rs accepts them with or without the store's prefix.
 _CLIENT_OPTIONS = frozenset(
     "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_only pool_idle_timeout "
     "pool_max_idle_per_host proxy_url timeout user_agent".split()
@@ -39,7 +39,7 @@ _DELTA_ONLY_OPTIONS = re.compile(
     r"aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*|(aws_)?dynamo.*|max_retries|retry_timeout|backoff_.*"
 )
 
-#: A line under a failure of delta-rs: an arrow, in colours, and what caused the line above.
+#: A line under a failure of delta-rs: an arrow, in colours, and the cause of the line above.
 _CAUSE = re.compile(r"\s*(?:\x1b\[\d*m)*↳(?:\x1b\[\d*m)*\s*(.*\S)")
 
 #: How much an error repeats of both ends of a library's own words: some print whole structures, and the cause may come last.
@@ -82,7 +82,7 @@ def is_secret(key: str) -> bool:
 
 
 def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the options of a store and those of its HTTP client, as the keyword arguments that obstore takes."""
+    """Return the options of a store and those of its HTTP client, as keyword arguments of obstore."""
     config: dict[str, str] = {}
     client_options: dict[str, str] = {}
     for key, value in options.items():
@@ -91,7 +91,7 @@ def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
             client_options[bare] = value
         elif _DELTA_ONLY_OPTIONS.fullmatch(key) is None:
             config[key] = value
-    # Options that are given, if only as none, take the place of those of the environment, such as AWS_ALLOW_HTTP.
+    # Options that are given, if only as none, replace those of the environment, such as AWS_ALLOW_HTTP.
     return {name: given for name, given in (("config", config), ("client_options", client_options)) if given}
 
 
@@ -134,7 +134,7 @@ def force(path: str) -> None:
 
 
 def force_tree(folder: str) -> None:
-    """Force all files below a directory, their names and its own to the disk; what is deleted meanwhile need not get there."""
+    """Force all files below a directory, their names and its own to the disk; files deleted meanwhile need not get there."""
     for parent, _, names in os.walk(folder):
         for path in (*(Path(parent, name) for name in names), parent):
             with suppress(FileNotFoundError):
@@ -160,7 +160,7 @@ _OF_CATALOG = re.compile(r"[^./]+(\.[^./]+)+|\w+\.`.*`")
 
 
 class TooLargeError(Exception):
-    """An object is larger than its reader takes."""
+    """An object is larger than its reader accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,12 @@ class Store:
     Frozen, picklable and lazy: making one opens nothing. Keys are relative to the journal, with ``/``.
     """
 
+    #: A local path (made absolute here, because other processes have other working directories), ``file://`` URL, or the URL of
+    #: an object-store prefix.
     path: str
+    #: Options of `deltalake`, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: The folder that has to be there before anything is written on a local disk.
     log_folder: str = CONTROL_LOG
 
     def __post_init__(self) -> None:
@@ -200,7 +204,7 @@ class Store:
         with self.failures(f"reading {key}"):
             try:
                 if self.is_local:
-                    # By itself: a thread of object_store's would take five times as long, and each commit looks twice.
+                    # By itself: a thread of object_store's would need five times as long, and each commit looks twice.
                     return _file_bytes(self.uri(key), most_bytes)
                 found = obstore.get(_asked(self, "GET"), key)
                 if most_bytes is not None and found.meta["size"] > most_bytes:
@@ -210,7 +214,7 @@ class Store:
                 return None
 
     def write(self, key: str, data: bytes) -> None:
-        """Write an object whole, replacing what was there; readers see the old bytes or the new ones."""
+        """Write an object whole, replacing an earlier one; readers see the old bytes or the new ones."""
         with self.failures(f"writing {key}"):
             if self.is_local:
                 self._require_log()
@@ -219,7 +223,7 @@ class Store:
                 obstore.put(_asked(self, "PUT"), key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object only if there is none of that key; tell whether it was this call that did."""
+        """Write an object only if there is none of that key; returns whether it was this call that did."""
         with self.failures(f"creating {key}"):
             if self.is_local:
                 self._require_log()
@@ -260,7 +264,7 @@ class Store:
                     continue
 
     def time_ms(self) -> int:
-        """Ask the store what time it is, in milliseconds: the times of its objects can be compared with no other clock."""
+        """Return the time of the store, in milliseconds: the times of its objects can be compared with no other clock."""
         key = f"probe-{uuid.uuid4().hex}"
         self.write(key, b"")
         try:
@@ -279,7 +283,7 @@ class Store:
 
     @contextmanager
     def writer(self, key: str) -> Iterator[io.RawIOBase]:
-        """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover."""
+        """Yield a file-like sink for a new object of a unique key; a failure half-way leaves at most a leftover."""
         with self.failures(f"writing {key}"):
             self._require_log()
             sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(self._upload(key))
@@ -294,7 +298,10 @@ class Store:
         return obstore.open_writer(_object_store(self), key, buffer_size=PUT_BYTES)
 
     def sync(self, keys: Iterable[str], *, ancestors: bool = False) -> None:
-        """Force objects and then the directories that name them to the disk; object stores are durable by themselves."""
+        """Force objects and then the directories that name them to the disk; object stores are durable by themselves.
+
+        With `ancestors` also the directories above, up to the journal's parent: for objects whose directories are new.
+        """
         if not self.is_local:
             return
         for key in keys:
@@ -309,7 +316,7 @@ class Store:
                             break
 
     def sync_all(self) -> None:
-        """Force everything that stands to the disk: what others wrote who did not have to."""
+        """Force everything that stands to the disk, also files of writers that did not have to."""
         if self.is_local:
             with self.failures("syncing the journal"):
                 force_tree(self.path)
@@ -328,7 +335,7 @@ class Store:
             self.delete([key])
 
     def require_log(self, doing: str) -> None:
-        """Refuse to write below a directory where the control log is gone: what is written there is lost when it comes back.
+        """Refuse to write below a directory where the control log is gone: files written there are lost when it comes back.
 
         So it is where a volume is not mounted: below its mount point a second journal would begin.
         """
@@ -375,7 +382,7 @@ def log_key(table: str, version: int) -> str:
 
 
 def normal_path(path: str, *, key: str = "path", where: str = "the call") -> str:
-    """Return a place as a journal, a table or a checkpoint is named; `key` and `where` say who named it, for errors."""
+    """Return a place as a journal, a table or a checkpoint is named; `key` and `where` say where it was named, for errors."""
 
     def refuse(expected: str, value: str = path) -> ConfigError:
         return ConfigError("BAD_VALUE", key=key, where=where, value=value, expected=expected)
@@ -401,7 +408,7 @@ def normal_path(path: str, *, key: str = "path", where: str = "the call") -> str
         # Links stay unresolved: messages show the path that the user knows.
         found = os.path.abspath(path)  # noqa: PTH100 - as said above
         if urllib.parse.unquote(found) != found or re.search(r"[\\\x00-\x1f\x7f]", found):
-            # delta-rs takes it for a URL, and `a%20b` for another directory (tried).
+            # For delta-rs it is a URL, and `a%20b` another directory (tried).
             raise refuse("a directory in whose path stand no backslash, no control character, and no '%' before two digits", found)
         return found
     return path.rstrip("/")

@@ -20,7 +20,7 @@ _counting = threading.Lock()
 
 
 def requests_made() -> dict[str, int]:
-    """Return how many requests this process has made to object stores, by kind; what delta-rs makes for itself nobody knows."""
+    """Return how many requests this process has made to object stores, by kind; those of delta-rs for itself nobody knows."""
     with _counting:
         return dict(_requests)
 
@@ -38,11 +38,11 @@ class ObjectSource(io.RawIOBase):
         self._reader = reader
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return that it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that it can be read from any place."""
+        """Return that it can be read from any place."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -70,7 +70,7 @@ class LocalSink(io.FileIO):
         self._path = path
 
     def write(self, data: Any) -> int:
-        """Write all bytes, or raise: a disk that is nearly full takes some of the last ones, and pyarrow does not look (tried)."""
+        """Write all bytes, or raise: a disk that is nearly full stores some of the last ones, and pyarrow does not look (tried)."""
         left = memoryview(data).cast("B")
         while left:
             left = left[cast(int, super().write(left)) :]
@@ -90,7 +90,7 @@ class ObjectSink(io.RawIOBase):
         self._size_bytes = 0
 
     def writable(self) -> bool:
-        """Tell that it can be written."""
+        """Return that it can be written."""
         return True
 
     def tell(self) -> int:

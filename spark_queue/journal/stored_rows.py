@@ -31,7 +31,10 @@ _MICROSECONDS = 1_000
 
 
 class Sequences:
-    """The numbers that one publisher's rows get, in order."""
+    """The numbers that one publisher's rows get, in order.
+
+    Without `first`, the number of the first row, they come from `column`.
+    """
 
     def __init__(self, *, publisher: str, first: int | None = None, column: str | None = None) -> None:
         self.publisher = publisher
@@ -73,11 +76,11 @@ class RowShape:
     message_type: str
     #: The stored schema (`schema.stored_schema`).
     schema: pa.Schema
-    #: Topic of every row; None takes the rows' own column.
+    #: Topic of every row; None for the rows' own column.
     topic: str | None
     #: Queue name -> topic that a publish to it goes to, where they differ (R62).
     publish_targets: Mapping[str, str] = field(default_factory=dict)
-    #: Life of every message, in milliseconds; None takes the rows' own `expires_at` column, or none.
+    #: Life of every message, in milliseconds; None for the rows' own `expires_at` column, or none.
     expires_after_ms: int | None = None
     #: `MessageTypeDefinition.rename`.
     rename: tuple[tuple[str, str], ...] = ()

@@ -25,7 +25,7 @@ _OF_READERS = frozenset({"columnMapping", "timestampNtz"})
 #: Versions of reader and writer of a protocol that names its features.
 _NAMING = (3, 7)
 
-#: What a property that is true uses, what a column's metadata use, and what each property that begins so does.
+#: The features of a property that is true, of a column's metadata, and of each property that begins so.
 _PROPERTIES = {"delta.appendOnly": "appendOnly", "delta.enableChangeDataFeed": "changeDataFeed"}
 _COLUMN_KEYS = {
     "delta.invariants": "invariants", "delta.generationExpression": "generatedColumns", "delta.identity.start": "identityColumns",

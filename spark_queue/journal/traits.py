@@ -124,7 +124,7 @@ class _Letters:
         bookmarks = [to_array(rows) for rows, _, _ in letters]
         order = np.argsort(found := np.concatenate([np.empty(0, np.int64), *bookmarks]), kind="stable")
         self._bookmarks = found[order]
-        # The first of the texts is of what is no letter.
+        # The first of the texts is that of messages that are no letters.
         numbers = np.repeat(np.arange(1, len(letters) + 1), [len(each) for each in bookmarks])
         self._numbers: NDArray[np.int64] = numbers[order]
         self._texts = {
@@ -164,7 +164,7 @@ class _Topics:
 
 
 def _taken_by_statistics(segment: Segment, queue: QueueDefinition) -> bool | None:
-    """Return whether the queue takes all of the segment's rows, or none; None when only the column can tell."""
+    """Return whether the queue has all of the segment's rows, or none; None when only the column decides."""
     if queue.underlying_topic is None:
         return False
     if segment.topic_min == segment.topic_max:
@@ -195,7 +195,7 @@ def _restricted(expires: Mapping[int, BitMap64], rows: BitMap64, segment: Segmen
 def _entry_traits(
     segment: Segment, request: TraitRequest, rows: BitMap64, expires: Mapping[int, BitMap64], found: Mapping[Wanted, Found]
 ) -> EntryTraits:
-    """Return the traits of a queue from what its expressions found for every row; `rows` and `expires` are those of its topics."""
+    """Return the traits of a queue by the values of its expressions for every row; `rows` and `expires` are of its topics."""
     by_key = {key: found[wanted] for key, wanted in wanted_by_key(request).items()}
     inside = _mask(rows, segment)
     failed = np.zeros(segment.row_count, dtype=np.bool_)

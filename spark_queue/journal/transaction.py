@@ -28,7 +28,11 @@ def commit_transaction(
     at_ms: int,
     durable: bool,
 ) -> int:
-    """Commit a Delta transaction id without files, and give the version that it then has."""
+    """Commit a Delta transaction id without files, and give the version that it then has.
+
+    `version` makes of the id's version (0 for none) the one to commit, or None to leave it; it is asked again after each lost
+    race. When `durable`, the entry below reaches the disk first, and the own one before this returns (PROTOCOL 6).
+    """
     for attempt in range(_TRANSACTION_ATTEMPTS):
         found = table.transaction_version(name) or 0
         wanted = version(found)
@@ -41,7 +45,7 @@ def commit_transaction(
         if won and durable:
             # Lost with the power, the number would be drawn again while its holder lives on, on another host.
             store.sync([log_key(key, base + 1)])
-        # Last of all: whoever is given a number is the newest by then.
+        # Last of all: the publisher that is given a number is the newest by then.
         delta.refresh(store, key, table)
         if won and table.transaction_version(name) == wanted:
             return wanted

@@ -1,7 +1,7 @@
 """Keeping the Delta logs short (DESIGN 4, 15.10): checkpoints, and the deletion of entries that nobody needs any more.
 
-Only a coordinator does this, beside its commits: reading a log for a checkpoint takes a tenth of a second and more, for which no
-caller should wait. delta-rs's own clean-up is never called: it cannot be told what to keep.
+Only a coordinator does this, beside its commits: reading a log for a checkpoint needs a tenth of a second and more, for which no
+caller should wait. delta-rs's own clean-up is never called: it cannot be given entries to keep.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONTROL_KEPT_MS = 10 * 60 * 1000
 #: How often a reign looks for leftovers of the control log, in milliseconds: there may be as many as commits in a day.
 SWEEP_MS = 3600 * 1000
 
-#: A snapshot is due when folding what came after the last one would cost as much as this many records.
+#: A snapshot is due when folding the log after the last one would cost as much as this many records.
 SNAPSHOT_RECORDS = 20_000
 
 #: How long an entry of a message table stays after it was entered, in milliseconds: a paused publisher finds its commit.
@@ -69,9 +69,9 @@ class Upkeep:
         self._swept_at_ms: int | None = None
 
     def run(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
-        """Commit what the last work planned, and begin what is due, unless something is under way.
+        """Commit the plans of the last work, and begin work that is due, unless some is under way.
 
-        What the last work failed with is raised here. The state is read before this returns: the thread gets what it needs of it.
+        The error of the last work is raised here. The state is read before this returns: the thread gets the parts that it needs.
         """
         if self._work is not None and not self._work.done():
             return
@@ -84,13 +84,13 @@ class Upkeep:
             self._work = self._worker.submit(self._do, due=due)
 
     def finish(self) -> None:
-        """Wait for what is under way; what it planned for the control log waits for `run`."""
+        """Wait for work under way; its plans for the control log wait for `run`."""
         work, self._work = self._work, None
         if work is not None:
             work.result()
 
     def _due(self, state: JournalState, *, epoch: int, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Yield what is due, in the order in which it is done."""
+        """Yield the jobs that are due, in their order."""
         for message_type, known in state.message_types.items():
             jobs = list(self._messages.due(state, message_type, now_ms=now_ms))
             # Later versions that left no record do not count: the next reign must find them all again.
@@ -105,7 +105,7 @@ class Upkeep:
             yield partial(self._take_snapshot, epoch=epoch)
 
     def _do(self, *, due: Sequence[Callable[[], None]]) -> None:
-        """Do all of it: what is wrong with the log or the files of one table must not keep those of others long."""
+        """Do all of it: a fault of the log or the files of one table must not keep those of others long."""
         troubles: list[JournalError] = []
         for each in due:
             try:
@@ -114,7 +114,7 @@ class Upkeep:
                 raise
             except JournalError as trouble:
                 troubles.append(trouble)
-            except Exception as fault:  # noqa: BLE001 - whoever may write messages chose what is in their files
+            except Exception as fault:  # noqa: BLE001 - writers of messages chose the content of their files
                 troubles.append(delta.damaged(self._store, "a log could not be kept short", f"{type(fault).__name__}: {fault}"))
         allocator.return_free_memory()
         for further in troubles[1:]:
@@ -127,7 +127,7 @@ class Upkeep:
         try:
             snapshot.take(self._store, files, FileTraits(self._store))
         except (SparkQueueError, TypeError) as trouble:
-            # The log alone is enough; the next start takes longer.
+            # The log alone is enough; the next start is slower.
             _log.warning("No snapshot was written of '%s': %s", self._store.path, trouble)
 
     def _is_due(self, table: str, version: int, commits: int) -> bool:
@@ -145,7 +145,7 @@ class Upkeep:
         clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
         files = listing(self._store, table)
         if self._swept_at_ms is None or now_ms - self._swept_at_ms >= SWEEP_MS:
-            # First the store, then the log, which also tells whether the reign still holds: this may have taken long.
+            # First the store, then the log, which also shows whether the reign still holds: this may have lasted long.
             found = control_compaction.data_files(self._store)
             named = listing(self._store, self._control.open_own(epoch=epoch))
             self._store.delete(control_compaction.leftovers(found, named))
@@ -163,7 +163,7 @@ class Upkeep:
         except CoordinatorError as lost:
             if self._is_over(epoch):
                 raise
-            # A newer reign claims the control log first: what the table says, somebody who may write messages of it has made up.
+            # A newer reign claims the control log first: otherwise a writer of messages of this type has made it up.
             what = f"the log of message type '{message_type}' names a reign that the control log does not know"
             raise delta.damaged(self._store, what, lost.reason) from None
 
@@ -175,7 +175,7 @@ class Upkeep:
         return False
 
     def _keep_messages(self, version: int, work: MessageTableWork) -> None:
-        # At the last entered version, not at the head: what has not entered must stay readable commit by commit.
+        # At the last entered version, not at the head: versions that have not entered must stay readable commit by commit.
         table = delta.open_table(self._store, work.key, version=version)
         if table is None:
             raise delta.damaged(self._store, f"{work.key} is missing", "The journal's definitions name it.")
@@ -188,7 +188,10 @@ class Upkeep:
 
 
 def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
-    """Delete the oldest entries of a log, up to the first that must stay, and the checkpoints that only they needed."""
+    """Delete the oldest entries of a log, up to the first that must stay, and the checkpoints that only they needed.
+
+    Entries stay from version `below` on, and those written at `before_ms` or later.
+    """
     objects = store.list(f"{table}/_delta_log")
     entries = [entry for entry in objects if is_entry(entry.key)]
     checkpoints = [entry.key for entry in objects if is_checkpoint(entry.key)]

@@ -1,7 +1,7 @@
-"""Metrics: what machines are told of journals. One table, one collector, and a form for each who asks (DESIGN 18).
+"""Metrics: figures of journals for machines. One table, one collector, and a form for each asker (DESIGN 18).
 
-`table` names every metric. `figures` takes from a state what it tells, also of what no state keeps; a coordinator asks its own
-state (`coordinator.metrics`), and who looks from outside a followed log (`following`). `samples` makes samples of what was seen,
+`table` names every metric. `figures` makes the figures of a state, with the history of its log; a coordinator asks its own
+state (`coordinator.metrics`), and a look from outside a followed log (`following`). `samples` makes samples of observations,
 `prometheus` and `otlp` write them down. Only these two need packages of the extras, and load them when asked. A coordinator
 without metrics loads `figures` alone.
 """
@@ -25,9 +25,9 @@ class OfJournal(Protocol):
 
 
 def exposition(journals: Iterable[OfJournal], *, per_subscription: bool = False) -> bytes:
-    """Return the metrics of journals in the text format of Prometheus, as their logs tell them; starts nothing.
+    """Return the metrics of journals in the text format of Prometheus, by their logs; starts nothing.
 
-    Who asks often keeps a follower of each, as the page and ``sparkq metrics --every`` do.
+    A frequent asker keeps a follower of each, as the page and ``sparkq metrics --every`` do.
     """
     from spark_queue.metrics.prometheus import render
     from spark_queue.metrics.samples import observe

@@ -23,9 +23,9 @@ _LOG = logging.getLogger(__name__)
 class Observe:
     """The question for the `JournalFigures` of a reign."""
 
-    #: What is wrong with the message files that a queue's consumers need next, by its name, as far as it was looked at.
+    #: Damage of the message files that a queue's consumers need next, by its name, as far as they were looked at.
     damages: Mapping[str, str] = field(default_factory=dict)
-    #: The queue whose files are to be looked at next.
+    #: The queue with the files to be looked at next.
     looks_at: str = ""
 
 
@@ -41,7 +41,7 @@ class SubscriptionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerFigures:
-    """One peer, as the own log tells of it."""
+    """One peer, as the own log has it."""
 
     watermark: Watermark | None
     remote: int
@@ -61,14 +61,14 @@ class JournalFigures:
     records: int
     epoch: int
     statuses: Sequence[QueueStatus]
-    #: Queues whose messages cannot be told.
+    #: Queues with unreadable messages.
     set_aside: Sequence[str]
     #: By queue.
     subscriptions: Mapping[str, Sequence[SubscriptionFigures]]
     peers: Mapping[str, PeerFigures]
-    #: What only a running coordinator knows of each peer.
+    #: Facts of each peer that only a running coordinator knows.
     told: Mapping[str, wire.PeerTold] = field(default_factory=dict)
-    #: What the log tells and no state keeps, by queue; None while the log is still being read.
+    #: The history of the log, by queue; None while the log is still being read.
     history: Mapping[str, QueueHistory] | None = None
     #: The files to look at, of the queue that was named.
     needed: NeededFiles | None = None
@@ -81,13 +81,16 @@ def figures_of(
     now_ms: int,
     told: Mapping[str, wire.PeerTold] | None = None,
 ) -> JournalFigures:
-    """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does."""
+    """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does.
+
+    A queue for which `status` raises is shown like one that is set aside.
+    """
     statuses, subscriptions = dict[str, QueueStatus](), dict[str, list[SubscriptionFigures]]()
     untold = list(state.set_aside_queues())
     for queue in state.queues:
         try:
             statuses[queue], subscriptions[queue] = status(queue), _subscriptions(state, queue)
-        except Exception:  # noqa: BLE001  # Whatever it is, the others are told of.
+        except Exception:  # noqa: BLE001  # The others have their figures all the same.
             _LOG.exception("The figures of queue '%s' cannot be told.", queue)
             untold.append(queue)
     peers = dict[str, PeerFigures]()
@@ -143,7 +146,7 @@ def _subscriptions(state: JournalState, queue: str) -> list[SubscriptionFigures]
 
 
 def peer_figures(state: JournalState, peer: str, *, now_ms: int) -> PeerFigures:
-    """Return the figures of a peer, as metrics and `PeerStatus` tell them."""
+    """Return the figures of a peer, as metrics and `PeerStatus` show them."""
     queues = [ledger.ownership for ledger in state.queues.values() if ledger.ownership is not None]
     requests = [each.requests[peer] for each in queues if peer in each.requests]
     return PeerFigures(

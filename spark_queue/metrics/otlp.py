@@ -1,4 +1,4 @@
-"""The table for OpenTelemetry: what was collected, sent to a collector now and then (extra `otel`).
+"""The table for OpenTelemetry: collected samples, sent to a collector now and then (extra `otel`).
 
 It asks to be configured by the standard environment variables; without them nothing is imported.
 """
@@ -22,12 +22,12 @@ _LOG = logging.getLogger(__name__)
 #: Time between two exports, in milliseconds, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise.
 INTERVAL_MS = 60_000
 
-#: Units as UCUM writes them; what is counted stands in braces.
+#: Units as UCUM writes them; the counted things stand in braces.
 _UNITS = {"seconds": "s", "bytes": "By", "": "1"}
 
 
 def exporter() -> Any:
-    """Return what sends metrics to where the environment says; None where it says nothing, or the extra is missing."""
+    """Return the exporter to the place that the environment names; None where it names none, or the extra is missing."""
     if not tracing.is_configured("METRICS"):
         return None
     try:
@@ -39,7 +39,7 @@ def exporter() -> Any:
 
 
 def push(families: Callable[[], Sequence[Family]], to: Any, *, ended: threading.Event | None = None) -> threading.Thread:
-    """Send metrics now and then, from a thread that ends with this process, or when it is told to."""
+    """Send metrics now and then, from a thread that ends with this process, or by `ended`."""
     end = ended or threading.Event()
     interval_s = int(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", INTERVAL_MS)) / 1_000
     begun_ms = SystemClock().wall_ms()
@@ -79,7 +79,7 @@ def _metric(export: Any, family: Family, times: dict[str, int]) -> Any:
     else:
         data = export.Gauge(data_points=points)
     unit = _UNITS.get(metric.unit, f"{{{metric.unit}}}")
-    # Who turns it into Prometheus's form adds the suffix of counters.
+    # A converter to Prometheus's form adds the suffix of counters.
     return export.Metric(name=metric.name.removesuffix("_total"), description=metric.help, unit=unit, data=data)
 
 
@@ -89,6 +89,6 @@ def _point(export: Any, attributes: dict[str, str], sample: Sample, times: dict[
         return export.NumberDataPoint(attributes=attributes, value=value, **times)
     return export.HistogramDataPoint(
         attributes=attributes, count=sum(value.counts), sum=value.total, bucket_counts=value.counts, explicit_bounds=value.bounds,
-        # Nobody keeps the least and the greatest, and what is None is not sent.
+        # Nobody keeps the least and the greatest, and None is not sent.
         min=None, max=None, **times,
     )  # fmt: skip

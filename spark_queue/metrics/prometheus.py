@@ -1,6 +1,6 @@
 """The table for Prometheus: its text format, a file for the node exporter, and an address to scrape (extra `metrics`).
 
-The address that Prometheus scrapes: one path, and nothing for who should not ask.
+The address that Prometheus scrapes: one path, and nothing for strangers.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def render(families: Iterable[Family]) -> bytes:
 
 
 def content_type() -> str:
-    """Return the content type of what `render` returns."""
+    """Return the content type of `render`'s text."""
     return str(_client().CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def write(families: Iterable[Family], path: Path) -> None:
-    """Replace a file by metrics, at once: whoever reads it meets the old ones or the new ones."""
+    """Replace a file by metrics, at once: its readers meet the old ones or the new ones."""
     found = list(families)
     _client().write_to_textfile(str(path), _registry(lambda: found))
 
@@ -60,7 +60,11 @@ def listen(
     tls: ssl.SSLContext | None = None,
     admits: Callable[[bytes, str], bool | None] | None = None,
 ) -> str:
-    """Answer scrapes from a thread until this process ends; returns the address to scrape."""
+    """Answer scrapes from a thread until this process ends; returns the address to scrape.
+
+    On loopback only names of loopback are answered. `admits` judges an authorization header from an address; it returns None
+    where too many wrong ones came from there.
+    """
     client = _client()
     registry = _registry(families)
     try:
@@ -121,10 +125,10 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 _LOG = logging.getLogger(__name__)
 
-#: How long who has connected may say nothing, in seconds.
+#: How long a connection may be silent, in seconds.
 _SILENCE_S = 10.0
 
-#: How long a connection may last in all, in seconds: who says a little at a time would keep its place for ever.
+#: How long a connection may last in all, in seconds: one that sends a little at a time would keep its place for ever.
 CONNECTION_S = 30.0
 
 #: Connections that are served at one time; each holds a thread. Where one more comes, the one that has waited longest with its
@@ -163,7 +167,7 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         return int(self.server_address[1])
 
     def get_request(self) -> tuple[Any, Any]:
-        """Take a connection; the handshake is made by its own thread, since a stranger may be slow in it."""
+        """Accept a connection; the handshake is made by its own thread, since a stranger may be slow in it."""
         connection, address = super().get_request()
         if self._tls is None:
             return connection, address
@@ -221,7 +225,7 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
 
 def _end(connection: socket.socket) -> None:
     with suppress(OSError):
-        # Below TLS, whose own state belongs to the thread that waits in it; that thread then meets the end.
+        # Below TLS, since its state belongs to the thread that waits in it; that thread then meets the end.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 

@@ -1,4 +1,4 @@
-"""From observations of journals to samples: the one collector, which asks the table what there is to tell.
+"""From observations of journals to samples: the one collector, which asks the table for the metrics.
 
 Looking at journals from outside, as views do: nothing is started, and a journal that cannot be read breaks nothing else.
 """
@@ -108,7 +108,7 @@ def _rows(seen: Observation, *, per_subscription: bool) -> Iterator[tuple[Scope,
     journal, found = seen.journal, seen.figures
     about: dict[str, Any] = {"observed_at_s": seen.observed_at_ms / 1_000}
     if found is not None or seen.process is None:
-        # Who stands by has not looked.
+        # A stand-in has not looked.
         about["up"] = found is not None
     if found is not None:
         seen_at_ms = seen.coordinator_seen_at_ms
@@ -138,7 +138,7 @@ def _of_queue(status: QueueStatus, history: QueueHistory | None) -> dict[str, An
         for each in history.lease_duration.values():
             duration.add(each)
         row |= {"delivery_delay": history.delivery_delay, "lease_duration": duration}
-        # Those that have not happened, too: what begins with its first event has no rate there.
+        # Those that have not happened, too: a series that begins with its first event has no rate there.
         row |= {"removed": Counter(dict.fromkeys(Removal, 0)), "returned": Counter(dict.fromkeys(Return, 0))}
         row["removed"].update(history.removed)
         row["returned"].update(history.returned)
@@ -187,7 +187,7 @@ def figures_at(view: JournalView) -> JournalFigures:
 
 
 def observation(store: Store, found: JournalFigures) -> Observation:
-    """Return what is to be told of a journal: its figures, and what its store tells beside."""
+    """Return the observation of a journal: its figures, and facts of its store."""
     return Observation(
         journal=store.path,
         observed_at_ms=found.now_ms,
@@ -198,7 +198,7 @@ def observation(store: Store, found: JournalFigures) -> Observation:
 
 
 def unreadable(store: Store) -> Observation:
-    """Return what is to be told of a journal that cannot be read now."""
+    """Return the observation of a journal that cannot be read now."""
     return Observation(journal=store.path, observed_at_ms=SystemClock().wall_ms())
 
 

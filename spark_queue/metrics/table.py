@@ -1,4 +1,4 @@
-"""The table of metrics: what is told of journals, under which name (DESIGN 18).
+"""The table of metrics: the figures of journals under their names (DESIGN 18).
 
 It is the one place that names a metric. The exposition, OTLP, the reference, and the tests of alert rules and of the Grafana board
 are made of it.
@@ -29,7 +29,7 @@ class Scope(StrEnum):
     PROCESS = "process"
 
 
-#: The labels that a metric has by what it is about.
+#: The labels that a metric has by its scope.
 LABELS: dict[Scope, tuple[str, ...]] = {
     Scope.JOURNAL: ("journal",),
     Scope.QUEUE: ("journal", "queue"),
@@ -49,11 +49,11 @@ class Metric:
     name: str
     kind: MetricKind
     scope: Scope
-    #: The name of its value among the figures of what it is about.
+    #: The name of its value among the figures of its scope.
     figure: str
     help: str
     unit: str = ""
-    #: The label that tells apart the parts of its value, beside those of its scope.
+    #: The label of the parts of its value, beside those of its scope.
     by: str = ""
 
     @property
@@ -62,7 +62,7 @@ class Metric:
         return (*LABELS[self.scope], *((self.by,) if self.by else ()))
 
 
-#: Name, type, unit, figure, help and, where its value has parts, the label that tells them apart.
+#: Name, type, unit, figure, help and, where its value has parts, their label.
 _Cells = tuple[str, MetricKind, str, str, str] | tuple[str, MetricKind, str, str, str, str]
 
 

@@ -1,1 +1,1 @@
-"""How callers and a coordinator meet: what travels, how it is sent, and the files by which they find each other."""
+"""The meeting of callers and a coordinator: its messages, their transport, and the files by which both find each other."""

@@ -16,7 +16,7 @@ LOOK_AGAIN_MS = 5_000
 
 
 def tls_context(cert: str | Path, key: str | Path) -> ssl.SSLContext:
-    """Return what a port with a certificate serves by; a pair that takes the place of the files is used from then on."""
+    """Return the context of a port with a certificate; a pair that replaces the files is used from then on."""
     pair = _CertificatePair(cert, key)
     try:
         context = pair.load()
@@ -27,7 +27,7 @@ def tls_context(cert: str | Path, key: str | Path) -> ssl.SSLContext:
     def present_newest(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = pair.newest()
 
-    # It is asked at the beginning of each connection, also by who names no host.
+    # It is asked at the beginning of each connection, also by callers that name no host.
     context.sni_callback = present_newest
     return context
 
@@ -67,7 +67,7 @@ class _CertificatePair:
         return self._newest
 
     def _versions(self) -> list[tuple[int, int, int] | None]:
-        """Return what changes when a file is replaced or written; None for one that is away."""
+        """Return the facts that change when a file is replaced or written; None for one that is away."""
         found: list[tuple[int, int, int] | None] = []
         for file in self._files:
             try:

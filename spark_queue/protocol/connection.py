@@ -30,7 +30,7 @@ LOCATION_HEADER = "sparkq-place"
 #: The answer to a refused token, followed by the journal's id: another journal means that a port was used again.
 TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
 
-#: The answer of the coordinator of a copy, or of what was copied.
+#: The answer of the coordinator of a copy, or of its original.
 PLACE_REFUSAL = "its journal is at another place: one is a copy of the other"
 
 #: Refusals that another token may mend: the file of the token may hold a new one by now.
@@ -95,11 +95,11 @@ class Verdict(Enum):
     SERVES = auto()
     #: Nobody, or somebody else: the port was used again, or the journal was copied.
     GONE = auto()
-    #: Something that takes the connection and says nothing, as a stopped process does.
+    #: Something that accepts the connection and says nothing, as a stopped process does.
     SILENT = auto()
-    #: No answer, and no silence either: nobody listens, or somebody does who sends everybody away, as one does that is full.
+    #: No answer, and no silence either: nobody listens, or a process that sends everybody away, as one does that is full.
     CLOSED = auto()
-    #: Something whose certificate is not trusted here, or that speaks no TLS where it should.
+    #: Something with a certificate that is not trusted here, or that speaks no TLS where it should.
     UNTRUSTED = auto()
 
 
@@ -112,7 +112,12 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    """A lazy connection to the coordinator of one journal at one address."""
+    """A lazy connection to the coordinator of one journal at one address.
+
+    `token` is read again when the coordinator refuses it, so that a new one needs no restart of its caller. `check_sends` refuses
+    to send it to an address that was found, unless the coordinator says that this is its own; None where the caller named the
+    address.
+    """
 
     def __init__(
         self,
@@ -171,7 +176,7 @@ class Connection:
         return True
 
     def _meet(self, timeout_s: float) -> tuple[wire.Pong | wire.Failed, _Headers | None]:
-        """Let the coordinator prove itself; give its answer, and what calls carry from then on if it could."""
+        """Let the coordinator prove itself; return its answer, and the headers of calls from then on if it could."""
         # Most publishers meet nobody, and load nothing of it.
         from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of  # noqa: PLC0415 - as said above.
         from spark_queue.protocol.tokens import is_principals  # noqa: PLC0415 - as said above.
@@ -194,7 +199,7 @@ class Connection:
         raise ConnectionLostError("whoever answered could not prove to be the journal's coordinator", Verdict.GONE)
 
     def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
-        # The stubs say text here; Flight takes bytes.
+        # The stubs say text here; Flight needs bytes.
         options = flight.FlightCallOptions(timeout=timeout_s, headers=headers)  # type: ignore[arg-type]
         try:
             results = [result.body for result in self._client.do_action(flight.Action(wire.ACTION, frame), options)]
@@ -231,7 +236,7 @@ class Connection:
 def ping(address: str, journal_id: str, location: str, timeout_s: float, token: Callable[[], str] = LOCAL.token) -> Verdict:
     """Ask once whether the journal's coordinator is at an address that was found; see `Connection.ping`.
 
-    Who sends everybody away is SILENT: only an address where nobody listens, or somebody else answers, is one that is gone.
+    A process that sends everybody away is SILENT: only an address where nobody listens, or somebody else answers, is gone.
     """
     try:
         # A ping sends no token.
@@ -244,7 +249,7 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float, token: 
         try:
             verdict = connection.ping(timeout_s=timeout_s)
         except CoordinatorError as refusal:
-            # While hosts are upgraded one by one: whoever would reign must leave it alone.
+            # While hosts are upgraded one by one: a candidate must leave it alone.
             if refusal.code != "COORDINATOR_OLDER":
                 raise
             return Verdict.SERVES
@@ -254,7 +259,7 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float, token: 
 
 
 def _is_heard(address: str, timeout_s: float) -> bool:
-    """Return whether somebody listens at an address, as the system says: what a library says of it is a text."""
+    """Return whether somebody listens at an address, by the word of the system: that of a library is a text."""
     asked = urlsplit(address)
     at = str(asked.hostname), asked.port or 0
     try:
@@ -268,7 +273,7 @@ def _is_heard(address: str, timeout_s: float) -> bool:
 
 
 def _is_taken(at: tuple[str, int]) -> bool:
-    """Return whether a port of this host is somebody's who listens: a firewall may refuse in the name of who does."""
+    """Return whether somebody listens on a port of this host: a firewall may refuse in the name of that process."""
     with socket.socket(socket.AF_INET6 if ":" in at[0] else socket.AF_INET) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

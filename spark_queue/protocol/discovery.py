@@ -57,12 +57,12 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told_host(self) -> str:
-        """The host as people are told of it."""
+        """The host as people see it."""
         return self.host_name or self.host
 
 
 def seen_at_ms(recorded_ms: int, heard: Heard, *, queue: str, subscription: str, now_ms: int) -> int:
-    """Return when somebody heard of a subscription last: by a record, or by what its coordinator says."""
+    """Return when a subscription was last heard of: by a record, or by the word of its coordinator."""
     return max(recorded_ms, min(now_ms, heard.get(queue, {}).get(subscription, 0)))
 
 
@@ -86,7 +86,7 @@ def read_advertisement(store: AdvertisementStore, journal_id: str) -> Advertisem
 
 
 def is_own_word(store: Store, address: str) -> bool:
-    """Return whether this user wrote that the coordinator is at an address: on object stores nobody can tell."""
+    """Return whether this user wrote that the coordinator is at an address: on object stores that is not known."""
     if not store.is_local:
         return False
     try:
@@ -99,7 +99,10 @@ def is_own_word(store: Store, address: str) -> bool:
 
 
 class Advertiser:
-    """Keeps a reign's advertisement fresh from a thread of its own, so that a long commit does not look like death."""
+    """Keeps a reign's advertisement fresh from a thread of its own, so that a long commit does not look like death.
+
+    `deposed` is called with the newer advertisement when another reign has begun.
+    """
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class Advertiser:
         self._thread = threading.Thread(target=self._renew_until_ended, name="advertiser", daemon=True)
 
     def know(self, heard: Callable[[], Heard]) -> None:
-        """Tell from now on when planners called last; it is asked from another thread."""
+        """Advertise the last calls of planners from now on; `heard` is called from another thread."""
         self._heard = heard
 
     def start(self) -> None:

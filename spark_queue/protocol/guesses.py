@@ -13,7 +13,7 @@ from spark_queue.ports import Clock
 
 _LOG = logging.getLogger(__name__)
 
-#: Wrong tokens of an address that are looked at however fast they come, and how long each further one takes, in milliseconds.
+#: Wrong tokens of an address that are looked at however fast they come, and the time for each further one, in milliseconds.
 FREE_GUESSES = 5
 GUESS_MS = 2_000
 
@@ -27,13 +27,13 @@ class GuessLimit:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: Until when the wrong tokens of an address would have taken if they had come one by one, and their number.
+        #: The time at which the wrong tokens of an address would have ended if they had come one by one, and their number.
         self._until: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def looked_at(self, address: str, is_right: Callable[[], bool]) -> bool | None:
         """Return whether a token is right; None where it was not looked at: too many of its address were wrong.
 
-        A wait before the answer would not do: who guesses takes further connections meanwhile, and sees which one is let in.
+        A wait before the answer would not do: a guesser opens further connections meanwhile, and sees which one is let in.
         """
         place = _place_of(address)
         with self._lock:

@@ -26,7 +26,7 @@ from spark_queue.journal.store import Store
 
 
 def location_of(store: Store) -> str:
-    """Return what tells a journal from its copies, as printable ASCII; empty for a directory that is not there.
+    """Return the location of a journal, which no copy shares, as printable ASCII; empty for a directory that is not there.
 
     A directory's inode number is the same by every path and mount, on every host, and after a move within its file system. An
     object store's bucket and prefix are the same by every scheme that leads there.
@@ -51,7 +51,7 @@ _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 
 @functools.cache
 def user_and_host() -> tuple[str, str]:
-    """Return what the user of this process and its host are called."""
+    """Return the names of the user of this process and of its host."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -62,10 +62,10 @@ def user_and_host() -> tuple[str, str]:
 
 @functools.cache
 def host_id() -> str:
-    """Return what two processes share exactly when they reach each other over loopback.
+    """Return the id that two processes share exactly when they reach each other over loopback.
 
     On Linux that is the boot id and the inode of the network namespace, so two containers on one machine differ; on macOS
-    the hardware UUID; elsewhere what the network card or the host's name tells.
+    the hardware UUID; elsewhere one by the network card or the host's name.
     """
     if _BOOT_ID.exists() and _NETWORK_NAMESPACE.exists():
         return f"{_BOOT_ID.read_text().strip()}/{_NETWORK_NAMESPACE.stat().st_ino}"
@@ -83,7 +83,7 @@ def _hardware_uuid() -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address such as ``grpc://127.0.0.1:40123`` can only be reached from its own host; what is none, not."""
+    """Return whether an address such as ``grpc://127.0.0.1:40123`` can only be reached from its own host; False for none."""
     try:
         host = urlsplit(address).hostname or ""
     except ValueError:
@@ -95,7 +95,7 @@ def is_loopback(address: str) -> bool:
 
 
 def keeps_secrets(address: str) -> bool:
-    """Return whether what is sent to an address is read by nobody on the way: it goes over TLS, or stays on this host."""
+    """Return whether nobody on the way reads the messages to an address: they go over TLS, or stay on this host."""
     return address.partition(":")[0].lower() == "grpc+tls" or is_loopback(address)
 
 
@@ -166,9 +166,9 @@ class MetricsOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     #: 0 lets the system choose.
     port: int
-    #: Whether subscriptions are told one by one, too.
+    #: Whether subscriptions have metrics of their own, too.
     per_subscription: bool = False
-    #: File with what who scrapes must give; None for nothing.
+    #: File with the token that a scraper must give; None for none.
     token_file: str | None = None
 
 
@@ -191,7 +191,7 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the journal's coordinator serves now, or the code and facts of what kept this process from it."""
+    """The address of the journal's coordinator that serves now, or the code and facts of the error that kept this process off."""
 
     address: str | None = None
     code: str | None = None

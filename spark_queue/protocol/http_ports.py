@@ -29,7 +29,10 @@ def reaches_others(host: str) -> bool:
 
 
 def check_reach(what: str, host: str, address: str, **needed: object) -> bool:
-    """Refuse a port that other hosts can reach without all of what makes that safe; returns whether they can reach it."""
+    """Refuse a port that other hosts can reach unless all that makes it safe is there; returns whether they can reach it.
+
+    `needed` are the certificate, key and token that were given, by the names of their options.
+    """
     if not reaches_others(host):
         return False
     missing = [f"--{name.replace('_', '-')}" for name, value in needed.items() if value is None]

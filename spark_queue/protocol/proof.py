@@ -30,7 +30,7 @@ class Introduction:
 
     @classmethod
     def parse(cls, header: str) -> Introduction | None:
-        """Read it from a header; None for what is none."""
+        """Read it from a header; None for another text."""
         parts = header.split(" ")
         if len(parts) != 3 or parts[0] not in (OWN, PRINCIPAL):
             return None
@@ -55,7 +55,7 @@ class Meeting:
         return _is_same(self._mac("caller", introduction.nonce), introduction.mark)
 
     def prove(self, introduction: Introduction, pong: wire.Pong) -> str:
-        """Return what only a coordinator can say that has this key, about itself and to this caller alone."""
+        """Return the proof that only a coordinator with this key can give, of itself and to this caller alone."""
         wants = "token" if pong.wants_token else "bearer"
         return self._mac("coordinator", introduction.nonce, pong.session, pong.address, wants)
 
@@ -64,7 +64,7 @@ class Meeting:
         return _is_same(self.prove(introduction, pong), pong.proof)
 
     def bearer(self, token: bytes, session: str) -> str:
-        """Return what the user's own calls have in place of the token: nobody can make it who knows the key alone."""
+        """Return the header of the user's own calls in place of the token: the key alone is not enough to make it."""
         return self._mac("bearer", session, key=token)
 
     def _mac(self, purpose: str, *parts: str, key: bytes | None = None) -> str:
@@ -78,5 +78,5 @@ def _is_same(expected: str, given: str) -> bool:
 
 
 def key_of(token: str) -> bytes:
-    """Return what the holder of a token and the coordinator both know."""
+    """Return the key that the holder of a token and the coordinator share."""
     return token_hash(token).encode()

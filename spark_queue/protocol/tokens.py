@@ -1,4 +1,4 @@
-"""Tokens of principals: how they are made, and what of them is stored (R12)."""
+"""Tokens of principals: their making, and their stored hash (R12)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spark_queue.journal.store import Store
 OWN, PRINCIPAL = "own", "principal"
 
 
-#: How each begins, so that one that was left in a file or a log is found, and told from the token of who runs a coordinator.
-TOKEN_PREFIX = "sparkq_"  # noqa: S105  # Not a secret: what makes it one follows.
+#: How each begins, so that one that was left in a file or a log is found, and is not confused with a coordinator's user's.
+TOKEN_PREFIX = "sparkq_"  # noqa: S105  # Not a secret: the secret part follows.
 
 #: Longest token, in characters: it travels in the header of a call, which has little room.
 TOKEN_LENGTH_MAX = 4_096
@@ -34,7 +34,10 @@ class Token:
 
 
 def choose_token(text: str, store: Store | None, *, key: str, where: str, value: str) -> Token:
-    """Return the token of a journal from the text of a file or variable: one token, or lines of a token and its journal."""
+    """Return the token of a journal from the text of a file or variable: one token, or lines of a token and its journal.
+
+    Without `store` the first token is as good as any.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [
         (token, journal.strip()) for token, _, journal in (line.partition(" ") for line in lines) if _is_absolute(journal.strip())
@@ -60,12 +63,12 @@ def _is_token(text: str) -> bool:
 
 
 def _is_absolute(journal: str) -> bool:
-    # A relative path would be a journal of whatever directory the caller stands in.
+    # A relative path would be a journal of any directory that the caller stands in.
     return journal.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", journal) is not None
 
 
 def _is_same_journal(one: Store, other: Store) -> bool:
-    """Return whether two paths lead to the same place for certain: what differs in spelling only may be another's."""
+    """Return whether two paths lead to the same place for certain: one that differs in spelling only may be another's."""
     if one.is_local and other.is_local:
         try:
             return os.path.samefile(one.path, other.path)  # noqa: PTH121  # A store's path is a text.
@@ -89,7 +92,7 @@ def is_principals(token: str) -> bool:
 
 
 def token_hash(token: str) -> str:
-    """Return what definitions hold of a token.
+    """Return the hash of a token, as definitions hold it.
 
     One round of SHA-256 is enough here. Slow hashes with a salt protect passwords, which people choose and others can guess; a
     token has 256 random bits, and nobody can try even a small part of these. And the coordinator needs it for each call.

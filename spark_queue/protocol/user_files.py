@@ -1,6 +1,6 @@
 """The files of the user who runs a coordinator: token and logs in the state directory, locks in the runtime directory.
 
-The token is what tells the user's own processes from anybody else's: who can read the file may call, so the file belongs to
+The token marks the user's own processes: every reader of the file may call, so the file belongs to
 the user, is readable by nobody else, and any other file is refused.
 """
 
@@ -61,7 +61,7 @@ def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
         reason = f"{failure.strerror}."
         raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable) from None
     if directory.stat().st_uid != os.getuid():
-        # Its owner could replace what is put there.
+        # Its owner could replace files that are put there.
         reason = "it belongs to another user."
         raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable)
     return directory
@@ -79,7 +79,10 @@ def token(file: str | None = None, *, store: Store | None = None, makes_named: b
 
 
 def find_token(file: str | None = None, *, store: Store | None = None, makes_named: bool = False) -> Token:
-    """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use."""
+    """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use.
+
+    `makes_named` also makes a file that `TOKEN_FILE_VARIABLE` names: callers are given one, and only a coordinator may begin it.
+    """
     if file is not None:
         return _read_token(Path(file), store, key="token_file", where="the call")
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
@@ -155,7 +158,7 @@ def start_lock(journal_id: str, *, timeout_s: float) -> Iterator[bool]:
     """Let one process of this host at a time start a coordinator of a journal.
 
     Yields whether the lock was had. Without it after `timeout_s` the caller goes on all the same: the lock saves needless
-    starts, and only the control log decides who reigns. A paused holder must not keep everybody out.
+    starts, and only the control log decides about the reign. A paused holder must not keep everybody out.
     """
     descriptor = os.open(runtime_directory() / f"{journal_id}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

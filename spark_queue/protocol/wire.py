@@ -1,12 +1,12 @@
 """Messages between callers and the coordinator: versioned, size-limited msgspec structs; never pickle.
 
-The commands and replies of the core, and what is asked of a coordinator as a process. Every request names its journal and
+The commands and replies of the core, and requests to a coordinator as a process. Every request names its journal and
 carries a request id; repeated after a lost reply, it gets the same answer.
 
 A call is one Flight action `ACTION` whose body is an encoded request. Its first result is an encoded reply; further results,
 if any, are consecutive pieces of one Arrow IPC stream.
 
-Requests and replies as frames: size first, then version, then form; what does not fit is refused by name.
+Requests and replies as frames: size first, then version, then form; an unfit one is refused by name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ping(Command, frozen=True, kw_only=True):
 class Nudge(Command, frozen=True, kw_only=True):
     """Messages were published. Answered with `Done`."""
 
-    # Its caller may write to a queue of the message type whose log is to be read.
+    # Its caller may write to a queue of the message type of the log.
     right = WRITE
     subject = "message_type"
 
@@ -107,7 +107,7 @@ class Pong(Reply, frozen=True, kw_only=True):
     pid: int
     recovering: bool
     #: The address of the coordinator as it says itself, the name of its process, whether the caller is a principal and so has to
-    #: send its token, and the proof of all three (`spark_queue.protocol.tokens`); empty for who asked with a token.
+    #: send its token, and the proof of all three (`spark_queue.protocol.tokens`); empty for a caller with a token.
     address: str = ""
     session: str = ""
     wants_token: bool = False
@@ -132,7 +132,7 @@ class Envelope(msgspec.Struct, frozen=True):
     journal: str = ""
     #: The name of its class.
     kind: str = msgspec.field(name="type", default="")
-    #: What it is about; empty for a request that is about something else.
+    #: The queue or message type that it is about; empty for a request about something else.
     queue: str = ""
     message_type: str = ""
 
@@ -141,7 +141,7 @@ _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
-#: What may be asked, by its name.
+#: The types of requests, by name.
 REQUESTS: Mapping[str, type[AnyRequest]] = {each.__name__: each for each in get_args(AnyRequest)}
 _request_decoders = {name: msgspec.msgpack.Decoder(each) for name, each in REQUESTS.items()}
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
@@ -158,7 +158,7 @@ def encode(message: Command | Reply) -> bytes:
 
 
 def decode_request(frame: bytes | memoryview) -> AnyRequest:
-    """Read a request, as what its envelope says it is: a frame may say that twice."""
+    """Read a request, of the type in its envelope: a frame may name it twice."""
     kind = decode_envelope(frame).kind
     if kind not in REQUESTS:
         raise CoordinatorError("FRAME_MALFORMED", reason=f"nothing is called '{kind}' here.")
@@ -166,7 +166,7 @@ def decode_request(frame: bytes | memoryview) -> AnyRequest:
 
 
 def decode_envelope(frame: bytes | memoryview) -> Envelope:
-    """Read what a request is about and nothing else: the rest, which may be millions of values, is only passed over."""
+    """Read the envelope of a request and nothing else: the rest, which may be millions of values, is only passed over."""
     _check_size(frame)
     envelope = _decode(_envelope_decoder, frame)
     if envelope.version != COMMAND_VERSION:

@@ -115,7 +115,10 @@ class Hearing:
 
 
 class BeaconThread(threading.Thread):
-    """Renews the beacon of an instance until it is told to end."""
+    """Renews the beacon of an instance until it is told to end.
+
+    Each gap of two of its periods or more joins `gaps`, in milliseconds; None where nobody knows how long it was.
+    """
 
     def __init__(
         self, store: Store, instance: str, seen: Callable[[], dict[str, int]], clock: Clock, gaps: list[int | None]

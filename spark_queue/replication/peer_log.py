@@ -57,7 +57,11 @@ class LogReplacedError(Exception):
 
 
 class PeerLog:
-    """A peer's control log, read from some record on, some files at a time."""
+    """A peer's control log, read from some record on, some files at a time.
+
+    With `origin`, only those records of entering that name it are wanted; `files` are read first, and where there are none all of
+    the log.
+    """
 
     def __init__(
         self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None, origin: str = "",

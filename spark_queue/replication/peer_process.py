@@ -135,7 +135,10 @@ ENCODER = msgspec.msgpack.Encoder(enc_hook=encode)
 
 
 class Reader:
-    """The process in which one peer is read; it starts with the first thing that is asked, and again after it died."""
+    """The process in which one peer is read; it starts with the first thing that is asked, and again after it died.
+
+    It may have `share` times as much memory and CPU time as a puller, which reads a log chunk by chunk.
+    """
 
     def __init__(self, peer: str, *, share: int = 1) -> None:
         self._peer = peer
@@ -220,7 +223,11 @@ _Answer = TypeVar("_Answer")
 
 
 def ask(peer: str, kind: type[_Answer], read: Callable[..., _Answer], store: Store, *given: object, share: int = 1) -> _Answer:
-    """Return what a function finds in a peer's store, called in a process of its own."""
+    """Return what a function finds in a peer's store, called in a process of its own.
+
+    `read` is a function of a module; it returns texts, numbers, and lists, tuples and tables of them. An error of it is raised
+    here; PEER_REFUSED where it exceeds its share.
+    """
     reader = Reader(peer, share=share)
     try:
         reader.send(Asks(peer, read, store, given))

@@ -48,7 +48,12 @@ _Read = tuple[Record, Segment | None, News | None]
 
 
 class Puller:
-    """Pulls from one peer."""
+    """Pulls from one peer.
+
+    `hand_over` returns whether the loop accepted the part; if not, rows have come by another way meanwhile. `meet` is called
+    before anything is handed over, once the peer shows no sign that the own journal was restored: it waits for the pullers of
+    other peers, which may see one.
+    """
 
     def __init__(
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,

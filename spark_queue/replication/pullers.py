@@ -75,7 +75,11 @@ class Pullers:
         self._threads: dict[str, _PullThread] = {}
 
     def keep(self, definitions: Definitions, known: frozenset[str], *, shows_life: bool) -> None:
-        """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known."""
+        """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known.
+
+        `shows_life` says whether the own beacon is written: others may count on this instance also where it names none of them
+        any more.
+        """
         self._known = known
         if definitions is self._definitions:
             return

@@ -25,7 +25,7 @@ _SPARKS_OWN_PREFIXES = ("option.", "spark.")
 
 
 def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
-    """Return what a read is for: a stream names exactly one of queue and topic; a batch of a queue is a view of it."""
+    """Return the purpose of a read: a stream names exactly one of queue and topic; a batch of a queue is a view of it."""
     names = {name.lower() for name in options}
     if "topic" in names and names & {"queue", "view"}:
         reason = "a read is of one thing: a queue (leases), a topic (replay) or, in batch, a view of a queue."
@@ -38,7 +38,10 @@ def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
 
 
 def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
-    """Check Spark options and give them in the type that `TYPES` has for their purpose."""
+    """Check Spark options and give them in the type that `TYPES` has for their purpose.
+
+    Names are in any case; Spark's own options are let through, ``path`` stands for ``journal``, and ``storage.*`` is collected.
+    """
     known = [option for option in OPTIONS if purpose in option.purposes]
     given, storage = _sort_out(options, known, purpose)
     values: dict[str, Any] = {"storage": storage}

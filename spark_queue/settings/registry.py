@@ -69,7 +69,7 @@ class Option:
     #: As a user writes it; Spark hands it over in lower case.
     name: str
     purposes: Collection[Purpose]
-    #: Turns the text into a value; raises ValueError with what was expected.
+    #: Turns the text into a value; raises ValueError with the expected form.
     parse: Callable[[str], Any]
     #: The text that stands for an absent option, by purpose where it differs; None where absence means none.
     default: str | Mapping[Purpose, str] | None

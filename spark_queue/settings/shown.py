@@ -10,7 +10,7 @@ from typing import Any
 
 
 def shown(value: Any) -> str:
-    """Return a value that is there as one text: numbers in full, text as it is, what has parts as JSON."""
+    """Return a value that is there as one text: numbers in full, text as it is, values with parts as JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -8,11 +8,14 @@ from spark_queue.errors import CallerError
 
 
 def parse_timestamp(value: str) -> datetime:
-    """Parse an ISO-8601 time that carries its offset."""
+    """Parse an ISO-8601 time that carries its offset.
+
+    Anything else is a ValueError; only a time without an offset is refused as TIMESTAMP_AMBIGUOUS, which shows both readings.
+    """
     try:
         return in_utc(datetime.fromisoformat(value), value=value, where="the options")
     except (ValueError, OverflowError):
-        # At either end of the calendar there is a time whose reading in UTC is in none.
+        # At either end of the calendar there is a time that has no reading in UTC.
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
 
 
@@ -28,7 +31,7 @@ def in_utc(time: datetime, *, value: str, where: str) -> datetime:
     """Return a time in UTC; one without an offset is refused (TIMESTAMP_AMBIGUOUS) with two readings that differ."""
     if time.tzinfo is not None:
         return time.astimezone(UTC)
-    # Where this host's zone is UTC, somebody else's reading shows what is meant.
+    # Where this host's zone is UTC, a reading elsewhere shows the difference.
     utc, local = time.replace(tzinfo=UTC), time.astimezone()
     local = local if local.utcoffset() else time.replace(tzinfo=timezone(timedelta(hours=1)))
     raise CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
@@ -41,5 +44,5 @@ def to_ms(time: datetime) -> int:
 
 
 def to_text(at_ms: int | None, timespec: str = "seconds") -> str:
-    """Return a time in UTC, to the second or as `datetime.isoformat` is told; None gives nothing."""
+    """Return a time in UTC, to the second or another `timespec` of `datetime.isoformat`; None gives nothing."""
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec=timespec)

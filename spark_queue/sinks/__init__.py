@@ -1,1 +1,1 @@
-"""Tables outside of a journal that take each batch of a queue in one commit, which is its acknowledgement (DESIGN 19)."""
+"""Tables and topics to which each batch of a queue is appended in one commit, which is its acknowledgement (DESIGN 19)."""

@@ -1,4 +1,4 @@
-"""The destinations that take each batch of a queue in one commit, and tell what became of each attempt (DESIGN 19).
+"""The destinations to which each batch of a queue is appended in one commit, and which know the fate of each attempt (DESIGN 19).
 
 An attempt n commits version 2n of the transaction id of its subscription, a fence of it version 2n + 1 without rows. Both are
 put-if-absent of the very next version of a Delta log, decided upon the version before it, so one of them wins for good.
@@ -33,18 +33,18 @@ class Fate(StrEnum):
 
 
 def transaction_id(journal_id: str, queue: str, subscription: str) -> str:
-    """Return the transaction id by which a subscription's attempts are known in a sink."""
+    """Return the transaction id of a subscription's attempts in a sink."""
     return f"sparkqueue:{journal_id}:{queue}:{subscription}"
 
 
 def fate_of(version: int, attempt: int) -> Fate:
-    """Return what the newest version of a transaction id says of an attempt."""
+    """Return the fate of an attempt, by the newest version of its transaction id."""
     return Fate.IN_DOUBT if version < 2 * attempt else Fate.LANDED if version == 2 * attempt else Fate.FENCED
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The fate of an attempt, as it was found out, and the table's version that it stands in, where that is known."""
+    """The fate of an attempt, and the table's version that it stands in, where that is known."""
 
     fate: Fate
     version: int | None = None
@@ -53,7 +53,7 @@ class Landing:
 class Sink(ABC):
     """A Delta log that batches are appended to; for one thread."""
 
-    #: The type in which tasks tell of what they staged.
+    #: The type of a task's report of a staged file.
     staged_type: ClassVar[type]
 
     #: Size of the files for each message of the batch that was staged last; before the first it is not known.
@@ -66,7 +66,7 @@ class Sink(ABC):
 
     @abstractmethod
     def check(self) -> object:
-        """Refuse what no batch can be appended to."""
+        """Refuse a sink that no batch can be appended to."""
 
     @abstractmethod
     def taken(self, columns: Sequence[str]) -> list[str]:
@@ -76,10 +76,13 @@ class Sink(ABC):
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
     ) -> Any:
-        """Return how rows of these columns, as Spark's schema has them in JSON, are staged: an object with a method `stage`."""
+        """Return the plan of staging rows of these columns, which are Spark's schema in JSON: an object with a method `stage`.
+
+        A new sink is partitioned by `partition_by`, and an existing one must be; `merges_schema` adds columns that it lacks.
+        """
 
     def stage(self, rows: Any, plan: Any, session: Any, *, messages: int) -> list[Any]:  # noqa: ARG002 - for what Spark commits itself.
-        """Write a DataFrame's rows to files that no commit names yet, by a job of Spark's."""
+        """Write a DataFrame's rows, made of so many messages, to files that no commit names yet, by a job of Spark's."""
         texts = self._gathered(rows, plan, messages)
         if texts is None:
             texts = self._by_tasks(rows, plan)
@@ -90,13 +93,13 @@ class Sink(ABC):
     def _gathered(self, rows: Any, plan: Any, messages: int) -> list[str] | None:
         """Write a small batch here: tasks that write have a second Python each, and Spark hands it the rows, which takes longer.
 
-        The first batch is never small, so whatever this one does to the driver, it is not done again after a restart.
+        The first batch is never small, so harm that this does to the driver is not done again after a restart.
         """
         if messages > SMALL_MESSAGES or self._bytes_each * messages > SMALL_BYTES:
             return None
         try:
             batches = rows.toArrow().to_batches()
-        except Exception:  # noqa: BLE001 - fn's own failure comes again, and what is too large for the driver is not for tasks.
+        except Exception:  # noqa: BLE001 - fn's own failure comes again, and rows too large for the driver are not for tasks.
             return None
         return [str(text) for batch in plan.stage(tuple(rows.columns), batches) for text in batch.column(0).to_pylist()]
 
@@ -107,7 +110,7 @@ class Sink(ABC):
 
     @abstractmethod
     def id(self) -> str:
-        """Return the id that tells the sink from another of its name, as it was last looked at."""
+        """Return the id, as it was last read, that distinguishes the sink from another of its name."""
 
     @abstractmethod
     def transaction_version(self, transaction: str) -> int:
@@ -115,18 +118,18 @@ class Sink(ABC):
 
     @abstractmethod
     def append(self, plan: Any, files: Sequence[Any], *, transaction: str, attempt: int) -> Landing:
-        """Commit an attempt's files, unless it is decided already."""
+        """Commit an attempt's files, unless it is decided already; an error leaves it in doubt."""
 
     @abstractmethod
     def fence(self, *, transaction: str, attempt: int) -> Landing:
-        """Find out what became of an attempt; if it is in doubt, see to it that it never lands."""
+        """Find out the fate of an attempt; if it is in doubt, make sure that it never lands. An error leaves it in doubt."""
 
     @abstractmethod
     def discard(self, files: Sequence[Any]) -> None:
         """Delete staged files that no commit names, nor ever will."""
 
     def decide(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Landing:
-        """Fence an attempt as the coordinator tells of it, if this is still the sink that it was prepared for (R125)."""
+        """Fence an attempt that the coordinator names, if this is still the sink that it was prepared for (R125)."""
         self.fate(attempt, journal_id=journal_id, queue=queue)
         facts: dict[str, Any] = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}
         try:
@@ -135,7 +138,7 @@ class Sink(ABC):
             raise JournalError("SINK_UNFENCED", table=attempt.table, reason=failure.reason, **facts) from None
 
     def fate(self, attempt: AttemptTold, *, journal_id: str, queue: str) -> Fate:
-        """Return what the sink says of an attempt, and change nothing."""
+        """Return the fate of an attempt by the sink alone, which is not changed."""
         try:
             version = self.transaction_version(transaction_id(journal_id, queue, attempt.subscription))
             if self.id() == attempt.table_id:

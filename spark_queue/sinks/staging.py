@@ -25,10 +25,10 @@ from spark_queue.journal.parquet_bounds import bounded_columns
 if TYPE_CHECKING:
     from spark_queue.journal.store import Store
 
-#: What a task holds before it writes the largest of its files, in bytes.
+#: The rows that a task holds before it writes the largest of its files, in bytes.
 BUFFER_BYTES = 128 * 1024 * 1024
 
-#: As delta-spark does it by default: how many columns have statistics, and how much of a text they keep.
+#: The defaults of delta-spark: the number of columns with statistics, and the length of a text in them.
 STATISTICS_COLUMNS = 32
 TEXT_LENGTH = 32
 
@@ -40,19 +40,19 @@ _ORDERED = (
     pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp,
 )  # fmt: skip
 
-#: Digits of a decimal that readers keep who take it for a floating number.
+#: Digits of a decimal that are kept by readers which make a floating number of it.
 _EXACT_DIGITS = 15
 
 #: Decimals become numbers with all their digits.
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
-#: What a column of files is called that no user's column can be called in a group.
+#: The name of the column of files in a group, which no user's column can have.
 _ROW = "__row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkPlan:
-    """Where and how a batch is staged; picklable."""
+    """The place and the columns by which a batch is staged; picklable."""
 
     store: Store
     #: The table's folder in the store.
@@ -64,7 +64,7 @@ class SinkPlan:
     table_id: str
 
     def stage(self, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write a task's rows, a file for each combination of partition values, and yield what was written, as JSON.
+        """Write a task's rows, a file for each combination of partition values, and yield the files, as JSON.
 
         `names` are those of the rows' columns.
         """
@@ -82,7 +82,7 @@ class SinkPlan:
 
 
 class SinkFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that waits for its commit, as its task tells the driver."""
+    """A file that waits for its commit, as its task reports it to the driver."""
 
     #: Relative to the table.
     path: str
@@ -156,7 +156,7 @@ def _write(plan: SinkPlan, values: tuple[str | None, ...], parts: list[pa.Table]
         bounded = list(bounded_columns(rows.schema))
         pq.write_table(rows, cast(Any, sink), compression="snappy", store_schema=False, write_statistics=bounded)
         size_bytes = sink.tell()
-    # What the log names must outlive a power loss as the acknowledgement does.
+    # A file that the log names must outlive a power loss as the acknowledgement does.
     plan.store.sync([key])
     return SinkFile(
         path=path,
@@ -169,7 +169,7 @@ def _write(plan: SinkPlan, values: tuple[str | None, ...], parts: list[pa.Table]
 
 
 def statistics(rows: pa.Table) -> dict[str, Any]:
-    """Return Delta's statistics of a file; what has no order, or no form there, goes without bounds.
+    """Return Delta's statistics of a file; a column without an order, or without a form there, has no bounds.
 
     Where a column has an order and yet no bounds, none has: delta-rs's datasets take bounds that are missing among others for those
     of a file without any value that is looked for (tried).
@@ -238,6 +238,6 @@ def _instant(value: datetime, *, up: bool = False) -> str:
         shown = value - timedelta(microseconds=beyond) + timedelta(milliseconds=1 if up and beyond else 0)
         text = shown.replace(tzinfo=None).isoformat(timespec="milliseconds")
     except OverflowError:
-        # The last millisecond that a text can tell.
+        # The last millisecond that a text can have.
         text = value.replace(tzinfo=None).isoformat()
     return text if value.tzinfo is None else f"{text}Z"

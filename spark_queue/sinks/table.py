@@ -25,10 +25,10 @@ from spark_queue.sinks.staging import SinkFile, SinkPlan
 
 _LOG = logging.getLogger(__name__)
 
-#: How often a table gets a checkpoint unless its properties say it, in commits, as by delta-rs.
+#: Commits between two checkpoints of a table, unless its properties say it, as by delta-rs.
 _CHECKPOINT_COMMITS = 100
 
-#: After how long a log is listed again, in milliseconds: far shorter than entries are kept behind a checkpoint.
+#: The time after which a log is listed again, in milliseconds: far shorter than entries are kept behind a checkpoint.
 _LISTED_MS = 60 * 60 * 1000
 
 #: Commits that are tried before an attempt is left in doubt: in all, and in a row without anybody's commit.
@@ -41,7 +41,7 @@ RETENTION_DAYS = 7
 _RETENTION_KEY = "delta.setTransactionRetentionDuration"
 _UNITS_S = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day": _DAY_S, "week": 7 * _DAY_S}
 
-#: Delta's features that our append keeps, or which are looked for where they are used (`_used_features`).
+#: Delta's features that our append keeps, or that `_used_features` finds where they are used.
 _KEPT_FEATURES = frozenset(
     "appendOnly changeDataFeed deletionVectors timestampNtz v2Checkpoint "
     "checkConstraints columnMapping generatedColumns invariants".split()
@@ -70,7 +70,7 @@ class SinkTable(Sink):
         self._key = key
         self._table: DeltaTable | None = None
         self._is_store_known = False
-        #: The newest version that was read, the bytes of its entry, and what entries behind `_table` say of transaction ids.
+        #: The newest version that was read, the bytes of its entry, and the transaction ids in entries behind `_table`.
         self._head, self._head_entry = -1, b""
         self._transactions: dict[str, int] = {}
         #: The device that a local table lies on, once it was seen there.
@@ -90,7 +90,7 @@ class SinkTable(Sink):
             raise ConfigError("SINK_IN_JOURNAL", table=self.name, path=journal.path)
 
     def look(self) -> DeltaTable | None:
-        """Return the table as it is at its head; None where there is none. What its handle knows of commits may be older."""
+        """Return the table as it is at its head; None where there is none. Its handle may know older commits only."""
         try:
             with self._store.failures("looking at the table"):
                 if self._table is None or not self._read_on():
@@ -117,7 +117,7 @@ class SinkTable(Sink):
             self._head_entry = self._store.read(log_key(self._key, self._head)) or b""
 
     def _read_on(self) -> bool:
-        """Read what was committed since, entry by entry; returns False where the log has to be listed.
+        """Read the commits since, entry by entry; returns False where the log has to be listed.
 
         Listing a log takes the longer, the more commits it has: on a local disk ten thousand double the time of a batch (measured).
         An entry is cleaned away long after the log was listed. One that is gone or another is of a table that was dropped, put back
@@ -127,7 +127,7 @@ class SinkTable(Sink):
             return False
         known = self._store.read(log_key(self._key, self._head))
         if known != self._head_entry:
-            # A handle that is brought to the head keeps what is not there any more (tried).
+            # A handle that is brought to the head keeps files and transactions that are not there any more (tried).
             self._table = None
             return False
         while (data := self._store.read(log_key(self._key, self._head + 1))) is not None:
@@ -163,7 +163,7 @@ class SinkTable(Sink):
             self._store.check_put_if_absent(f"{self._key}/")
 
     def _unkept(self, table: DeltaTable) -> set[str]:
-        """Return what a table has that the commit of a batch would not keep."""
+        """Return the features of a table that the commit of a batch would not keep."""
         return _used_features(table)
 
     def taken(self, columns: Sequence[str]) -> list[str]:
@@ -173,7 +173,7 @@ class SinkTable(Sink):
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
     ) -> Any:
-        """Return how rows of these columns are staged; creates the table if there is none."""
+        """Return the plan of staging rows of these columns; creates the table if there is none."""
         table, known, lacks = self._fitting(columns, partition_by, merges_schema=merges_schema)
         given = {str(column["name"]).lower() for column in columns}
         for name, wanted in known.items():
@@ -191,7 +191,7 @@ class SinkTable(Sink):
     def _fitting(
         self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str] | None, *, merges_schema: bool
     ) -> tuple[DeltaTable, dict[str, dict[str, Any]], list[Mapping[str, Any]]]:
-        """Return the table, which is created if there is none, its columns, and those that it lacks; refuse what does not fit."""
+        """Return the table, which is created if there is none, its columns, and those that it lacks; refuse other columns."""
         names = [str(column["name"]) for column in columns]
         lowered = [name.lower() for name in names]
         twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
@@ -237,7 +237,7 @@ class SinkTable(Sink):
         return -1 if found is None else int(found)
 
     def append(self, plan: Any, files: Sequence[Any], *, transaction: str, attempt: int) -> Landing:
-        """Commit as `Sink.append` says; SINK_CHANGED where the table is no longer as it was."""
+        """Commit as `Sink.append` does; SINK_CHANGED where the table is no longer as it was."""
         added = [
             NewFile(
                 path=file.path, size_bytes=file.size_bytes, modified_ms=SystemClock().wall_ms(), stats=file.stats,
@@ -247,7 +247,7 @@ class SinkTable(Sink):
         return self._decide(transaction, attempt, 2 * attempt, added, plan)
 
     def fence(self, *, transaction: str, attempt: int) -> Landing:
-        """Commit the fence as `Sink.fence` says."""
+        """Commit the fence as `Sink.fence` does."""
         return self._decide(transaction, attempt, 2 * attempt + 1, [], None)
 
     def discard(self, files: Sequence[Any]) -> None:
@@ -255,7 +255,7 @@ class SinkTable(Sink):
         self._store.delete(f"{self._key}/{file.path}" for file in files)
 
     def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[Any], plan: SinkPlan | None) -> Landing:
-        """Commit a version of the transaction id as the table's next version, or read what was committed instead."""
+        """Commit a version of the transaction id as the table's next version, or read the version that was committed instead."""
         begun, before, failures, failure = None, -1, 0, ""
         for _ in range(_ATTEMPTS):
             table = self.look()
@@ -277,13 +277,13 @@ class SinkTable(Sink):
         raise JournalError("SINK_FAILED", table=self.name, reason=f"{_ATTEMPTS} races in a row were lost to other writers.")
 
     def _swap(self, table: DeltaTable, files: Sequence[Any], txn: tuple[str, int]) -> str:
-        """Commit as the version after the head, which the next look tells; returns what seems to have failed.
+        """Commit as the version after the head, which the next look confirms; returns the reason of a failure that is not certain.
 
         Not by delta-rs, which lists the log several times for it, and takes a second for the first commit of a process (measured).
         """
         version, unknown = self._head + 1, sorted(_unknown_features(table))
         if unknown:
-            # Also of a fence, which has no rows: what a commit must say there is not known here.
+            # Also of a fence, which has no rows: the entries that such a commit needs are not known here.
             raise self._unsupported(", ".join(unknown))
         try:
             is_own = create_entry(
@@ -291,7 +291,7 @@ class SinkTable(Sink):
                 transactions=dict([txn]),
             )  # fmt: skip
             if not is_own:
-                # Whoever was faster writes the checkpoint: two of one version at a time may spoil each other.
+                # The faster writer writes the checkpoint: two of one version at a time may spoil each other.
                 return "Another commit was faster."
             self._store.sync([log_key(self._key, version)])
             self._checkpoint(table, version)
@@ -314,18 +314,18 @@ class SinkTable(Sink):
             _LOG.warning("Table '%s' got no checkpoint at version %d: %s", self.name, version, self._store.reason(reason))
 
     def _version_of(self, transaction: str, version: int, begun: int, head: int) -> int | None:
-        """Return which of the table's newest versions brought a version of the transaction id."""
+        """Return the one of the table's newest versions that brought a version of the transaction id."""
         for number in range(head, begun, -1):
             try:
                 entry = read_entry(self._store, self._key, number)
-            except Exception:  # noqa: BLE001 - delta-rs has read it; it is only told for people.
+            except Exception:  # noqa: BLE001 - delta-rs has read it; the number is for people only.
                 return None
             if entry is not None and entry.transactions.get(transaction) == version:
                 return number
         return None
 
     def _is_changed(self, table: DeltaTable, plan: SinkPlan) -> bool:
-        """Return whether a table is not what rows were staged for; the files of one that was made anew went with the other."""
+        """Return whether a table is another than rows were staged for; the files of one that was made anew went with the other."""
         found = (str(table.metadata().id), arrow_schema(table), tuple(table.metadata().partition_columns))
         return bool(self._unkept(table)) or found != (plan.table_id, plan.schema, plan.partition_by)
 
@@ -361,7 +361,7 @@ class SinkTable(Sink):
         return table
 
     def _add_columns(self, columns: Sequence[Mapping[str, Any]]) -> DeltaTable:
-        """Add columns that a table lacks, or find that somebody else has."""
+        """Add columns that a table lacks, or find that another writer has."""
         for column in columns:
             if not _is_storable(column["type"]):
                 raise self._differs(f"column '{column['name']}' is {_type_text(column['type'])}.", "Cast it, or leave it out.")
@@ -402,7 +402,7 @@ def _schema(columns: Sequence[Mapping[str, Any]]) -> Schema:
 
 
 def _unknown_features(table: DeltaTable) -> set[str]:
-    """Return what a table has that asks of each commit something that ours does not say."""
+    """Return the features of a table that ask of each commit entries that ours does not have."""
     found = set(table.protocol().writer_features or ()) - _KEPT_FEATURES
     if table.metadata().configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true":
         found.add("in-commit timestamps")
@@ -410,7 +410,7 @@ def _unknown_features(table: DeltaTable) -> set[str]:
 
 
 def _used_features(table: DeltaTable) -> set[str]:
-    """Return what a table has that an append would not keep."""
+    """Return the features of a table in use that an append would not keep."""
     properties = table.metadata().configuration
     found = _unknown_features(table)
     found |= {
@@ -431,7 +431,7 @@ def _seconds(interval: str) -> float:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two types are one, whatever may be NULL inside."""
+    """Return whether two types are one, except for the parts that may be NULL."""
     return bool(_plain(one) == _plain(other))
 
 

@@ -1,4 +1,4 @@
-"""A topic of the same journal as a sink: what a batch gives becomes messages by the commit that acknowledges it."""
+"""A topic of the same journal as a sink: the rows of a batch become messages by the commit that acknowledges it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from spark_queue.journal.transaction import commit_transaction
 from spark_queue.sinks.sink import Landing, Sink, fate_of
 from spark_queue.sinks.table import SinkTable
 
-#: What the envelope of a message says; a message that is made of another one has its own.
+#: The columns of a message's envelope; a message that is made of another one has its own.
 _ENVELOPE = frozenset({"topic", "publisher", "sequence", "published_at", "expires_at"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """How a batch is staged as messages; picklable."""
+    """The plan by which a batch is staged as messages; picklable."""
 
     staging: StagingPlan
 
     def stage(self, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write a task's rows to a message file, and yield what was written, as JSON; `names` are those of the rows' columns."""
+        """Write a task's rows to a message file, and yield the file, as JSON; `names` are those of the rows' columns."""
         rows = (batch.rename_columns(list(names)) for batch in batches)
         file = stage_file(self.staging, rows, now_ms=SystemClock().wall_ms())
         texts = [] if file is None else [msgspec.json.encode(file).decode()]
@@ -43,7 +43,7 @@ class TopicPlan:
 
 
 class SinkTopic(Sink):
-    """The log of a message type, to which the messages of a topic are appended."""
+    """The log of a message type, to which the messages of a topic are appended; without `topic` it only decides attempts."""
 
     staged_type = StagedFile
 
@@ -66,7 +66,7 @@ class SinkTopic(Sink):
         found = definitions.route(str(self._topic))[1].name
         if found != self.message_type:
             raise CallerError("TOPIC_OF_OTHER_TYPE", topic=self._topic, found=found, message_type=self.message_type)
-        # What a batch function gives has the names of messages already; those that only rows from outside bring mean nothing there.
+        # Rows of a batch function have the names of messages already; names of rows from outside mean nothing there.
         return replace(plan, shape=replace(plan.shape, rename=()))
 
     def taken(self, columns: Sequence[str]) -> list[str]:
@@ -81,7 +81,7 @@ class SinkTopic(Sink):
         partition_by: Sequence[str] | None = None,  # noqa: ARG002 - as a table's.
         merges_schema: bool = False,  # noqa: ARG002 - as a table's.
     ) -> TopicPlan:
-        """Return how rows become messages; UNKNOWN_COLUMN where the message type lacks one of the columns."""
+        """Return the plan by which rows become messages; UNKNOWN_COLUMN where the message type lacks one of the columns."""
         staging = self.check()
         names = [str(column["name"]) for column in columns]
         staging.shape.declared(names)
@@ -95,13 +95,13 @@ class SinkTopic(Sink):
         return str((self._table or self._open()).metadata().id)
 
     def transaction_version(self, transaction: str) -> int:
-        """Look at the log."""
+        """Read the log for the newest version of a transaction id."""
         with self._failures():
             found = self._open().transaction_version(transaction)
         return -1 if found is None else int(found)
 
     def append(self, plan: TopicPlan, files: Sequence[StagedFile], *, transaction: str, attempt: int) -> Landing:
-        """Publish the messages under the attempt's number, or find that somebody has decided it."""
+        """Publish the messages under the attempt's number, or find that it is decided already."""
         version: int | None = None
         if files:
             definitions = open_reader(self._store).definitions()
@@ -142,7 +142,7 @@ class SinkTopic(Sink):
 
 
 def sink_at(store: Store, journal_id: str, name: str, storage_options: Mapping[str, str] | None = None) -> Sink:
-    """Return the sink that a journal's log names so; `storage_options` are for a table elsewhere, by default the journal's."""
+    """Return the sink by its name in a journal's log; `storage_options` are for a table elsewhere, by default the journal's."""
     folder, _, message_type = name.partition("/")
     if folder == MESSAGES and message_type:
         return SinkTopic(store, journal_id, message_type)

@@ -1,4 +1,4 @@
-"""The columns that a read gives: the message type's own, then what the journal stores, then what the reader appends."""
+"""The columns that a read gives: the message type's own, then the journal's, then those that the reader appends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_LEASE = (
 
 
 def read_columns(columns: str, *, leased: bool, of_instance: bool) -> pa.Schema:
-    """Return what a read of a message type gives, by a queue stream or without leases; `columns` is the type's DDL."""
+    """Return the columns of a read of a message type, by a queue stream or without leases; `columns` is the type's DDL."""
     origin, of_lease = ORIGIN if of_instance else (), _OF_LEASE if leased else ()
     return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *origin, *of_lease])
 

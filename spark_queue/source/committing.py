@@ -1,4 +1,4 @@
-"""The commit of a write: what tasks staged becomes one publish."""
+"""The commit of a write: the files that tasks staged become one publish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def commit(job: WriteJob, messages: Sequence[object], *, batch: int | None = None) -> None:
-    """Publish what was staged, in order and in one commit."""
+    """Publish the staged files, in the order of the DataFrame's partitions and in one commit; `batch` is a micro-batch's."""
     staged = _staged(messages)
     if not staged:
         return
@@ -53,12 +53,12 @@ def _of_user(job: WriteJob, files: Sequence[StagedFile]) -> Transaction | None:
 
 
 def _of_stream(job: WriteJob, messages: Sequence[object], files: Sequence[StagedFile], batch: int) -> Transaction | None:
-    """Return the transaction of a micro-batch: what Spark has planned tells it from others of its number, else its rows do."""
+    """Return the transaction of a micro-batch: Spark's plan tells it from others of its number, else its rows do."""
     told = next((message for message in messages if isinstance(message, Staged) and message.query_id), None)
     if told is None:
         return None
     name = transaction_name(STREAM_TXN, str(told.query_id), target=_target(job))
-    # A publisher's numbers tell which rows are new, whatever batch they come in.
+    # By a publisher's numbers new rows are known, in any batch.
     found = {} if job.publisher is not None else _by_plan(job, name, told, batch) | _by_rows(name, files, batch)
     if not found and job.publisher is None:
         raise CallerError("PUBLISHER_IDENTITY_UNKNOWN", reason=f"the query's checkpoint has no offsets of batch {batch}.")
@@ -66,7 +66,7 @@ def _of_stream(job: WriteJob, messages: Sequence[object], files: Sequence[Staged
 
 
 def _by_plan(job: WriteJob, name: str, told: Staged, batch: int) -> dict[str, int]:
-    """Return the fingerprint of what Spark has planned for a batch, where that can be read.
+    """Return the fingerprint of Spark's plan of a batch, where that can be read.
 
     It is written before the batch runs, stays for its repeat, and is written anew, with another time, where it was lost.
     """
@@ -80,7 +80,7 @@ def _by_plan(job: WriteJob, name: str, told: Staged, batch: int) -> dict[str, in
 
 
 def _by_rows(name: str, files: Sequence[StagedFile], number: int) -> dict[str, int]:
-    """Return the fingerprints of the rows, where tasks have summed them up."""
+    """Return the fingerprints of the rows, where tasks have made them."""
     if not all(file.columns for file in files):
         return {}
     rows = sum(file.row_count for file in files)
@@ -97,7 +97,7 @@ def _target(job: WriteJob) -> str | None:
 def readable_checkpoint(location: str | None, journal: Store) -> Store | None:
     """Return a query's checkpoint if it is a directory of this host, or an object of a store as the journal's; else None.
 
-    For stores of another kind nothing here knows the credentials, and to look for some in vain takes seconds.
+    Credentials of stores of another kind are not known here, and to look for some in vain takes seconds.
     """
     if location is None:
         return None
@@ -117,7 +117,7 @@ def _kind(store: Store) -> str:
 
 
 def abort(job: WriteJob, messages: Sequence[object]) -> None:
-    """Delete what was staged for a write whose commit was never tried.
+    """Delete the staged files of a write whose commit was never tried.
 
     Spark aborts after a failed commit too, and a commit whose reply was lost may be in the log: its files must stay. A commit
     is tried once every task has sent its message, so a missing one says that there was none.
@@ -132,7 +132,7 @@ def _staged(messages: Sequence[object]) -> list[tuple[str, StagedFile]]:
 
 
 def _discard(job: WriteJob, staged: Sequence[tuple[str, StagedFile]]) -> None:
-    """Delete staged files that no commit names; what is left of them in spite of it is a leftover that nobody sees."""
+    """Delete staged files that no commit names; one that cannot be deleted is a leftover that nobody sees."""
     for message_type, file in staged:
         try:
             job.plans[message_type].store.delete([f"{messages_key(message_type)}/{file.path}"])

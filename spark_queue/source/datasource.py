@@ -1,7 +1,7 @@
 """The data source ``sparkqueue``, as Spark sees it.
 
-Spark pickles this object to every process that reads, executors included, so it is nothing but its options and what was
-found at load; whatever needs more than pyarrow stands in `loading` and `stream_writer`, imported where Spark plans.
+Spark pickles this object to every process that reads, executors included, so it is nothing but its options and the target
+found at load; code that needs more than pyarrow stands in `loading` and `stream_writer`, imported where Spark plans.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class SparkQueueDataSource(DataSource):
         return cast(DataSourceReader, loading.make_reader(self._options, self._found(schema), schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
-        """Return what publishes each micro-batch."""
+        """Return the writer that publishes each micro-batch."""
         from spark_queue.source import stream_writer, writing
 
         return stream_writer.StreamWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature.
-        """Return what publishes a DataFrame."""
+        """Return the writer that publishes a DataFrame."""
         from spark_queue.source import stream_writer, writing
 
         return stream_writer.BatchWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
 
     def _found(self, schema: StructType) -> Target:
-        """Return what the read is of; a schema that the user named keeps Spark from asking for ours before."""
+        """Return the target of the read; a schema that the user named keeps Spark from asking for ours before."""
         if self._target is None:
             from spark_queue.source import loading
 

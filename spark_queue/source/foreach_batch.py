@@ -1,4 +1,4 @@
-"""The wrapper around a user's batch function: it says when fn starts and what came of it, before Spark gets control back."""
+"""The wrapper around a user's batch function: it reports the start and the end of fn before Spark gets control back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark_queue.source.run_reporter import RunReporter
 _log = logging.getLogger(__name__)
 
 
-#: What a user writes: it sees a micro-batch, and may return a table that names the exceptions among its rows; pandas's frames, too.
+#: The user's function of a micro-batch. It may return a table of the exceptions among its rows, of Spark or pandas.
 BatchFunction = Callable[[DataFrame, int], Any]
 
 FAIL = "fail"
@@ -33,7 +33,10 @@ CANCEL = "cancel"
 
 
 class BatchWrapper:
-    """The function for ``writeStream.foreachBatch``; its pickled form holds no connection (DESIGN 7, P4 and P6)."""
+    """The function for ``writeStream.foreachBatch``; its pickled form holds no connection (DESIGN 7, P4 and P6).
+
+    `on_error` and `ack_early` are those of `Queue.foreach_batch`; without `on_barrier` fn gets barriers, too.
+    """
 
     def __init__(
         self,
@@ -65,14 +68,14 @@ class BatchWrapper:
         return {**self.__dict__, "_reporter": None, "_listener": None}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Run the batch's function on it and report what came of it; a report that fails, fails the batch."""
+        """Run the batch's function on it and report the outcomes; a report that fails, fails the batch."""
         reporter = self._reporter = self._reporter or self._connect()
         started = self._start(reporter)
         run = started.run
         self._listen(reporter, batch)
         try:
             if not started.messages and batch.count() == 0:
-                # A repeat of a batch that went back, or a start before the first message: fn may take a row for granted.
+                # A repeat of a batch that went back, or a start before the first message: fn may rely on a row.
                 reporter.end(run)
                 return
             of_batch = {"destination__subscription__name": self._subscription, "spark_queue__batch": batch_id}
@@ -85,7 +88,7 @@ class BatchWrapper:
             reporter.end(run, outcomes, settle=self._ack_early)
 
     def _goes_on_after(self, failure: Exception, reporter: RunReporter, run: replies.Run, batch: DataFrame, batch_id: int) -> bool:
-        """Say how a run ended that raised; returns whether its batch goes back, and the query on."""
+        """Report the end of a run that raised; returns whether its batch goes back, and the query on."""
         # An error may name a file that is no text, and the failure of its report would then hide it.
         error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
         end = end_of(failure, batch.sparkSession)
@@ -109,7 +112,7 @@ class BatchWrapper:
         return gives_back
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
-        """Say that fn is about to run."""
+        """Report the start of a run."""
         return reporter.start()
 
     def _work(
@@ -119,7 +122,7 @@ class BatchWrapper:
         batch: DataFrame,
         batch_id: int,
     ) -> tuple[OutcomeRows, ...]:
-        """Run the batch's function; returns what it says of the batch's messages."""
+        """Run the batch's function; returns the outcomes that it gives to messages of the batch."""
         return self._outcomes(self._call(self._on_barrier if started.is_barrier else self._fn, batch, batch_id), batch)
 
     def _call(self, fn: BatchFunction, batch: DataFrame, batch_id: int) -> Any:
@@ -128,7 +131,7 @@ class BatchWrapper:
         except Exception:
             raise
         except BaseException as ended:
-            # What calls fn for Spark answers after an exception alone; by anything else it would end, and the query wait for ever.
+            # Spark's caller of fn answers after an exception alone; by anything else it would end, and the query wait for ever.
             what = "".join(traceback.format_exception_only(ended)).strip()
             raise CallerError("BATCH_FUNCTION_ENDED", queue=self._queue, what=what) from ended
 
@@ -136,7 +139,7 @@ class BatchWrapper:
         """Evaluate a table of exceptions, once."""
         if returned is None:
             return ()
-        # Whoever returns one of pandas has loaded it; nobody else needs it.
+        # A function that returns one of pandas has loaded it; others do not need it.
         pandas = sys.modules.get("pandas")
         if isinstance(returned, pa.Table | DataFrame) or (pandas is not None and isinstance(returned, pandas.DataFrame)):
             found = returned.column_names if isinstance(returned, pa.Table) else map(str, returned.columns)
@@ -150,7 +153,7 @@ class BatchWrapper:
         return RunReporter(self._store, endpoint=self._endpoint, queue=self._queue, subscription=self._subscription)
 
     def _listen(self, reporter: RunReporter, batch: DataFrame) -> None:
-        """Hear of commits, where Spark tells (a wrapper that was shipped to a Connect server is told nothing)."""
+        """Listen for commits, where Spark has a listener (a wrapper that was shipped to a Connect server has none)."""
         session = batch.sparkSession
         if getattr(session, "_jsparkSession", None) is None:
             return
@@ -166,7 +169,7 @@ class BatchWrapper:
 
 
 def _contexts(batch: DataFrame) -> list[str]:
-    """Return the contexts of the sends whose messages are in a batch, which it costs a small job of Spark's to find out."""
+    """Return the contexts of the sends of a batch's messages, at the cost of a small job of Spark's."""
     # Only then the columns: Spark Connect asks its server for them.
     column = next((name for name in batch.columns if name.lower() == tracing.COLUMN), None) if tracing.is_on() else None
     if column is None:

@@ -24,7 +24,7 @@ from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper
 from spark_queue.source.run_reporter import RunReporter
 from spark_queue.source.spark_table import MergeFunction, SparkTable
 
-#: What writes a table: tasks and delta-rs, or Spark's own Delta.
+#: The writers of a table: tasks and delta-rs, or Spark's own Delta.
 DIRECT = "direct"
 SPARK = "spark"
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class SinkWrapper(BatchWrapper):
-    """The function for ``writeStream.foreachBatch`` of `Queue.into`."""
+    """The function for ``writeStream.foreachBatch`` of `Queue.into`, with its arguments; others go to `BatchWrapper`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class SinkWrapper(BatchWrapper):
             check_writes(definitions, [str(self._topic)], partial(self._endpoint.token, self._store))
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
-        """Say that fn is about to run, once everything is decided about that is in doubt and may be decided here."""
+        """Report the start of a run, once every attempt in doubt is decided that may be decided here."""
         started = reporter.start(sink=True)
         told = cast(replies.SinkTold, started.sink)
         for attempt in filter(self._is_here, told.others):
@@ -122,7 +122,7 @@ class SinkWrapper(BatchWrapper):
         return attempt.table == self._sink().name
 
     def _decide(self, reporter: RunReporter, attempt: replies.AttemptTold) -> None:
-        """Find out what became of an attempt, and say so (R125)."""
+        """Find out the fate of an attempt, and report it (R125)."""
         who: dict[str, Any] = {"subscription": attempt.subscription, "attempt": attempt.attempt}
         sink = self._sink()
         try:
@@ -140,7 +140,7 @@ class SinkWrapper(BatchWrapper):
         if started.is_barrier:
             return super()._work(reporter, started, batch, batch_id)
         if not started.messages:
-            # Whether such a batch stands in the sink already, nothing could tell: it has no lease, and so no attempt.
+            # No attempt could show whether such a batch stands in the sink already: it has no lease.
             reason = "the batch has no new messages, and rows from the state of its query, which no acknowledgement can append."
             next_step = "Use `foreach_batch` with a sink that takes each row once, or return each message's rows with its batch."
             raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
@@ -156,7 +156,7 @@ class SinkWrapper(BatchWrapper):
         return ()
 
     def _rows(self, returned: Any, batch: DataFrame) -> tuple[DataFrame, tuple[OutcomeRows, ...]]:
-        """Return what is to be appended, and what is said of messages that are not."""
+        """Return the rows to append, and the outcomes of messages that are not appended."""
         rows, exceptions = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
         if rows is not None and not isinstance(rows, DataFrame):
             reason = f"fn returned {type(rows).__name__}."
@@ -195,7 +195,7 @@ class SinkWrapper(BatchWrapper):
             # Its run is over. The next one finds out.
             raise
         except Exception:
-            # Whatever was raised is raised again, unless the batch has landed all the same.
+            # The failure is raised again, unless the batch has landed all the same.
             landing = sink.fence(transaction=transaction, attempt=attempt)
             if landing.fate is Fate.FENCED:
                 _say(reporter, landing, attempt=attempt)
@@ -224,7 +224,7 @@ def _say(reporter: RunReporter, landing: Landing, **who: Any) -> None:
 
 
 def _without(batch: DataFrame, ranges: list[tuple[int, int]]) -> DataFrame:
-    """Leave out messages by their bookmarks; a join takes any number of them, as a condition does not."""
+    """Leave out messages by their bookmarks, by a join: a condition could not hold any number of them."""
     if not ranges:
         return batch
     named = batch.sparkSession.createDataFrame(ranges, "first BIGINT, last BIGINT")

@@ -1,7 +1,7 @@
-"""From options to readers: what planning processes need, and executors never load.
+"""From options to readers, in planning processes; executors never load this.
 
-Each start of a query loads this twice, in its planner and where its reader is pickled, before the first batch; so what only one
-kind of read needs, delta-rs above all, is imported where it is used.
+Each start of a query loads this twice, in its planner and where its reader is pickled, before the first batch; so a module that one
+kind of read alone needs, delta-rs above all, is imported where it is used.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ReadOptions = QueueStreamOptions | TopicStreamOptions | TopicBatchOptions | Vie
 
 
 def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
-    """Check the options of a read, and give what it is of and its columns.
+    """Check the options of a read, and return its target and its columns.
 
-    Spark asks before it says whether the read streams, so the options must tell; what they leave open is checked when the
-    read starts.
+    Spark asks before it says whether the read streams, so the options must tell; points that they leave open are checked when
+    the read starts.
     """
     from spark_queue.journal.reader import open_reader
 
@@ -63,7 +63,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
 
 
 def check_schema(given: StructType, own: StructType) -> None:
-    """Refuse a schema of the user's that is no choice of a read's columns: what is spelt or typed otherwise would read as NULL."""
+    """Refuse a schema of the user's that is no choice of a read's columns: one spelt or typed otherwise would read as NULL."""
     for column, name in zip(given, ColumnNames(own.names).resolve(given.names, where="the read"), strict=True):
         value = f"{column.name} {column.dataType.simpleString()}"
         expected = f"{name} {own[name].dataType.simpleString()}"

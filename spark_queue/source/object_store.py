@@ -1,4 +1,4 @@
-"""Opening message files on executors: the journal's storage options, as `pyarrow.fs` takes them (DESIGN 15.14).
+"""Opening message files on executors: the journal's storage options in the form of `pyarrow.fs` (DESIGN 15.14).
 
 The journal writes through Rust's object_store, executors read through Arrow. An option that only one of them understood
 would make a read use other settings than the write, so an option without a counterpart here is refused when the source is
@@ -82,7 +82,7 @@ class ExecutorFiles:
                 raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=option, reason=reason, supported=names)
 
     def opener(self) -> Callable[[str], pa.NativeFile]:
-        """Return what opens a file by its path relative to the table.
+        """Return a function that opens a file by its path relative to the table.
 
         Opening raises JournalError MESSAGE_FILE_MISSING where the store does not give the file.
         """
@@ -99,7 +99,7 @@ class ExecutorFiles:
     def trouble(self, path: str, reason: Exception) -> JournalError:
         """Make the error of a file that was opened and cannot be read: of damage, or of a disk or a network that fails.
 
-        A disk's failure has a number, and what Arrow cannot decode has none; of an object store neither does.
+        A disk's failure has a number, and an error of Arrow's decoding has none; of an object store neither does.
         """
         is_damage = not isinstance(reason, OSError) or (reason.errno is None and _store(self.root) == "file")
         code = "MESSAGE_FILE_CORRUPT" if is_damage else "MESSAGE_FILE_MISSING"

@@ -13,7 +13,7 @@ OFFSET_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offset:
-    """Base: everything but the last field says what the offset is about; the last one is the position."""
+    """Base: the last field is the position; those before it name the journal and the queue or topic."""
 
     _about: ClassVar[str]
 
@@ -24,7 +24,7 @@ class _Offset:
         return {"v": OFFSET_VERSION, **asdict(self)}
 
     def check(self, stored: Mapping[str, Any]) -> Self:
-        """Read a stored offset that must be about the same as this one."""
+        """Read a stored offset of the same journal, and queue or topic; CHECKPOINT_FOREIGN names the first difference."""
         *names, last = (entry.name for entry in fields(self))
         expected = {"v": OFFSET_VERSION, **{name: getattr(self, name) for name in names}}
         for name, value in expected.items():

@@ -1,6 +1,6 @@
 """Code of executors: reading the rows of a lease, or of a range of a topic, from message files.
 
-Executors talk to nobody; a partition names files and rows and carries what the reader appends. This module imports pyarrow
+Executors talk to nobody; a partition names files and rows and carries the values that a reader appends. This module imports pyarrow
 and numpy only, because every Python worker of a cluster loads it before its first row.
 """
 
@@ -121,7 +121,7 @@ class MessageReader:
 
 
 class PlanningReader:
-    """Base of what plans a read: pickled for executors, nothing is left of it but what reads."""
+    """Base of a read's planning side: pickled for executors, nothing is left of it but the reader of its partitions."""
 
     _reader: MessageReader
 
@@ -139,7 +139,7 @@ def _as_shipped(reader: MessageReader) -> MessageReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
-    """Which rows were taken: for each overlapped piece its index, the first row taken, and how many."""
+    """The chosen rows: for each overlapped piece its index, the first row chosen, and their number."""
 
     pieces: FilePieces
     index: _Array
@@ -165,7 +165,7 @@ class _Chosen:
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-#: The columns that no file holds: name -> what makes them.
+#: The columns that no file holds, each with the function that makes it.
 _APPENDED: dict[str, Callable[[_Chosen, MessagePartition], _Column]] = {
     "bookmark": lambda chosen, _: chosen.bookmarks(chosen.pieces.bookmark),
     "delivery_count": lambda chosen, _: chosen.spread(chosen.pieces.delivery_count),
@@ -188,7 +188,7 @@ def _appended(partition: MessagePartition) -> dict[str, Callable[[_Chosen, Messa
 
 
 def _to_arrow(values: _Array, kind: pa.DataType | None = None) -> _Column:
-    """Make a column of the bytes that lie there: `pa.array` loads pandas, which takes longer than all that a small task does."""
+    """Make a column of the bytes that lie there: `pa.array` loads pandas, which takes longer than all the work of a small task."""
     if values.dtype == np.bool_:
         return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little").data)])
     kind = kind or pa.from_numpy_dtype(values.dtype)

@@ -1,7 +1,7 @@
 """A queue stream's planner and its calls to the coordinator: one incarnation, numbered calls, renewals, a goodbye.
 
 Rules P1 to P7 of the design stand in `spark_queue.core`; this side only speaks: it draws an incarnation when it is first
-used, attaches, and numbers what it asks. It is used by one thread; renewals carry no number and come from their own.
+used, attaches, and numbers its calls. It is used by one thread; renewals carry no number and come from their own.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class QueuePlanner:
         return rows
 
     def leave(self) -> None:
-        """Say that this planner ends (P6), if somebody is there to hear it."""
+        """Tell the coordinator that this planner ends (P6), if one runs."""
         self._renewer.stop()
         self._client.close()
         request = self._request(commands.Leave, incarnation=self._incarnation, call=0)

@@ -19,13 +19,16 @@ PARTITION_ROWS = 100_000
 _HANDFULS = 64
 _COLUMNS = ("first_row", "rows", "bookmark", "delivery_count", "cancel_count", "is_barrier")
 
-#: Those of which a piece has the value of its first row, and each later row one more.
+#: Columns of which a piece has the value of its first row, and each later row one more.
 _COUNTED = ("first_row", "bookmark", "origin_bookmark")
 _Columns = dict[str, NDArray[Any]]
 
 
 def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_until_ms: int = 0) -> list[MessagePartition]:
-    """Cut pieces into even partitions that keep their order, and the rows of a key together."""
+    """Cut pieces of `RowRanges` into even partitions that keep their order, and the rows of a key together.
+
+    Without `min_partitions` they are as few as `PARTITION_ROWS` allows.
+    """
     columns: _Columns = {name: to_numpy(pieces.column(name)) for name in _COLUMNS}
     if not len(columns["rows"]):
         return []

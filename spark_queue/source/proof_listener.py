@@ -1,4 +1,4 @@
-"""Hearing from Spark that a micro-batch is committed, sooner than the planner's next call would tell."""
+"""Hearing of the commit of a micro-batch from Spark, sooner than by the planner's next call."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _log = logging.getLogger(__name__)
 
 
 class ProofListener:
-    """Hands on the end offsets of one query's batches, of which Spark tells after the commit, until the query ends.
+    """Hands on the end offsets of one query's batches, by Spark's events after their commits, until the query ends.
 
-    Events are read as the JVM has them: pyspark copies all that is in one, which takes a fifth of a second for each batch.
+    Events are read as the JVM has them: pyspark copies all of one, which takes a fifth of a second for each batch.
     """
 
     def __init__(self, session: SparkSession, query_id: str, committed: Callable[[dict[str, Any]], None]) -> None:
-        #: Whose events are listened to; None when it has ended.
+        #: The query whose events are listened to; None when it has ended.
         self.query_id: str | None = query_id
         self._committed = committed
         # Events reach only listeners of the session that started the query, which the query alone knows: its batches run in a copy
@@ -43,7 +43,7 @@ class ProofListener:
         """Do nothing: a start proves nothing."""
 
     def onQueryIdle(self, event: Any) -> None:
-        """Do nothing: what was committed was told before."""
+        """Do nothing: a commit has an event of progress."""
 
     def onQueryProgress(self, event: Any) -> None:
         """Hand the end offsets of a batch on, if it is one of the query."""
@@ -52,7 +52,7 @@ class ProofListener:
             self.hear(source.endOffset() for source in progress.sources())
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Listen no longer, if this is the query that has ended; the next batch of a restarted one begins again."""
+        """Stop listening, if this is the query that has ended; the next batch of a restarted one begins again."""
         if event.id().toString() == self.query_id:
             self.query_id = None
             self._streams.removeListener(self._java)
@@ -60,7 +60,7 @@ class ProofListener:
             atexit.unregister(self._hear_the_rest)
 
     def _hear_the_rest(self, query: Any) -> None:
-        """Wait, where the program ends, for what Spark has yet to tell of a query that has ended: its last commit, too."""
+        """Wait, where the program ends, for Spark's last events of a query that has ended: its last commit is among them."""
         # A session that was stopped, or has gone, has nothing to tell; and a forked child has none of its own.
         with suppress(Exception):
             forks.check_process()

@@ -10,12 +10,15 @@ from spark_queue.errors import LeaseError, SparkQueueError
 
 _log = logging.getLogger(__name__)
 
-#: Attempts in one interval while the coordinator is away: who takes over leaves an open lease no more than one interval.
+#: Attempts in one interval while the coordinator is away: its successor leaves an open lease no more than one interval.
 _ATTEMPTS = 10
 
 
 class LeaseRenewer:
-    """Renews at most one lease, every third of the lease period, until it is proven or another one is held."""
+    """Renews at most one lease, every third of the lease period, until it is proven or another one is held.
+
+    `renew` asks the coordinator to extend a lease, and returns the lease period of now, in milliseconds.
+    """
 
     def __init__(self, renew: Callable[[int], int]) -> None:
         self._renew = renew
@@ -57,7 +60,7 @@ class LeaseRenewer:
                 self._give_up(lease)
 
     def _renewed(self, lease: int) -> bool:
-        """Renew once; tell whether to go on with this lease."""
+        """Renew once; returns whether to go on with this lease."""
         try:
             # The queue may have been altered since the lease was granted.
             self._interval_s = self._renew(lease) / 3_000

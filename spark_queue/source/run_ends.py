@@ -1,4 +1,4 @@
-"""How a run ended that raised: by a failure of its own, from outside, or with the Spark that ran it (P4, DESIGN 8)."""
+"""The ends of a run that raised: by a failure of its own, from outside, or with the Spark that ran it (P4, DESIGN 8)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _log = logging.getLogger(__name__)
 #: The property of Spark's threads that names the query whose batch they run.
 QUERY_ID = "sql.streaming.queryId"
 
-#: What Spark says of work that was ended from outside: a job of a cancelled group, an operation of Spark Connect that was
+#: Spark's errors of work that was ended from outside: a job of a cancelled group, an operation of Spark Connect that was
 #: interrupted, or one whose session is over.
 _ENDED = frozenset({
     "SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "INVALID_HANDLE.OPERATION_ABANDONED", "INVALID_HANDLE.SESSION_CLOSED",
     "INVALID_HANDLE.SESSION_NOT_FOUND",
 })  # fmt: skip
 
-#: What Java raises in a thread that was interrupted. A time-out of a connection has a class of its own, though it is one of these.
+#: Java's exceptions in a thread that was interrupted. A time-out of a connection has a class of its own, though it is one of these.
 _INTERRUPTED = frozenset({"java.lang.InterruptedException", "java.nio.channels.ClosedByInterruptException"})
 
 
 class RunEnd(Enum):
-    """How a run ended that raised."""
+    """The end of a run that raised."""
 
     #: By its function, or by a task: its messages may be to blame.
     FAILED = auto()
@@ -39,7 +39,7 @@ class RunEnd(Enum):
 
 
 def end_of(failure: BaseException, session: SparkSession) -> RunEnd:
-    """Return how a run ended, by what it raised, and by what Spark says of its query."""
+    """Return the end of a run, by its exception and by the state of its query."""
     if any(map(_tells_of_outside, _chain(failure))):
         return RunEnd.STOPPED
     if getattr(session, "_jsparkSession", None) is None:
@@ -55,7 +55,7 @@ def end_of(failure: BaseException, session: SparkSession) -> RunEnd:
 
 
 def _is_over(session: SparkSession) -> bool:
-    """Return whether somebody stopped the query, or all of Spark: both say so before anything that runs can fail of it."""
+    """Return whether the query, or all of Spark, was stopped: both are marked so before a run can fail of it."""
     java: Any = session._jsparkSession  # noqa: SLF001 - Python's own context is gone where Spark was stopped.
     if java.sparkContext().isStopped():
         return True
@@ -85,7 +85,7 @@ def _tells_of_outside(failure: BaseException) -> bool:
     thrown = getattr(failure, "_origin", None) or getattr(failure, "java_exception", None)
     try:
         return any(map(_is_interruption, _causes(thrown)))
-    except Exception:  # noqa: BLE001 - a gateway that is gone: whoever asks next finds out.
+    except Exception:  # noqa: BLE001 - a gateway that is gone: the next call to it finds out.
         return False
 
 

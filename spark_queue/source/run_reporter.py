@@ -1,4 +1,4 @@
-"""Reports of a running batch function to the coordinator: it starts, it ended with these outcomes, it failed, it is proven."""
+"""Reports of a batch function's runs to the coordinator: start, outcomes, failure, proof."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROOF_TIMEOUT_S = 5.0
 
 
 class RunReporter:
-    """Speaks for the batches of one subscription, one run at a time; holds a connection."""
+    """Reports the runs of one subscription, one at a time; holds a connection."""
 
     def __init__(self, store: Store, *, endpoint: Endpoint, queue: str, subscription: str) -> None:
         #: The journal that the batches come from.
@@ -37,7 +37,7 @@ class RunReporter:
         self._unproven: replies.Run | None = None
 
     def start(self, *, sink: bool = False) -> replies.RunStarted:
-        """Say that fn is about to run; returns the run that it speaks for, and whether its batch is a barrier."""
+        """Report the start of a run, and whether it appends to a sink; returns the run, and whether its batch is a barrier."""
         self._unproven = None
         started = cast(replies.RunStarted, self.say(commands.StartRun, sink=sink))
         if started.ack_mode == EXPLICIT:
@@ -52,11 +52,11 @@ class RunReporter:
         return started
 
     def say(self, command: Callable[..., commands.AnyCommand], **fields: Any) -> Any:
-        """Say something else about a run of the subscription, or of another one of the queue; returns the answer."""
+        """Send another command about a run of the subscription, or of another one of the queue; returns the reply."""
         return self._client.call(command(**{**self._who, **fields}))
 
     def nudge(self, message_type: str) -> None:
-        """Say that messages were published."""
+        """Tell the coordinator of a publish."""
         self._prover.nudge(message_type)
 
     def end(
@@ -68,18 +68,18 @@ class RunReporter:
         error: str | None = None,
         stopped: bool = False,
     ) -> None:
-        """Say what fn said of its rows; or with what error it failed, or that it was stopped, and its whole batch goes back."""
+        """Report the outcomes of a run; or its error, or its stop, by which its whole batch goes back."""
         said: dict[str, Any] = {"outcomes": outcomes, "settle": settle, "error": error, "stopped": stopped}
         command = commands.EndRun(**self._who, run=run, **said, cancel=error is not None or stopped)
         self._client.call(command)
         self._unproven = run
 
     def fail(self, run: replies.Run, error: str) -> None:
-        """Say that fn raised. Where nobody hears it, what fn raised is still what the user must see."""
+        """Report the failure of a run; where the report fails, too, the user must still see fn's own exception."""
         self._try_to_end(commands.EndRun(**self._who, run=run, error=error))
 
     def stop(self, run: replies.Run) -> None:
-        """Say that fn was ended from outside, which is held against no message."""
+        """Report the stop of a run from outside, which is held against no message."""
         self._try_to_end(commands.EndRun(**self._who, run=run, stopped=True))
 
     def _try_to_end(self, command: commands.EndRun) -> None:
@@ -89,7 +89,7 @@ class RunReporter:
             _log.warning("the end of a batch was not reported, so its lease ends by itself: %s", reason)
 
     def prove(self, offset: Mapping[str, Any]) -> None:
-        """Say that Spark has committed the batch of an offset, if it is the one that ended last.
+        """Report Spark's commit of the batch of an offset, if it is the one that ended last.
 
         A newer run has the older one proven: its lease was granted for the proof.
         """

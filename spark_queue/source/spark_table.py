@@ -1,4 +1,4 @@
-"""A Delta table that Spark itself writes, by append or by MERGE, for what our append would not keep (DESIGN 19)."""
+"""A Delta table that Spark itself writes, by append or by MERGE, for features that our append would not keep (DESIGN 19)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
     from delta.tables import DeltaTable as MergeTarget
 
-#: What a user writes: gets the table and the rows of a batch, and returns the MERGE that is to be executed.
+#: The user's function: gets the table and the rows of a batch, and returns the MERGE that is to be executed.
 MergeFunction = Callable[["MergeTarget", DataFrame], "DeltaMergeBuilder"]
 
 #: Commits the rows of a batch under a version of a transaction id.
 _Commit = Callable[[tuple[str, int]], None]
 
-#: Delta's options of a write, with which it skips a version that it has, and the session's for what takes no options.
+#: Delta's options of a write, with which it skips a version that it has, and the session's for a MERGE, which has no options.
 _OPTIONS = ("txnAppId", "txnVersion")
 _SESSION_PREFIX = "spark.databricks.delta.write."
 
@@ -33,7 +33,10 @@ _UNSAFE_LOG_STORES = ("S3SingleDriverLogStore", "LocalLogStore", "HDFSLogStore")
 
 
 class SparkTable(SinkTable):
-    """A table to which each batch is appended or merged by a commit of Spark's."""
+    """A table to which each batch is appended or merged by a commit of Spark's, which reaches it by its own settings.
+
+    `single_driver` is the user's word that no other driver commits to the table, so that a look and a rename are safe.
+    """
 
     def __init__(
         self, path: str, storage_options: Mapping[str, str], merge: MergeFunction | None = None, *, single_driver: bool = False
@@ -46,7 +49,7 @@ class SparkTable(SinkTable):
     def plan(
         self, columns: Sequence[Mapping[str, Any]], *, partition_by: Sequence[str] | None = None, merges_schema: bool = False
     ) -> dict[str, str]:
-        """Return options of the append: Spark checks what `SinkTable.plan` does beside the columns, and of MERGE all."""
+        """Return options of the append: beside the columns Spark makes the checks of `SinkTable.plan`, and of MERGE all."""
         if self._merge is None:
             self._fitting(columns, partition_by, merges_schema=merges_schema)
         elif self.check() is None:
@@ -61,7 +64,7 @@ class SparkTable(SinkTable):
         *,
         messages: int,  # noqa: ARG002 - however many, Spark's tasks write them.
     ) -> list[_Commit]:
-        """Return what commits the rows: Spark writes its files as it commits them."""
+        """Return the commit of the rows, as a function: Spark writes its files as it commits them."""
         return [partial(self._append_rows, rows, plan) if self._merge is None else partial(self._merge_rows, rows, session)]
 
     def append(
@@ -72,7 +75,7 @@ class SparkTable(SinkTable):
         transaction: str,
         attempt: int,
     ) -> Landing:
-        """Commit as `Sink.append` says; raises what Spark raises, of which nobody knows whether it committed before."""
+        """Commit as `Sink.append` does; an exception of Spark's is raised, and leaves the attempt in doubt."""
         return self._decide(transaction, attempt, 2 * attempt, files, None)
 
     def discard(self, files: Sequence[_Commit]) -> None:
@@ -123,7 +126,7 @@ class SparkTable(SinkTable):
                 session.conf.unset(key)
 
     def _fence_of(self, table: DeltaTable) -> _Commit:
-        """Return what appends nothing: a column that Delta computes itself may not be given."""
+        """Return a DataFrame that appends nothing: a column that Delta computes itself may not be given."""
         names = [str(field.name) for field in table.schema().fields if not COLUMN_KEYS.keys() & field.metadata.keys()]
         columns = [f"`{name.replace('`', '``')}`" for name in names]
         nothing = SparkSession.active().read.format("delta").load(self._path).limit(0).select(*columns)

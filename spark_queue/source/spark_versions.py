@@ -1,7 +1,7 @@
-"""Differences between the Sparks that a source runs on (DESIGN 7); nothing else imports what only some have.
+"""Differences between the Sparks that a source runs on (DESIGN 7); no other module imports names that only some have.
 
-From 4.2 on Spark tells a stream which offset it has committed, how many rows it takes, and that it takes only what is there now.
-Spark 4.0 and 4.1 tell none of it.
+From 4.2 on Spark tells a stream the offset that it has committed, its limit of rows, and that it ends with the rows of now.
+Spark 4.0 and 4.1 do not.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ except ImportError:
     _TIME_ZONE: dict[str, Any] = {}
 
     class ReadLimit:  # type: ignore[no-redef]  # It is not there.
-        """How much Spark takes, as 4.2 has it."""
+        """Spark's limit of a micro-batch, as 4.2 has it."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]  # It is not there.
-        """All that is there."""
+        """All rows that are there."""
 
     @dataclass(frozen=True)
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]  # It is not there.
@@ -45,7 +45,7 @@ except ImportError:
         """A stream that fixes its end, which these Sparks ask of none."""
 
 else:
-    #: Whether this Spark says which offset it has committed when it asks for the next one.
+    #: Whether this Spark names the offset that it has committed when it asks for the next one.
     TELLS_COMMITTED = True
     _TIME_ZONE = {"timezone": "UTC"}
 
@@ -56,7 +56,7 @@ __all__ = [
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the schema of the record batches that Spark takes for its own `schema`; instants are in UTC."""
+    """Return the schema of record batches for Spark's own `schema`; instants are in UTC."""
     return to_arrow_schema(schema, **_TIME_ZONE)
 
 
@@ -67,10 +67,10 @@ def for_this_spark(stream: Any) -> DataSourceStreamReader:
 
 
 class EarlierStreamReader(PlanningReader, DataSourceStreamReader):
-    """A stream as Spark 4.0 and 4.1 call it.
+    """A stream of Spark 4.2's form, as Spark 4.0 and 4.1 call it.
 
     They ask for a next offset only once the batch of the last one is committed, as every Spark does, and plan a batch that is not
-    committed anew after a restart. So what they have committed is the end of the newest batch that was planned in this start; and
+    committed anew after a restart. So the committed offset is the end of the newest batch that was planned in this start; and
     before any was, the newest offset of the checkpoint, for which they call ``partitions(offset, offset)`` before all else.
     """
 
@@ -85,7 +85,7 @@ class EarlierStreamReader(PlanningReader, DataSourceStreamReader):
         return offset
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # As these Sparks call it.
-        """Return the end of the next batch, or what is committed where nothing is there."""
+        """Return the end of the next batch, or the committed offset where nothing is there."""
         committed = self.initialOffset() if self._committed is None else self._committed
         latest: dict[str, Any] = self._stream.latestOffset(committed, self._stream.getDefaultReadLimit())
         return latest

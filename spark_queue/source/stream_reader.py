@@ -29,7 +29,7 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
     """Turns leases into micro-batches.
 
     Spark makes two of these: one in the planner, and one elsewhere only to be pickled for executors. So nothing starts in
-    ``__init__``, and what is pickled is the `MessageReader` alone.
+    ``__init__``, and the `MessageReader` alone is pickled.
     """
 
     def __init__(self, options: QueueStreamOptions, *, first_offset: QueueOffset, reader: MessageReader) -> None:
@@ -56,13 +56,13 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         return self._first_offset.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Prove the lease of `start`, whose batch Spark has committed, and name the next one.
+        """Prove the lease of `start`, whose batch Spark has committed, and return the next one.
 
         Where nothing is there the very `start` is given back, since Spark compares offsets as text.
         """
         offset = self._first_offset.check(start)
         rows_limit = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_backlog
-        # A run that takes what is there now (AvailableNow, Once) ends where nothing is; any other waits for messages.
+        # A run for the messages of now (AvailableNow, Once) ends where nothing is; any other waits for messages.
         waits = isinstance(limit, ReadMaxRows) and not self._available_now
         granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=LONG_POLL_MS if waits else 0)
         while granted.withheld and not waits:
@@ -90,7 +90,7 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         )
 
     def stop(self) -> None:
-        """Leave the seat: a lease whose batch cannot have been committed returns at once (P6)."""
+        """End the planner: a lease whose batch cannot have been committed returns at once (P6)."""
         # Spark closes the connection and sends SIGTERM at once: whichever comes second must not cut the leave short.
         _on_sigterm(signal.SIG_IGN)
         planner, self._planner = self._planner, None

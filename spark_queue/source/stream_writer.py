@@ -1,6 +1,6 @@
 """Publishing from Spark: executors stage message files, and one commit makes all of them visible, or none.
 
-What executors load here stages files and no more; the commit's side is imported where Spark commits.
+Executors load no more here than the staging of files; the commit's side is imported where Spark commits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Writer:
         self._job = job
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: ARG002 - Spark's signature.
-        """Delete what was staged, as far as it is known and certain that no commit names it."""
+        """Delete the staged files, as far as they are known and it is certain that no commit names them."""
         from spark_queue.source import committing
 
         committing.abort(self._job, messages)
@@ -49,14 +49,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return _stage(self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish what all tasks staged."""
+        """Publish the files of all tasks."""
         from spark_queue.source import committing
 
         committing.commit(self._job, messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Each micro-batch as one publish, told from its repeat by the query and the batch's number."""
+    """Each micro-batch as one publish, which its repeat matches by the query and the batch's number."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
         """Stage the rows of a task."""
@@ -69,7 +69,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return _stage(self._job, iterator, query_id=query_id, checkpoint=default)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish what all tasks staged; a repeat of the batch publishes nothing."""
+        """Publish the files of all tasks; a repeat of the batch publishes nothing."""
         from spark_queue.source import committing
 
         committing.commit(self._job, messages, batch=batchId)

@@ -1,4 +1,4 @@
-"""The wait of an idle topic stream for messages: a coordinator tells of them if one serves, else looks at the log do (DESIGN 6)."""
+"""The wait of an idle topic stream for messages: by a coordinator if one serves, else by looks at the log (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TopicFollower:
         self._asks_from_ms = 0
 
     def follow(self, bookmark: int) -> None:
-        """Read on if nothing is known from a bookmark on, and wait for it for a while."""
+        """Read on if no message is known from a bookmark on, and wait for one for a while."""
         if self._log.until > bookmark:
             return
         begun_ms = self._clock.monotonic_ms()
@@ -51,7 +51,7 @@ class TopicFollower:
                 _log.debug("Nobody tells what is published: %s", reason)
                 self._asks_from_ms = begun_ms + ALONE_MS
             else:
-                # One whose reign is over may say for a while that nothing comes.
+                # A coordinator whose reign is over may say for a while that nothing comes.
                 self._look(is_told=told.head > self._log.version)
                 return
         wait_ms = self._looks.due_ms() - begun_ms

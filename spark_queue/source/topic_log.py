@@ -32,7 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class TopicLog:
-    """One topic's part of the log of its message type; reads the journal when it is made."""
+    """One topic's part of the log of its message type; reads the journal when it is made.
+
+    Without `fail_on_data_loss` a range of which retention has let messages go is read without them, with a warning.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class TopicLog:
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
         rows = journal.record_rows()
-        # The first record tells when the journal was created.
+        # The first record has the time of the journal's creation.
         numbers = [0, *(each.record for each in rows.applied())]
         of_type = rows.where(lambda table: one_of(table.column("message_type"), [message_type]), "message_type")
         records = rows.records(np.union1d(numbers, of_type))
@@ -60,7 +63,7 @@ class TopicLog:
         self._instance: str | None = None
         #: The names of instances that messages were pulled from, by the UUID of their journal.
         self._instances: dict[str, str] = {}
-        #: What has been counted; made when something is counted on.
+        #: The segments counted so far; made when one is counted on.
         self._names: EnteredNames | None = None
         for record in records:
             if record.message_type == message_type:
@@ -79,7 +82,7 @@ class TopicLog:
         return self._known.entered_until
 
     def refresh(self, *, finds_gaps: bool = True) -> bool:
-        """Read on to the head of the log, and make sure that it is no gap, which takes a listing; returns whether anything came."""
+        """Read on to the head of the log, and make sure by a listing that it is no gap; returns whether entries came."""
         before = self.version
         for entry in self._log.tail(before, finds_gaps=finds_gaps):
             self._count_on(entry)
@@ -99,7 +102,7 @@ class TopicLog:
                 return self._known.published_by(position.value - 1)
 
     def pieces(self, start: int, end: int) -> pa.Table:
-        """Return what must be read for the messages from `start` to before `end`, as `RowRanges` has it.
+        """Return the pieces to read for the messages from `start` to before `end`, in the columns of `RowRanges`.
 
         A file that holds other topics too is named whole: the reader leaves their rows out.
         """
@@ -140,7 +143,7 @@ class TopicLog:
             yield start, end, {"origin": instance, "origin_bookmark": there}
 
     def _count_on(self, entry: MessageLogEntry) -> None:
-        """Take the next version of the log, as the coordinator will (DESIGN 15.15)."""
+        """Count the next version of the log on, as the coordinator will (DESIGN 15.15)."""
         self._names = self._names or EnteredNames(self._known)
         entry, _ = self._names.without_repeats(entry)
         for added in entry.added:

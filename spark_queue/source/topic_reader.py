@@ -36,7 +36,7 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         self._opened()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Read what is there."""
+        """Return no limit: all messages that are there."""
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         return self._first_offset.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - Spark's signature.
-        """Return the end of the topic, or the very `start` where nothing is new, since Spark compares offsets as text."""
+        """Return the end of the topic, or the very `start` where no message is new, since Spark compares offsets as text."""
         offset = self._first_offset.check(start)
         log = self._opened()
         if not self._available_now:
@@ -92,7 +92,7 @@ def _open_log(options: TopicStreamOptions, offset: TopicOffset) -> TopicLog:
 
 
 def _follower_of(log: TopicLog, options: TopicStreamOptions, offset: TopicOffset) -> TopicFollower:
-    # Only a stream that goes on waits for messages; what asks a coordinator for them takes a while to import.
+    # Only a stream that goes on waits for messages; the client of a coordinator takes a while to import.
     from spark_queue.journal.store import Store
     from spark_queue.protocol.connection import Endpoint
     from spark_queue.source.topic_following import TopicFollower

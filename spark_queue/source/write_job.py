@@ -21,13 +21,13 @@ class WriteJob:
     endpoint: Endpoint
     #: How files of each message type are staged.
     plans: Mapping[str, StagingPlan]
-    #: The type of all rows; None where the rows' own topics tell.
+    #: The type of all rows; None where it follows from the rows' own topics.
     message_type: str | None
     #: The journal's definitions as stored, for those topics; empty where the type is known.
     definitions: Mapping[str, Any]
     publisher: str | None
     sequence_column: str | None
-    #: What the user gave as ``txnAppId`` and ``txnVersion``.
+    #: The user's ``txnAppId`` and ``txnVersion``.
     txn_app_id: str | None = None
     txn_version: int = 0
     #: Checkpoint of the stream's query, where the driver can read it; and its name, by which Spark's default place has one.
@@ -44,7 +44,7 @@ class Staged(WriterCommitMessage):
         self.message_type = message_type
         #: None for a task without rows.
         self.file = file
-        #: The query whose micro-batch it is; only tasks are told.
+        #: The query whose micro-batch it is, which only tasks know.
         self.query_id = query_id
         #: The query's checkpoint, where it is in Spark's default place.
         self.checkpoint = checkpoint

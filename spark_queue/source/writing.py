@@ -1,4 +1,4 @@
-"""From options to writers: what the planning side of a write needs, and executors never load."""
+"""From options to writers, on the planning side of a write; executors never load this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_queue.settings.types import Purpose, WriteOptions
 from spark_queue.source.committing import readable_checkpoint
 from spark_queue.source.write_job import WriteJob
 
-#: How Spark hands over what ``partitionBy`` named.
+#: The option by which Spark hands over the columns of ``partitionBy``.
 _PARTITION_COLUMNS = "__partition_columns"
 
 
@@ -45,7 +45,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     lowered = {name.lower(): value for name, value in options.items()}
     location = lowered.get("checkpointlocation") if streaming else None
     checkpoint = location if readable_checkpoint(location, store) is not None else None
-    # Told by nothing else: what a task cannot sum up later has to be asked for now.
+    # A repeat is known by nothing else, and tasks have to be asked for their fingerprints beforehand.
     by_rows = given.publisher is None and (checkpoint is None if streaming else given.txn_compare == "rows" and given.txn_app_id)
     if by_rows:
         plans = {name: replace(plan, sums_columns=True) for name, plan in plans.items()}

@@ -1,4 +1,4 @@
-"""Two instances of replicated queues against each other: who has heard of a value knows it, or a greater one (DESIGN 17.4)."""
+"""Two instances of replicated queues against each other: one that has heard of a value knows it, or a greater one (DESIGN 17.4)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _EXAMPLES = 3
 
 
 def of_origins(state: JournalState) -> Iterator[str]:
-    """Yield what is broken in where pulled messages were first published: each is here once, and none of them is of here."""
+    """Yield faults of the origins of pulled messages: each is here once, and none of them is of here."""
     for name, message_type in state.message_types.items():
         origins = message_type.origins
         for origin, pulled in origins.pulled.items():
             instance = state.instances.get(origin, origin)
-            # A journal that was restored gets back what it had lost.
+            # A journal that was restored gets back messages that it had lost.
             if origin == state.journal_id and not origins.renewed:
                 yield f"message type '{name}': {len(pulled)} message(s) count as pulled that were first published here"
             elif len(pulled) + origins.name_count(origin) != len(origins.held[origin]):
@@ -32,10 +32,14 @@ def of_origins(state: JournalState) -> Iterator[str]:
 def of_what_was_pulled(
     hearer: JournalState, speaker: JournalState, queues: tuple[str, ...], *, passes: Callable[[str, str], bool], who: str, whom: str
 ) -> Iterator[str]:
-    """Yield what a hearer does not know of what it has pulled from a speaker."""
+    """Yield values that a hearer does not know although it has pulled them from a speaker.
+
+    `speaker` is the state as it stood when the hearer had pulled the last of it; `passes` returns whether messages of an
+    instance, which is in a group, may come this way.
+    """
     for queue in queues:
         here, there = hearer.queues.get(queue), speaker.queues.get(queue)
-        # What a side has set aside, or does not replicate, says nothing.
+        # A queue that a side has set aside, or does not replicate, proves nothing.
         if here is None or there is None or here.ownership is None or there.ownership is None:
             continue
         message_type = here.definition.message_type
@@ -105,7 +109,7 @@ def _examples(state: JournalState, message_type: str, rows: BitMap64) -> str:
 
 
 def _values(ledger: QueueLedger, ownership: Ownership) -> Iterator[tuple[MessageValue, BitMap64]]:
-    """Yield what an instance says of its messages; of barriers nobody says anything."""
+    """Yield the values of an instance's messages; barriers have none."""
     for life, members in ownership.by_life(ledger.entered - ledger.barriers):
         gone, dead = members & ledger.rows[State.REMOVED], members & ledger.rows[State.DEAD]
         if gone:
@@ -124,7 +128,7 @@ def _less(state: JournalState, ledger: QueueLedger, ownership: Ownership, rows: 
         dead, of_source = state.queues[source].rows[State.DEAD], state.queues[source].ownership
         rows = BitMap64() if of_source is None else of_source.of_life(dead & rows, value.life)
         missing = rows - ledger.entered
-    # What retention let go is in no state any more.
+    # Messages that retention let go are in no state any more.
     return missing | ownership.lesser(ledger.rows, (rows & ledger.entered) - ledger.barriers, value)
 
 

@@ -1,12 +1,12 @@
 """Invariants of a journal, in one place: the simulation, the kill tests and `sparkq verify` run these.
 
 Three views of the same promises: of the folded state, of the control log as records (a second, simpler model, so that an
-error in the fold cannot hide itself), and of the control log against the message logs. Each function gives what is broken
-as sentences; an empty list is what everybody wants to see.
+error in the fold cannot hide itself), and of the control log against the message logs. Each function gives the faults
+as sentences; an empty list is a sound journal.
 
-What must always hold of a queue with a target depth (R79 to R84).
-What must hold of barriers (R68 to R73): in a queue's state, and in the records, whatever the fold thinks of them.
-What must hold of order keys in a queue's state (DESIGN 8).
+Invariants of a queue with a target depth (R79 to R84).
+Invariants of barriers (R68 to R73): in a queue's state, and in the records, without the fold.
+Invariants of order keys in a queue's state (DESIGN 8).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from spark_queue.verification.lives import MessageLives
 
 
 def of_active_part(ledger: QueueLedger) -> Iterator[str]:
-    """Yield what is broken: the active part is full as long as anything waits, and what comes up acknowledged is gone."""
+    """Yield faults: the active part is full as long as anything waits, and messages that come up acknowledged are gone."""
     inactive, target = ledger.rows[State.INACTIVE], ledger.definition.target_queue_depth
     if inactive and sum(len(ledger.rows[state]) for state in ACTIVE) < max(target, 1):
         yield f"{len(inactive)} message(s) are inactive, and the active part is not full"
@@ -71,12 +71,12 @@ class _Line:
     present: BitMap64 = field(default_factory=BitMap64)
     #: Dead letters, and those that came back from there: these may stand before a barrier that is long gone.
     dead: BitMap64 = field(default_factory=BitMap64)
-    #: What each subscription was promised and has not received.
+    #: Barriers that each subscription was promised and has not received.
     promised: dict[str, BitMap64] = field(default_factory=dict)
 
 
 def of_barriers(ledger: QueueLedger) -> Iterator[str]:
-    """Yield what is broken in a queue: what is held waits for something, nothing behind it is leased, what was released is gone."""
+    """Yield faults of a queue: a held barrier waits for something, nothing behind it is leased, a released one is gone."""
     held = ledger.rows[State.HELD]
     if not held.issubset(ledger.barriers):
         yield f"message {(held - ledger.barriers).min()} is held and no barrier"
@@ -93,7 +93,7 @@ def of_barriers(ledger: QueueLedger) -> Iterator[str]:
 
 
 class BarrierOrder:
-    """Follows a control log and says what contradicts the order that barriers promise."""
+    """Follows a control log and reports contradictions to the order that barriers promise."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
@@ -170,7 +170,7 @@ def _out_of_place(line: _Line, rows: BitMap64, *, behind: bool = True) -> Iterat
 
 
 def of_order_keys(ledger: QueueLedger) -> Iterator[str]:
-    """Yield what is broken in a queue: a key is held by one lease at most, and by what that lease has under way."""
+    """Yield faults of a queue: a key is held by one lease at most, and by messages that this lease has under way."""
     order_keys = ledger.selection.order_keys
     under_way = [order_keys.keys_of(ledger.outstanding(lease)) for lease in ledger.leases.values()]
     if sum(len(rows) for rows, _ in under_way) != len(order_keys.under_lease) or any(
@@ -184,7 +184,7 @@ def of_order_keys(ledger: QueueLedger) -> Iterator[str]:
 
 
 def of_state(state: JournalState) -> list[str]:
-    """Return what is broken in a folded state: nothing lost, nothing in two places, leases within what they were granted."""
+    """Return the faults of a folded state: nothing lost, nothing in two places, leases within their grants."""
     broken: list[str] = []
     for name, message_type in state.message_types.items():
         broken += [f"message type '{name}': {text}" for text in _of_segments(message_type)]
@@ -197,13 +197,13 @@ def of_state(state: JournalState) -> list[str]:
 
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
-    """Return what is broken in one queue."""
+    """Return the faults of one queue."""
     parts = (_conservation, of_active_part, _leases, _subscriptions, _filters, of_order_keys, of_barriers, _failing)
     return [text for part in parts for text in part(ledger)]
 
 
 def of_records(records: Sequence[Record]) -> list[str]:
-    """Return what is broken in a control log: dense records, rising epochs, and lives of messages that make sense."""
+    """Return the faults of a control log: dense records, rising epochs, and lives of messages that make sense."""
     broken: list[str] = []
     if not records or records[0].kind != Kind.JOURNAL_CREATED:
         broken.append("the control log does not begin with journal_created")
@@ -221,7 +221,10 @@ def of_records(records: Sequence[Record]) -> list[str]:
 
 
 def of_message_log(records: Sequence[Record], message_type: str, entries: Iterable[MessageLogEntry]) -> list[str]:
-    """Return what is broken between the `entered` records of a message type and its log."""
+    """Return the contradictions between the `entered` records of a message type and its log.
+
+    Versions of the log that were cleaned away cannot be compared.
+    """
     segments = [from_record(record) for record in records if record.kind == Kind.ENTERED and record.message_type == message_type]
     by_version = {entry.version: entry for entry in entries}
     oldest = min(by_version, default=0)

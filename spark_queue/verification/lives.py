@@ -1,4 +1,4 @@
-"""A second, simpler model of a control log: what its records alone say of the lives of messages."""
+"""A second, simpler model of a control log: the lives of messages by its records alone."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from spark_queue.core.state.ownership import Stage
 
 @dataclass(slots=True)
 class _Life:
-    """The messages of a queue, as its records have told so far."""
+    """The messages of a queue, by its records so far."""
 
     leased: BitMap64 = field(default_factory=BitMap64)
     removed: BitMap64 = field(default_factory=BitMap64)
     dead: BitMap64 = field(default_factory=BitMap64)
     last_lease: int = 0
     proven: set[int] = field(default_factory=set)
-    #: What may stand in a sink, and which attempt it is, by subscription; and the newest number of each.
+    #: Messages that may stand in a sink, with their attempt, by subscription; and the newest number of each.
     in_doubt: dict[str, tuple[int, BitMap64]] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
-    #: What stands in a sink.
+    #: Messages that stand in a sink.
     landed: BitMap64 = field(default_factory=BitMap64)
 
 
@@ -48,7 +48,7 @@ class MessageLives:
         self._lives: dict[str, _Life] = {}
 
     def follow(self, record: Record) -> Iterator[str]:
-        """Take the next record and give what it contradicts."""
+        """Follow the next record, and yield its contradictions."""
         if record.kind == Kind.EPOCH_CLAIMED:
             if record.epoch <= self._epoch:
                 yield f"epoch {record.epoch} is claimed after epoch {self._epoch}"
@@ -125,7 +125,7 @@ class MessageLives:
             life.removed |= rows
 
 
-#: What no record may do to messages while nobody knows whether they stand in a sink (R123).
+#: Kinds that no record may have for messages while nobody knows whether they stand in a sink (R123).
 _MOVING = frozenset({Kind.GRANTED, Kind.RETURNED, Kind.REMOVED, Kind.REDRIVEN, Kind.DEFERRED})
 
 
@@ -162,9 +162,9 @@ def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:
 
 
 def _elsewhere(stage: Stage, life: _Life, rows: BitMap64) -> None:
-    """Take over what another instance did with messages: it may have ended them, or given them another life."""
+    """Apply the change that another instance made to messages: it may have ended them, or given them another life."""
     life.leased, life.dead, life.removed = life.leased - rows, life.dead - rows, life.removed - rows
-    # Another instance ends what it claims, whatever sinks here know of it (R111).
+    # Another instance ends messages that it claims, even if they are in a sink here (R111).
     life.in_doubt = {name: (attempt, doubted - rows) for name, (attempt, doubted) in life.in_doubt.items()}
     if stage == Stage.DEAD:
         life.dead |= rows

@@ -71,13 +71,13 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
 
 
 def _times(ledger: QueueLedger, times: Expirations) -> dict[int, Any]:
-    """Return the times of what is in the queue; the others are forgotten when time passes, not when a record says so."""
+    """Return the times of messages in the queue; the others are forgotten when time passes, not by a record."""
     in_queue = BitMap64.union(*(ledger.rows[state] for state in IN_QUEUE))
     return {at_ms: to_ranges(rows & in_queue) for at_ms, rows in times.items() if rows.intersect(in_queue)}
 
 
 def _selection(ledger: QueueLedger) -> dict[str, Any]:
-    """Return the traits of what is in the queue or may come back; the others are forgotten some time or other."""
+    """Return the traits of messages that are in the queue or may come back; the others are forgotten some time or other."""
     selection, standing = ledger.selection, ledger.standing
     return {
         "matches": {text: to_ranges(rows & standing) for text, rows in selection.matches.items()},

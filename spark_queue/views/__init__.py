@@ -1,6 +1,6 @@
-"""Views: what a queue holds, and what happened to it, now or at any past moment (DESIGN 7, 15.13).
+"""Views: a queue's content and its history, now or at any past moment (DESIGN 7, 15.13).
 
-They fold the control log and start nothing, so that looking never changes what is looked at. Bodies of messages are read
+They fold the control log and start nothing, so that looking never changes a journal. Bodies of messages are read
 only for the rows and columns that are shown.
 """
 

@@ -22,7 +22,7 @@ _WITHOUT_BODIES = "Look at a later moment, or choose columns that the queue know
 
 
 def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmarks, schema: pa.Schema) -> pa.Table:
-    """Return columns of messages, in the order of their bookmarks."""
+    """Return columns of messages by ascending bookmarks, all of them entered; a column that a file does not have yet is NULL."""
     pieces = [schema.empty_table()]
     overlapping = _overlapping(message_type.segments, bookmarks)
     for segment in overlapping:

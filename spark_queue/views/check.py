@@ -1,4 +1,4 @@
-"""A check of a queue, for jobs that end and have to say how it went: what somebody should look at."""
+"""A check of a queue, for jobs that end and have to report on it: findings that somebody should look at."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class QueueCheck:
 
 
 def check_queue(view: JournalView, queue: str, *, choice: LetterChoice, wants_empty: bool) -> QueueCheck:
-    """Return what somebody should look at, of a queue at one moment."""
+    """Return the findings about a queue at one moment."""
     status, ledger = queue_status(view, queue), view.state.queues.get(queue)
-    # Of a queue that is set aside nothing is known but that, which is an alarm.
+    # Nothing else is known of a queue that is set aside, and that is an alarm.
     letters = () if ledger is None else choice.of(standing_letters(view.state, queue))
     gone = () if ledger is None else (each for each in in_doubt(ledger) if _is_gone(ledger, each, view.now_ms))
     return QueueCheck(
@@ -74,5 +74,5 @@ def check_queue(view: JournalView, queue: str, *, choice: LetterChoice, wants_em
 
 
 def _is_gone(ledger: QueueLedger, lease: Lease, now_ms: int) -> bool:
-    """Return whether nobody works on a batch any more: one that is being appended is in doubt, too."""
+    """Return whether the consumer of a batch is gone: a batch that is being appended is in doubt, too."""
     return ledger.subscriptions[lease.subscription].left or lease.due_at_ms <= now_ms

@@ -1,4 +1,4 @@
-"""The control log as people read it: who did what when, newest first."""
+"""The control log as people read it: records with their time and author, newest first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from spark_queue.views.message_search import Mask, one_of
 #: Records of a page.
 PAGE_RECORDS = 80
 
-#: What people do, or a program in their name; the rest is consumers and the coordinator itself.
+#: Kinds that people cause, or a program in their name; the others are of consumers and the coordinator itself.
 BY_PEOPLE = (
     Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED, Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN, Kind.UNSUBSCRIBED,
     Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED, Kind.RESTORED, Kind.RETURNING,
 )  # fmt: skip
 
-#: Details that tell who it was, in this order.
+#: Details that name the author of a record, in this order.
 _WHO = ("principal", "user", "host", "pid")
 
 
@@ -49,7 +49,7 @@ class RecordRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPage:
-    """Some records, and where it goes on."""
+    """Some records, and the number to go on from."""
 
     rows: Sequence[RecordRow]
     total: int
@@ -87,7 +87,7 @@ def record_page(
 
 
 def _of_people(rows: pa.Table) -> Any:
-    """Return which rows tell of changes by people: also messages that somebody settled or purged without a lease."""
+    """Return the mask of changes by people: also of messages that were settled or purged without a lease."""
     removed = one_of(rows.column("kind"), [Kind.REMOVED, Kind.DEFERRED, Kind.RETURNED])
     free: Any = rows.column("lease").is_null().to_numpy()
     # A timer's work carries no request.

@@ -1,6 +1,6 @@
-"""The sentence by which each record tells of one message (DESIGN 9, `explain`).
+"""The sentence about one message that each record makes (DESIGN 9, `explain`).
 
-How people are told rates and time spans: on the page, and by the command line.
+Rates and time spans for people: on the page, and by the command line.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REMOVALS: Mapping[str, str] = {
 
 
 def event_text(record: Record) -> str:
-    """Return what happened, as people read it; a kind that is unknown here gives its name."""
+    """Return the event of a record, as people read it; a kind that is unknown here gives its name."""
     text = _TEXTS.get(record.kind)
     told = str(record.kind) if text is None else text(record)
     by, error = record.body.by, getattr(record.body, "error", None)

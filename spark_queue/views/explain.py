@@ -1,6 +1,6 @@
-"""Finding out what happened to one message: its records, its row, and why it is where it is (DESIGN 9).
+"""The life of one message of a queue, from its publish to its state now: `sparkq explain` (DESIGN 9, R120, R121).
 
-What happened to one message of a queue, from its publish to its state now: `sparkq explain` (DESIGN 9, R120, R121).
+It is found by the message's records and its row, with the reason for its state.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from spark_queue.views.journal_view import PublishedBy, StateNow, count_on, cut,
 from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, is_of_others
 from spark_queue.views.why_waiting import waits, why_it_waits, why_never_taken
 
-#: What a history does not say in a line of its own, before its events.
+#: Fields of a history that have no line of their own before its events.
 _SAID_ELSEWHERE = frozenset({"queue", "bookmark", "reason", "trouble", "committed_at", "events"})
 
-#: What a proof makes of a message.
+#: The kinds of records that a proof brings with it.
 _PROOF_MAKES = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED, Kind.BARRIER_RECEIVED})
 
 
-#: What a message goes through with each delivery that does not end its life.
+#: The kinds of events of each delivery that does not end a message's life.
 _OF_DELIVERIES = frozenset({
     Kind.GRANTED, Kind.RESUMED, Kind.RENEWED, Kind.CLAIMED, Kind.LAPSED, Kind.OUTCOMES, Kind.PROVEN, Kind.RETURNED, Kind.PREPARED,
     Kind.FENCED, Kind.SINK_UNREADABLE, Kind.PAUSED, Kind.UNPAUSED, Kind.MOVED,
 })  # fmt: skip
 
-#: Deliveries in a row that are all told of.
+#: Deliveries in a row that are all shown.
 DELIVERIES_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEvent:
-    """One thing that happened to a message."""
+    """One event in the life of a message."""
 
     at: datetime
-    #: The kind of the record that says so; published, taken, moved and reset are found out without one of their own.
+    #: The kind of the event's record; published, taken, moved and reset are found out without one of their own.
     event: str
     #: Number of that record of the control log; None before there was one.
     record: int | None
     queue: str | None
     subscription: str | None = None
     lease: int | None = None
-    #: How many messages the lease had: one lease is one micro-batch.
+    #: The number of messages of the lease: one lease is one micro-batch.
     messages: int | None = None
-    #: Which delivery it was, for a grant.
+    #: The number of the delivery, for a grant.
     delivery: int | None = None
     reason: str | None = None
     #: End of a lease, or when the message may be delivered again.
@@ -104,11 +104,11 @@ class MessageHistory:
     #: Where it is in the queue (docs/concepts/life-of-a-message.md); None when it never came into it.
     state: str | None = None
     message_type: str
-    #: Why it never came into the queue, or why it waits there; None when it is in somebody's hands, or has left.
+    #: Why it never came into the queue, or why it waits there; None when it is leased, or has left.
     reason: str | None = None
-    #: What could not be found out, since a message file is gone; None when all could.
+    #: The trouble of a message file that is gone, which leaves something unknown; None when all is known.
     trouble: str | None
-    #: As it was published; None where the body is gone.
+    #: The envelope as it was published; None where the body is gone.
     topic: str | None
     publisher: str | None
     sequence: int | None
@@ -126,13 +126,13 @@ class MessageHistory:
     row: int
     #: None until a coordinator has seen it.
     entered_at: datetime | None
-    #: Who holds it.
+    #: The subscription and the lease that it is in.
     subscription: str | None = None
     lease: int | None = None
     leased_until: datetime | None = None
     #: When a delayed message may be delivered again.
     due_at: datetime | None = None
-    #: Deliveries and cancels that count; of what left the queue, as they were then.
+    #: Deliveries and cancels that count; of a message that left the queue, as they were then.
     delivery_count: int = 0
     cancel_count: int = 0
     priority: int | None = None
@@ -143,11 +143,11 @@ class MessageHistory:
     events: tuple[MessageEvent, ...]
 
     def __str__(self) -> str:
-        """Tell it in lines of text; of many deliveries in a row, the first and the last."""
+        """Return it as lines of text; of many deliveries in a row, the first and the last."""
         return self.as_text()
 
     def as_text(self, *, shows_all: bool = False) -> str:
-        """Tell it in lines of text."""
+        """Return it as lines of text; `shows_all` leaves out none of many deliveries in a row."""
         summary = [f"  {name:<14} {value}" for name, value in self._summary()]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
         events = [
@@ -155,7 +155,7 @@ class MessageHistory:
             else f"  {_shown(event.at)}  {self._place(event)}{event.text}"
             for event in (self._told() if shows_all else self.told())
         ]  # fmt: skip
-        # What others wrote may have several lines, and must not look like one of ours.
+        # Texts of others may have several lines, and must not look like a line of ours.
         return "\n".join(each.replace("\n", "\n      ") for each in (self._title(), *notes, *summary, "", *events))
 
     def _repr_html_(self) -> str:
@@ -170,7 +170,7 @@ class MessageHistory:
         return f"<h4>{html.escape(self._title())}</h4>{notes}<table>{summary}</table><table>{head}{events}</table>"
 
     def _summary(self) -> list[tuple[str, str]]:
-        """Return what is said in one line each, by name."""
+        """Return the fields that have one line each, by name."""
         known = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _SAID_ELSEWHERE}
         return [(name.replace("_", " "), _shown(value)) for name, value in known.items() if value is not None]
 
@@ -191,7 +191,7 @@ class MessageHistory:
         return told
 
     def _told(self) -> list[MessageEvent]:
-        """Return the events as they read best: a proof is recorded after what follows from it, in one commit, and told before."""
+        """Return the events as they read best: a proof is recorded after its own effects, in one commit, and shown before them."""
         told: list[MessageEvent] = []
         for event in self.events:
             index = len(told)
@@ -222,7 +222,10 @@ _LEASE_KINDS = frozenset({Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN})
 def explain(
     journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | int | None = None, *, state_now: StateNow | None = None
 ) -> MessageHistory:
-    """Tell the whole life of a message in a queue; starts nothing and changes nothing."""
+    """Return the whole life of a message in a queue; starts nothing and changes nothing.
+
+    Where other messages decide, `state_now` spares the fold of the whole log.
+    """
     rows = journal.record_rows()
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
     applied = [each for each in rows.applied() if each.record < count]
@@ -240,7 +243,7 @@ def explain(
 
 
 class _Life:
-    """One message while the records about it are folded, and what they tell."""
+    """One message while the records about it are folded, and its events so far."""
 
     def __init__(self, journal: DeltaJournal, queues: list[str], bookmark: int, message_type: str) -> None:
         self._journal, self._bookmark, self._type = journal, bookmark, message_type
@@ -250,11 +253,11 @@ class _Life:
         self._prepared = PreparedTraits(self._traits)
         self._state = JournalState(self._prepared)
         self._events: list[MessageEvent] = []
-        #: Whether what other messages did decides where this one is.
+        #: Whether the state of this one depends on other messages.
         self._depends = False
-        #: What was counted of it when it left the queue, which forgets that then.
+        #: Its counts when it left the queue, which forgets them then.
         self._last_counts = (0, 0)
-        #: What keeps newer messages of its type out of the journal.
+        #: The trouble that keeps newer messages of its type out of the journal.
         self._stuck: SparkQueueError | None = None
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
@@ -275,7 +278,7 @@ class _Life:
         body, trouble = self._body()
         standing: Mapping[str, Any] = {}
         try:
-            # Where others decide, only the whole log tells.
+            # Where others decide, the whole log is needed.
             depends = self._depends or waits(self._state.ledger(self._queue), self._bookmark)
             least = self._state.next_record
             with whole_state(self._journal, as_of, state_now, least) if depends else nullcontext(self._state) as state:
@@ -318,7 +321,7 @@ class _Life:
         return next(((name, there) for _, name, there in found), None)
 
     def _step(self, state: JournalState, record: Record) -> None:
-        """Fold a record, and note what it means for the message; who waits asks again and again, which is told once."""
+        """Fold a record, and note its event for the message; an asker that waits asks again and again, which is noted once."""
         before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
         segment = self._segment()
         left = record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark)
@@ -360,7 +363,7 @@ class _Life:
         if lease is None or self._bookmark not in lease.rows:
             return False
         ended = record.kind == Kind.OUTCOMES and record.reason in (RUN_FAILED, RUN_STOPPED)
-        # What it gave back is no longer its own; a barrier is never held, and an at-most-once batch gives up at once.
+        # Returned messages are no longer its own; a barrier is never held, and an at-most-once batch gives up at once.
         return (record.kind in _LEASE_KINDS or ended) and (self._bookmark in lease.leased or record.kind == Kind.PROVEN or ended)
 
     def _note(self, record: Record, event: str, text: str, *, queue: str | None = None) -> None:
@@ -394,7 +397,7 @@ class _Life:
         yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
 
     def _body(self) -> tuple[Mapping[str, Any], str | None]:
-        """Return what was published, and why it cannot be read if so."""
+        """Return the published body, and the trouble if it cannot be read."""
         columns = self._state.definitions.message_type(self._type).columns
         # The value of a key is shown where it is a column.
         key = self._state.definitions.queue(self._queue).order_key

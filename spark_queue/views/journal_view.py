@@ -1,6 +1,6 @@
 """The journal at one moment: the fold of its control log up to there.
 
-Whether what waits in a queue can be read: a queue without expressions reads no message file before a consumer does.
+The check whether waiting messages can be read: a queue without expressions reads no message file before a consumer does.
 Looking at a journal from outside its coordinator: fold the control log, then count on from the message logs.
 """
 
@@ -63,7 +63,7 @@ class NeededFiles:
     """The message files that a queue's consumers need next; another thread may look at them."""
 
     segments: Sequence[Segment]
-    #: What a batch failed on, where it lies, and its columns.
+    #: The messages that a batch failed on, their message type, and its columns.
     failed: Bookmarks
     message_type: MessageTypeState
     columns: str
@@ -82,9 +82,9 @@ def needed_files(state: JournalState, queue: str) -> NeededFiles:
 
 
 def find_damage(store: Store, needed: NeededFiles) -> str | None:
-    """Return what is wrong with the first of some message files, None when nothing is.
+    """Return the damage of the first damaged one of some message files, None without any; a failure of the store is raised.
 
-    The files are opened, which finds what is missing or cut off; what a batch failed on is read, which finds any damage.
+    The files are opened, which finds a missing one or a part; messages that a batch failed on are read, which finds any damage.
     """
     try:
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -127,7 +127,7 @@ StateNow: TypeAlias = "Callable[[], AbstractContextManager[JournalState]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalView:
-    """A journal at one moment: whoever looks asks this.
+    """A journal at one moment: the object of every look.
 
     A view of `state_at` is as it was when it was made; one of a `JournalFollower` may be used inside its `look` only.
     """
@@ -136,15 +136,15 @@ class JournalView:
     state: JournalState
     #: The time by which it is judged, in milliseconds since 1970 UTC.
     now_ms: int
-    #: What keeps messages of a type from entering any further, by its name.
+    #: The trouble that keeps messages of a type from entering any further, by its name.
     troubles: Mapping[str, str] = field(default_factory=dict)
-    #: Tells what is wrong with the message files that a queue's consumers need next; of a past moment nobody looks.
+    #: Returns the damage of the message files that a queue's consumers need next; a past moment has no such check.
     damage: Callable[[str], str | None] = lambda _: None
-    #: When planners called last, as the coordinator says; nobody says it of a past moment.
+    #: The last calls of planners, by the coordinator; a past moment has none.
     heard: Callable[[], Heard] = dict
-    #: What the log tells and no state keeps.
+    #: The facts of the log that no state keeps.
     log_history: Callable[[], LogHistory] = LogHistory
-    #: Gives the same view for counting, of queues too that are set aside since a file with their order keys is not whole.
+    #: Returns the same view for counting, with queues that are set aside since a file with their order keys is not whole.
     counted: Callable[[], JournalView] | None = None
 
     def at(self, as_of: datetime | int | None) -> JournalView:
@@ -155,9 +155,9 @@ class JournalView:
 def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> JournalView:
     """Return the journal at a moment; starts nothing and changes nothing.
 
-    It is folded from the newest snapshot before the moment, so its cost follows what came after. One rule holds for now and for a
-    past time: what was published by then counts as entered, by the coordinator's own rule, whether one happened to run or not
-    (DESIGN 15.15). When that was its `entered` record tells, or the message log's entry where there is none yet. A record number
+    It is folded from the newest snapshot before the moment, so its cost follows the records since. One rule holds for now and for a
+    past time: messages published by then count as entered, by the coordinator's own rule, whether one happened to run or not
+    (DESIGN 15.15). Their `entered` record has the time, or the message log's entry where there is none yet. A record number
     means the control log alone.
     """
     make = partial(_now, journal) if as_of is None else partial(_past, journal, as_of)
@@ -180,15 +180,15 @@ def _now(journal: DeltaJournal, source: TraitSource) -> JournalView:
 def _count_all(
     logs: MessageLogs, state: JournalState, traits: PreparedTraits, names: Iterable[str], *, now_ms: int
 ) -> Mapping[str, str]:
-    """Let enter what is in message logs and not in the control log yet; returns what keeps the rest out, by message type."""
+    """Let messages enter that the control log does not have yet; returns the trouble that keeps others out, by message type."""
     found = {name: count_on(logs, state, traits, message_type=name, now_ms=now_ms) for name in list(names)}
     return {name: str(trouble) for name, trouble in found.items() if trouble is not None}
 
 
-#: Kinds that say up to which version a message log was read.
+#: Kinds with the version up to which a message log was read.
 _READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
 
-#: Kinds of the records after a moment that say where its messages stand today.
+#: Kinds of the records after a moment that move its messages to their place of today.
 _LATER = (*_READING, Kind.RETIRED, Kind.REVIVED, Kind.DEFINITIONS_APPLIED)
 
 
@@ -201,7 +201,7 @@ def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> 
     columns = rows.columns("kind", "queue", "ranges", first=known)
     retired = one_of(columns.column("kind"), [Kind.RETIRED]).any()
     if past.state is not None and retired:
-        # What was retired since is in the snapshot, but in no view.
+        # Messages retired since are in the snapshot, but in no view.
         past, known = LogTail(read_records(journal.store, files, until=count)), 0
         columns = rows.columns("kind", "queue", "ranges")
     later = columns.slice(len(past))
@@ -225,10 +225,10 @@ def times_of(rows: ControlRows) -> NDArray[np.int64]:
 
 
 def _later(rows: ControlRows, columns: pa.Table, *, first: int) -> list[Record]:
-    """Return what the records from number `first` on say of the messages before a moment.
+    """Return the records from number `first` on that are about the messages before a moment.
 
-    Of those that only show which messages are in which queue one stands for all, since to read each of millions would take longer
-    than the rest; where messages may be barriers, each is read.
+    One record stands for all of those that only show the messages of a queue, since to read each of millions would take longer than
+    the rest; where messages may be barriers, each is read.
     """
     kinds, applied = columns.column("kind"), rows.applied()
     queues = [each.told(DefinitionsApplied).definitions.get("queues", {}) for each in applied]
@@ -273,7 +273,10 @@ def together(rows: pa.Table) -> Iterator[Record]:
 def whole_state(
     journal: DeltaJournal, as_of: datetime | int | None, state_now: StateNow | None, least: int
 ) -> Iterator[JournalState]:
-    """Yield the state of a journal at a moment, folded only where nobody gives it who follows the log."""
+    """Yield the state of a journal at a moment, folded only where no follower of the log has it.
+
+    A follower may be a little behind: its state must have the first `least` records.
+    """
     with nullcontext() if state_now is None else state_now() as known:
         if known is not None and known.next_record >= least:
             yield known
@@ -298,7 +301,7 @@ class PublishedBy:
 
 
 class _TailUntil:
-    """A message log up to the first entry of which something does not hold."""
+    """A message log up to the first entry that fails a condition."""
 
     def __init__(self, log: MessageLog, holds: Callable[[MessageLogEntry], bool]) -> None:
         self._log, self._holds = log, holds
@@ -311,7 +314,7 @@ class _TailUntil:
 def count_on(
     logs: MessageLogs, state: JournalState, traits: PreparedTraits, *, message_type: str, now_ms: int
 ) -> SparkQueueError | None:
-    """Let enter what is in a message log and not in the control log yet; returns what keeps the rest out."""
+    """Let messages of a log enter that the control log does not have yet; returns the trouble that keeps others out."""
     entrance = Sequencer(logs, Engine(state), traits)
     while entrance.admit(message_type, now_ms=now_ms):
         continue
@@ -319,7 +322,7 @@ def count_on(
 
 
 def repeated_entries(view: JournalView) -> list[JournalError]:
-    """Return what is told of entries of message logs that bring files once more, as long as they stand there."""
+    """Return the warnings about entries of message logs that bring files once more, as long as they stand there."""
     store, found = view.journal.store, list[JournalError]()
     for name, known in view.state.message_types.items():
         for version, repeated in known.repeated.items():
@@ -331,7 +334,7 @@ def repeated_entries(view: JournalView) -> list[JournalError]:
 
 
 def state_of(records: Sequence[Record], traits: TraitSource, *, until: int | None = None) -> JournalState:
-    """Return the state that records lead to, which are a whole log in memory, or that the first `until` of them led to."""
+    """Return the state after all records of a log, or after the first `until` of them."""
     state = JournalState(traits)
     fold_until(state, records, len(records) if until is None else until, now_ms=0, looks_ahead=False)
     return state
@@ -347,12 +350,12 @@ def fold_until(
     fold: Callable[[JournalState, Record], None] | None = None,
     of: BitMap64 | None = None,
 ) -> None:
-    """Fold the first `count` records, knowing from the others where messages stand today, and what had been published by then."""
+    """Fold the first `count` records; the others give the places of messages today, and the messages published by then."""
     apply = folds.fold if fold is None else fold
     state.foresee(records, of=of)
     for record in records[:count]:
         apply(state, record)
-    # Types of which something was published after that moment: what follows it in their logs was, too.
+    # Types with a publish after that moment: the entries behind it in their logs are later, too.
     ended: set[str] = set()
     for record in records[count:]:
         message_type = state.message_types.get(str(record.message_type))
@@ -367,13 +370,13 @@ def fold_until(
             elif record.message_type not in ended:
                 apply(state, replace(record, at_ms=at_ms))
         elif record.kind == Kind.DECIDED and looks_ahead and record.ranges[-1][1] <= message_type.entered_until:
-            # Behind what it speaks of, which was published by then.
+            # Behind the record's messages, which were published by then.
             apply(state, record)
     state.foresee(())
 
 
 def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: int) -> tuple[int, int]:
-    """Return how many records, given by their times, lie before a moment or at it, and the moment's time."""
+    """Return the number of records, given by their times, before a moment or at it, and its time, which must have come."""
     last = len(times_ms) - 1
     if as_of is None:
         return last + 1, now_ms
@@ -398,10 +401,10 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
 
 
 def queue_status(view: JournalView, queue: str) -> QueueStatus:
-    """Return a queue's figures as a view has them; see `core.status`.
+    """Return a queue's figures by a view; see `core.status`.
 
-    What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read. A queue that
-    is set aside has its figures as far as they can be told.
+    Trouble that keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read. A queue
+    that is set aside has its figures as far as they are known.
     """
     try:
         view.state.ledger(queue)

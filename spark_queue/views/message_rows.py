@@ -27,7 +27,7 @@ class MessageRow:
 
 
 def message_rows(ledger: QueueLedger, bookmarks: BitMap64, now_ms: int) -> list[MessageRow]:
-    """Return what a queue knows of some messages."""
+    """Return the rows of some messages of a queue."""
     due, known = ledger.due(now_ms), bookmarks - ledger.barriers - ledger.rows[State.REMOVED]
     parts = [] if ledger.ownership is None else ledger.ownership.by_owner(known)
     owners = {row: owner for _, owner, rows in parts for row in rows}

@@ -29,12 +29,12 @@ Mask = NDArray[np.bool_]
 
 
 def one_of(column: Any, values: Iterable[str]) -> Mask:
-    """Return which rows of a column have one of some values."""
+    """Return the mask of a column's rows that have one of some values."""
     mask: Mask = pc.is_in(column, value_set=pa.array([str(value) for value in values], pa.string())).to_numpy()
     return mask.copy()
 
 
-#: How long a search may read message files, in milliseconds; it then tells how far it came.
+#: The time for which a search may read message files, in milliseconds; it then returns the bookmark that it reached.
 SEARCH_MS = 3_000
 
 
@@ -51,7 +51,7 @@ class SearchPlan:
 def choose(
     state: JournalState, queue: str, *, states: Iterable[State], bookmark: int | None, after: int, where: str | None
 ) -> SearchPlan:
-    """Return the messages in question."""
+    """Return the messages of a search; an expression that cannot be evaluated is refused."""
     ledger = state.ledger(queue)
     found = BitMap64.union(BitMap64(), *(ledger.rows[each] for each in states))
     total = len(found)
@@ -69,14 +69,14 @@ def choose(
 
 
 def frozen(message_type: MessageTypeState) -> MessageTypeState:
-    """Return where messages stand as it is now, whatever is folded later."""
+    """Return a copy of the places of messages, which no later fold changes."""
     made = copy.copy(message_type)
     made.segments = list(message_type.segments)
     return made
 
 
 def search(traits: TraitSource, chosen: SearchPlan, where: str | None, *, limit: int) -> tuple[BitMap64, int | None, bool]:
-    """Return the oldest that match, the bookmark to go on from if there may be more, and whether time was over."""
+    """Return the oldest matches, the bookmark to go on from if there may be more, and whether time was over."""
     if where is None:
         found = oldest(chosen.rows, limit)
         return found, found.max() + 1 if len(found) < len(chosen.rows) else None, False
@@ -95,14 +95,14 @@ def search(traits: TraitSource, chosen: SearchPlan, where: str | None, *, limit:
 
 
 def body_columns(columns: str) -> list[str]:
-    """Return the names of what is shown of a body, in order."""
+    """Return the names of a body's columns that are shown, in order."""
     return [*user_schema(columns).names, "topic", "publisher", "published_at"]
 
 
 def read_values(
     store: Store, message_type: MessageTypeState, columns: str, bookmarks: BitMap64
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the bodies of messages, or why they cannot be read."""
+    """Return the bodies of messages, or the trouble of reading them."""
     names = body_columns(columns)
     known = {field.name: field for field in [*stored_schema(columns), *ENVELOPE]}
     schema = pa.schema([known[name] for name in names])

@@ -27,7 +27,7 @@ def make_schema(**types: pa.DataType) -> pa.Schema:
     return pa.schema(list(types.items()))
 
 
-#: What the queue knows of each message, after the columns that are stored with it.
+#: The queue's columns of each message, after the columns that are stored with it.
 _PLACE = make_schema(
     state=pa.string(),
     subscription=pa.string(),
@@ -39,7 +39,7 @@ _PLACE = make_schema(
     priority=pa.decimal128(20, 0),
     is_barrier=pa.bool_(),
 )
-#: What an instance knows beside.
+#: The further columns of an instance.
 _OWNER = make_schema(owner=pa.string())
 _DEATH = make_schema(reason=pa.string(), error=pa.string(), removed_at=INSTANT)
 
@@ -54,14 +54,14 @@ def message_schema(view: str, columns_ddl: str, *, of_instance: bool) -> pa.Sche
 
 
 def names_in_views(columns_ddl: str, *, of_instance: bool) -> Mapping[str, str]:
-    """Return what the columns of a message type are called in views: the same in all, so facts of any view count."""
+    """Return the names in views of a message type's columns: the same in all views, so those of any view are avoided."""
     return shown_names(columns_ddl, (*_PLACE.names, *(_OWNER.names if of_instance else ()), *_DEATH.names))
 
 
 def read_messages(
     view: JournalView, name: str, queue: str, *, columns: Sequence[str] | None, limit: int | None, next_first: bool = False
 ) -> pa.Table:
-    """Return one of `MESSAGE_VIEWS`: what the queue knows of messages, joined with what is stored of them."""
+    """Return one of `MESSAGE_VIEWS`: the queue's columns of messages, joined with the stored ones."""
     find, _ = MESSAGE_VIEWS[name]
     known = _next(view, queue, limit) if next_first else find(view, queue, limit)
     type_name = view.state.ledger(queue).definition.message_type
@@ -70,7 +70,7 @@ def read_messages(
     own = view.state.definitions.message_type(type_name).columns
     whole = message_schema(name, own, of_instance=instance is not None)
     schema = whole if columns is None else pa.schema([whole.field(column) for column in columns])
-    # What a column of the view is called where it is stored.
+    # The stored name of each column of the view.
     stored = {shown: column for column, shown in names_in_views(own, of_instance=instance is not None).items()}
     stored |= {name: name for name in ENVELOPE.names}
     bodies = pa.schema([field.with_name(stored[field.name]) for field in schema if field.name in stored])
@@ -102,7 +102,7 @@ def _next(view: JournalView, queue: str, limit: int | None) -> _Columns:
 
 
 def _states(view: JournalView, queue: str) -> dict[State, BitMap64]:
-    """Return what is in a queue by its state at the moment to look at: what is due waits no more."""
+    """Return a queue's messages by their state at the moment of the view: due ones wait no more."""
     ledger = view.state.ledger(queue)
     states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD, State.REMOTE)}
     due = ledger.due(view.now_ms)
@@ -112,7 +112,7 @@ def _states(view: JournalView, queue: str) -> dict[State, BitMap64]:
 
 
 def _told(view: JournalView, queue: str, states: Mapping[State, BitMap64], rows: BitMap64) -> _Columns:
-    """Return what a queue knows of some messages in it."""
+    """Return a queue's columns of some messages in it."""
     ledger = view.state.ledger(queue)
     bookmarks = to_array(rows)
     columns = _Columns(bookmarks)
@@ -160,14 +160,14 @@ def _dead_letters(view: JournalView, queue: str, limit: int | None) -> _Columns:
 
 
 def _put_owners(columns: _Columns, ledger: QueueLedger, rows: BitMap64) -> None:
-    """Say whose messages of a queue are; a queue that is not replicated knows no owners."""
+    """Fill in the owners of a queue's messages; a queue that is not replicated knows none."""
     if ledger.ownership is not None:
         for _, owner, members in ledger.ownership.by_owner(rows):
             columns.put("owner", members, owner)
 
 
 def _put_owners_of_letters(columns: _Columns, state: JournalState, queue: str, rows: BitMap64) -> None:
-    """Say who may redrive and settle dead letters: the owner where they wait, in a dead-letter queue if there is one."""
+    """Fill in the owners of dead letters, which may redrive and settle them: those of the dead-letter queue if there is one."""
     ledger = state.ledger(queue)
     home = ledger.definition.dead_letter_queue
     letters = ledger if home is None else state.ledger(home)
@@ -176,7 +176,7 @@ def _put_owners_of_letters(columns: _Columns, state: JournalState, queue: str, r
 
 
 def _put_origins(columns: _Columns, names: OriginNames | None) -> None:
-    """Say where messages were first published, a stretch at a time."""
+    """Fill in the origins of messages, a stretch at a time."""
     bookmarks = columns.bookmarks
     if names is None or not len(bookmarks):
         return
@@ -187,7 +187,7 @@ def _put_origins(columns: _Columns, names: OriginNames | None) -> None:
     columns.put_whole("origin_bookmark", pa.array(bookmarks + shifts[at]))
 
 
-#: The views whose rows are messages: what finds them, and the columns that only this view has.
+#: The views whose rows are messages: the function that finds them, and the columns that only this view has.
 MESSAGE_VIEWS: Mapping[str, tuple[Callable[[JournalView, str, int | None], _Columns], pa.Schema]] = {
     "messages": (_messages, make_schema()),
     "dead_letters": (_dead_letters, _DEATH),
@@ -195,11 +195,11 @@ MESSAGE_VIEWS: Mapping[str, tuple[Callable[[JournalView, str, int | None], _Colu
 
 
 class _Columns:
-    """Columns of one value for each bookmark, filled part by part; what nobody fills is NULL."""
+    """Columns of one value for each bookmark, filled part by part; a value that is never filled in is NULL."""
 
     def __init__(self, bookmarks: Bookmarks) -> None:
         self.bookmarks = bookmarks
-        #: Which entry of its values each row has; 0 is NULL.
+        #: The index of each row's value; 0 is NULL.
         self._codes: dict[str, NDArray[np.int32]] = {}
         self._values: dict[str, list[Any]] = {}
         #: Columns with a value for each row.

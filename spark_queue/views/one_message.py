@@ -25,7 +25,7 @@ _GENERAL = (Kind.JOURNAL_CREATED, Kind.EPOCH_CLAIMED, Kind.DEFINITIONS_APPLIED, 
 #: Of the message's type, where they touch it.
 _OF_FILES = (Kind.ENTERED, Kind.NAMED, Kind.RETIRED)
 
-#: Of its queues, whatever they speak of.
+#: Of its queues, with any messages.
 _OF_QUEUE = (Kind.SUBSCRIBED, Kind.UNSUBSCRIBED, Kind.PAUSED, Kind.UNPAUSED)
 
 #: Of the leases that it was in, without naming it.
@@ -33,7 +33,7 @@ _OF_LEASE = (Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN, Kind.RESUMED)
 
 
 class MessageRows:
-    """Which records of a control log are about one message."""
+    """The choice of the records of a control log that are about one message."""
 
     def __init__(self, log: ControlRows, *, message_type: str, bookmark: int) -> None:
         self._log = log
@@ -50,10 +50,10 @@ class MessageRows:
         return list(dict.fromkeys([queue, *(name for pair in sorted(pairs) if queue in pair for name in pair)]))
 
     def chosen(self, queues: Iterable[str]) -> list[Record]:
-        """Return the records that tell the message's life in some queues."""
+        """Return the records of the message's life in some queues."""
         mask = self._kinds(_GENERAL) | (self._message_type & self._kinds([Kind.MOVED]))
         mask |= self._message_type & self._touching & self._kinds(_OF_FILES)
-        # How far the message log was read, to count on from there.
+        # The version up to which the message log was read, to count on from there.
         read = np.flatnonzero(self._message_type & self._kinds([Kind.ENTERED, Kind.FOREIGN]))
         mask[read[-1:]] = True
         for queue in queues:
@@ -75,7 +75,7 @@ class MessageRows:
 
 
 def _touching(ranges: Any, bookmark: int) -> Mask:
-    """Return which rows have a range with the bookmark."""
+    """Return the mask of rows that have a range with the bookmark."""
     lists = ranges.combine_chunks()
     flat = lists.flatten()
     hits = np.flatnonzero((flat.field("first").to_numpy() <= bookmark) & (flat.field("until").to_numpy() > bookmark))
@@ -91,7 +91,7 @@ class MessageTraits:
     Attributes
     ----------
     asked : dict of str to (QueueDefinition, EntryTraits)
-        What each queue was told of it last, by the definition of then.
+        The last traits that each queue was given of it, by the definition of then.
     """
 
     def __init__(self, source: TraitSource, bookmark: int) -> None:
@@ -145,7 +145,7 @@ def is_of_others(state: JournalState, record: Record, *, message_type: str) -> b
 def fold_alone(state: JournalState, record: Record, *, message_type: str, bookmark: int) -> None:
     """Fold a record as if the message were the only one that it speaks of.
 
-    What a queue did with messages of another type is left out. Its subscriptions and pauses outlive them (DESIGN 15.6).
+    A queue's records about messages of another type are left out. Its subscriptions and pauses outlive them (DESIGN 15.6).
     """
     if record.queue is not None:
         if is_of_others(state, record, message_type=message_type) and record.kind not in _OF_QUEUE:

@@ -87,7 +87,10 @@ def read_view(
     limit: int | None = None,
     next_first: bool = False,
 ) -> pa.Table:
-    """Read a view."""
+    """Return a view; `limit` keeps the oldest messages, or the latest records and attempts.
+
+    Of view messages, `next_first` keeps those alone that may be granted, in that order.
+    """
     known = view_schema(name, view.state.definitions, queue).names
     if queue is not None:
         view.state.definitions.queue(queue)
@@ -107,7 +110,7 @@ def read_view(
 
 
 def with_pandas_types(table: pa.Table) -> pa.Table:
-    """Let `to_pandas` keep whole numbers where some are missing: as floats, its choice, those above 2^53 would be others."""
+    """Let `to_pandas` keep whole numbers where some are missing: as floats, its choice, those above 2^53 would change."""
     missing = [field for field, column in zip(table.schema, table.columns, strict=True) if column.null_count]
     columns = [
         {
@@ -166,12 +169,12 @@ def _status(view: JournalView, queue: str | None) -> list[_Row]:
 
 
 def _told(view: JournalView, name: str) -> _Row:
-    """Return what can be told: a queue whose messages cannot be has no figures, and still a place among the others."""
+    """Return the status of a queue; one whose messages cannot be counted has no figures, and still a row among the others."""
     try:
         return asdict(queue_status(view, name))
     except JournalError as trouble:
         alarm = str(trouble)
-    except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
+    except Exception as fault:  # noqa: BLE001  # The other queues are shown all the same.
         alarm = untold(fault)
     return {"queue": name, "message_type": view.state.definitions.queue(name).message_type, "alarm": alarm}
 

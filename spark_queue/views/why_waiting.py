@@ -1,4 +1,4 @@
-"""Why nobody is given a message: it never came into the queue, or it waits there."""
+"""The reasons why a message is not granted: it never came into the queue, or it waits there."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from spark_queue.settings.timestamps import to_text
 
 
 def waits(ledger: QueueLedger, bookmark: int) -> bool:
-    """Return whether a message is in a queue, and nobody here has it in hand."""
+    """Return whether a message is in a queue, and not leased here."""
     return any(bookmark in ledger.rows[each] for each in (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.HELD, State.REMOTE))
 
 
 def why_never_taken(
     definition: QueueDefinition, traits: EntryTraits | None, bookmark: int, *, topic: str | None, start: int, is_undecided: bool
 ) -> str:
-    """Return why a message never came into a queue."""
+    """Return the reason why a message never came into a queue, which has bookmarks from `start` on.
+
+    `definition` is that of the moment when the message could have entered; `traits` and `topic` are None where its file is gone;
+    `is_undecided`: no instance has decided whether it is in the queue (R129).
+    """
     name = f"queue '{definition.name}'"
     if is_undecided:
         return (
@@ -48,7 +52,7 @@ def why_never_taken(
 
 
 def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int, heard: Heard) -> str | None:
-    """Return why nobody has a message in hand, and what would change that; None where it does not wait in the queue."""
+    """Return the reason why a message is not leased, and a way to change that; None where it does not wait in the queue."""
     ledger = state.ledger(queue)
     if not waits(ledger, bookmark):
         return None
@@ -65,7 +69,7 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int,
 
 
 def _reasons(state: JournalState, queue: str, bookmark: int, now_ms: int, heard: Heard) -> Iterator[str]:
-    """Yield what keeps it, the most telling reason first."""
+    """Yield the reasons that keep it, the most telling first."""
     ledger = state.ledger(queue)
     if ledger.paused:
         yield f"It waits: queue '{queue}' is paused, and grants nothing until `sparkq unpause`."
@@ -115,19 +119,19 @@ def _who(subscriptions: Iterable[Subscription]) -> str:
 
 
 def _of_letters(ledger: QueueLedger) -> str:
-    """Say what a right with a filter is worth in a dead-letter queue, where no filter is evaluated."""
+    """Return the note that a right with a filter is void in a dead-letter queue, where no filter is evaluated."""
     return " In a dead-letter queue a right with a filter is none." if ledger.definition.underlying_topic is None else ""
 
 
 def _unsettled(ledger: QueueLedger, barrier: int) -> str:
-    """Say what a barrier waits for."""
+    """Return the messages that a barrier waits for, as a text."""
     waiting = BitMap64.union(*(ledger.rows[each] for each in IN_QUEUE))
     waiting.remove_range(barrier, waiting.max() + 1)
     return f": {len(waiting):,} are not, and the oldest is message {waiting.min()}" if waiting else ""
 
 
 def _ahead_of(ledger: QueueLedger, bookmark: int) -> str:
-    """Name the message for which another one of its key waits: what somebody has in hand, or else the oldest."""
+    """Return the message for which another one of its key waits, as a text: a leased one, or else the oldest."""
     keys = ledger.selection.order_keys
     standing = BitMap64.union(keys.under_lease, *(ledger.rows[each] for each in IN_QUEUE))
     own, (bookmarks, hashes) = keys.keys_of(BitMap64([bookmark]))[1], keys.keys_of(standing)

@@ -1,4 +1,4 @@
-"""Counting a queue of which a message file is gone or damaged: it matters not for that whose turn it is, which the file tells."""
+"""Counting a queue of which a message file is gone or damaged: order and priority, which the file has, matter not for that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 
 class TraitsWithoutKeys:
-    """A trait source for who only counts: where a file cannot be read, its messages have no order key and no priority.
+    """A trait source for counting alone: where a file cannot be read, its messages have no order key and no priority.
 
     They match no subscription's filter either. A coordinator must not go by that: it sets the queue aside.
     """
@@ -37,7 +37,7 @@ class TraitsWithoutKeys:
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:
-        """Return which of `rows` match a filter, as far as it can be told; see `TraitSource`."""
+        """Return those of `rows` that match a filter, as far as files can be read; see `TraitSource`."""
         matching = BitMap64()
         for segment in segments:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from spark_queue.cli.arguments import expressions_to_markdown, to_markdown
+from spark_queue.cli.options import expressions_to_markdown, to_markdown
 from spark_queue.expression.functions import accepted
 from spark_queue.settings.registry import key_rows, option_rows
 from tests import ways_in

@@ -52,7 +52,7 @@ def locked_out(make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def apply(world: World, file: Path, *, dry_run: bool = False) -> None:
-    verbs.apply(world.store.path, file, dry_run=dry_run, as_store_owner=True)
+    verbs.apply(path=world.store.path, definitions=file, dry_run=dry_run, as_store_owner=True)
 
 
 def test_the_owner_of_the_store_replaces_the_principals_past_the_coordinator(

@@ -129,8 +129,8 @@ FAULTS = (
     ),
     Mutant(
         "a file that is back and at which something raises ends the reign",
-        "a fold of the log tells.\n                return True\n",
-        "a fold of the log tells.\n                raise\n", ("tests/unit/journal/test_prepared_traits.py",),
+        "other faults of it show when the log is folded.\n                return True\n",
+        "other faults of it show when the log is folded.\n                raise\n", ("tests/unit/journal/test_prepared_traits.py",),
     ),
     Mutant(
         "commits are kept for a history that nobody reads",

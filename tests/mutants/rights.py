@@ -50,8 +50,8 @@ RIGHTS = (
     ),
     Mutant(
         "who may read may also purge",
-        "matches a filter. Answered with `Purged`.\"\"\"\n",
-        "matches a filter. Answered with `Purged`.\"\"\"\n\n    right = READ\n", _TABLE,
+        "that match a filter. Answered with `Purged`.\"\"\"\n",
+        "that match a filter. Answered with `Purged`.\"\"\"\n\n    right = READ\n", _TABLE,
     ),
     Mutant(
         "a right on one queue is one on all",

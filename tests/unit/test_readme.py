@@ -17,7 +17,7 @@ import typer
 import spark_queue
 from spark_queue import Journal, session
 from spark_queue.cli.app import app
-from spark_queue.cli.arguments import COORDINATOR_VARIABLE
+from spark_queue.cli.verb import COORDINATOR_VARIABLE
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CATALOGUE

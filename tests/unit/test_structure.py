@@ -18,7 +18,6 @@ SEVERAL_GROUPS: Mapping[str, str] = {
     "spark_queue.expression.operators": "The operators of one language: each is an entry of the same table.",
     "spark_queue.replication.sandbox": "The two ends of one pipe, which change together.",
     "spark_queue.views.one_message": "The records of one message, and their fold.",
-    "spark_queue.views.why_waiting": "One question of a user, answered from two sides.",
 }
 
 

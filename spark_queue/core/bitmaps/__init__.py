@@ -1,1 +1,1 @@
-"""Sets of bookmarks, and what is known of each message in them, at a cost that follows ranges and distinct values."""
+"""Sets of bookmarks, and values of each message in them, at a cost that follows ranges and distinct values."""

@@ -1,4 +1,4 @@
-"""When messages with an expiration of their own expire (R60); cost follows what is due, not what is waiting.
+"""When messages with an expiration of their own expire (R60); cost follows messages that are due, not those that wait.
 
 A publisher with `expiresAfter` gives every commit a time of its own, so a queue may know as many times as it had commits
 within that age.
@@ -37,7 +37,7 @@ class Expirations(Mapping[int, BitMap64]):
         return len(self._by_time)
 
     def add(self, expires: Mapping[int, BitMap64]) -> None:
-        """Take bookmarks in, each once."""
+        """Add bookmarks, each once."""
         for at_ms, rows in expires.items():
             if at_ms in self._by_time:
                 self._by_time[at_ms] |= rows
@@ -63,7 +63,7 @@ class Expirations(Mapping[int, BitMap64]):
         return self._times[kept] if kept < len(self._times) else None
 
     def forget_gone(self, at_ms: int, *, gone: Sequence[BitMap64]) -> None:
-        """Forget the times from `at_ms` to that one, so that who asks does not look at them again and again."""
+        """Forget the times from `at_ms` to that one, so that the caller does not look at them again and again."""
         self._drop(self._times[bisect_right(self._times, at_ms) : self._kept_after(at_ms, gone)])
 
     def _kept_after(self, at_ms: int, gone: Sequence[BitMap64]) -> int:
@@ -88,7 +88,7 @@ class Expirations(Mapping[int, BitMap64]):
         return next((at_ms for at_ms in reversed(self._times) if row in self._by_time[at_ms]), None) if row in self.rows else None
 
     def overdue(self, now_ms: int) -> BitMap64:
-        """Return the bookmarks whose time has come."""
+        """Return the bookmarks that are past their time."""
         return BitMap64.union(BitMap64(), *(self._by_time[at_ms] for at_ms in self._until(now_ms)))
 
     def forget(self, now_ms: int, *, kept: BitMap64) -> None:

@@ -36,7 +36,7 @@ class BitSlicedInts:
 
     def split(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
         """Yield `rows` in parts of equal number, lowest number first; empty parts are left out."""
-        # Number so far, its next digit, and who has it: the lowest one on top.
+        # Number so far, its next digit, and the bookmarks that have it: the lowest one on top.
         waiting = [(0, len(self._digits), rows)] if rows else []
         while waiting:
             number, place, part = waiting.pop()
@@ -79,7 +79,7 @@ class BitSlicedInts:
 
 
 class Counts(BitSlicedInts):
-    """A count per bookmark; what a step costs does not follow how high they are."""
+    """A count per bookmark; the cost of a step does not follow their height."""
 
     __slots__ = ()
 

@@ -3,7 +3,7 @@
 The messages of a key form a chain, oldest first, of numbers into arrays; so many of them join or leave at once, in any place,
 that every step here is one on whole arrays. A message costs about 25 bytes, a key about 30.
 
-Distinct keys as small numbers, so that what is known of each is an array.
+Distinct keys as small numbers, so that the facts of each are an array.
 """
 
 from __future__ import annotations
@@ -91,18 +91,18 @@ def grown(numbers: NDArray[_Number], count: int, *, filled_with: int = NONE) -> 
     return larger
 
 
-#: Messages that the search for what follows the oldest ones looks at first; each further step looks at four times as many.
+#: Messages that the search for followers of the oldest ones looks at first; each further step looks at four times as many.
 _FIRST_WINDOW = 1 << 12
 
 
 class OrderKeys:
-    """The keys of a queue's messages, and who waits behind whom.
+    """The keys of a queue's messages, and the order in which they wait for each other.
 
     Attributes
     ----------
     behind : BitMap64
         Messages in the queue that may not begin a run: not the oldest of their key, or of a key of which a message is held.
-        What has no key is never among them.
+        Messages without a key are never among them.
     held : BitMap64
         Messages with a key that are leased, or sent at most once and neither proven nor lapsed.
     """
@@ -151,7 +151,7 @@ class OrderKeys:
         self._link(np.arange(first, self._count))
 
     def leave(self, rows: BitMap64) -> None:
-        """Let messages leave the queue, held or not; what has no key, or has left before, changes nothing."""
+        """Let messages leave the queue, held or not; one without a key, or that has left before, changes nothing."""
         slots = self._slots(rows)
         slots = slots[self._present[slots]]
         if not len(slots):
@@ -198,7 +198,10 @@ class OrderKeys:
             self._mark_oldest(self._count_held(self._slots(rows), -1))
 
     def runs(self, heads: BitMap64, rows: BitMap64, *, count: int, longest: int) -> BitMap64:
-        """Return the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found."""
+        """Return the `count` oldest of `heads` and of their followers in their keys without a gap; cost follows the rows found.
+
+        Each of `heads` begins a run, or has no key; `longest` is the most messages of one key, 0 for no limit.
+        """
         heads = oldest(heads, count)
         begun = self._slots(heads)
         if longest == 1 or not len(begun):

@@ -1,8 +1,8 @@
-"""Which messages come first: priorities as bitmaps, so that cost follows distinct values and ranges, not messages (R66).
+"""The order of messages by priority: priorities as bitmaps, so that cost follows distinct values and ranges, not messages (R66).
 
-While there are few distinct values, each has a bitmap of its own, and the search takes no more of the first ones than it
+While there are few distinct values, each has a bitmap of its own, and the search uses no more of the first ones than it
 needs. Beyond that a value is kept as its binary digits, one bitmap per digit: at most 8 bytes for each message, and a search
-that goes from the highest digit to the lowest, whatever the number of values is.
+that goes from the highest digit to the lowest, for any number of values.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Priorities:
         self.ranked = BitMap64()
         #: By value; empty once values are kept by digit.
         self._levels: dict[int, BitMap64] = {}
-        #: ``_digits[i]`` holds what has binary digit i set; empty while values have levels.
+        #: ``_digits[i]`` holds the bookmarks with binary digit i set; empty while values have levels.
         self._digits: list[BitMap64] = []
 
     def add(self, bookmarks: NDArray[np.int64], priorities: NDArray[np.uint64]) -> None:
-        """Take messages in, each once, with their priorities beside them."""
+        """Add messages, each once, with their priorities beside them."""
         if not len(bookmarks):
             return
         self.ranked |= from_array(bookmarks)
@@ -130,7 +130,7 @@ class Priorities:
 
 
 def _oldest_common(rows: BitMap64, level: BitMap64, count: int) -> BitMap64:
-    """Return the `count` oldest of what both hold, looking no further than they are found."""
+    """Return the `count` oldest rows of both, looking no further than they are found."""
     found = BitMap64()
     if not rows or not level:
         return found

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-#: Above every bookmark, and within what a bitmap can be asked for.
+#: Above every bookmark, and within the range of a bitmap's queries.
 BOOKMARK_LIMIT = 2**63
 
 #: Ranges of fewer messages than this on average become a bitmap by way of their messages, in one step.
@@ -97,7 +97,7 @@ def _ends(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
 
 def edges(rows: BitMap64) -> BitMap64:
     """Return the first row of each run, and the row after its last."""
-    # These are exactly what a bitmap XOR itself shifted by one keeps.
+    # A bitmap XOR itself shifted by one keeps exactly these.
     return rows ^ rows.shift(1)
 
 

@@ -1,6 +1,6 @@
 """Every decision: from a command and the state to records and a reply. Nothing else decides.
 
-Reading order: `core.engine`, `handlers` (which command goes where, and what follows from each record), `unit_of_work` (one
+Reading order: `core.engine`, `handlers` (which command goes where, and the consequences of each record), `unit_of_work` (one
 command's work on one queue) and `session`; `delivery` (what planners ask), `planners`, `batch_runs` and `resuming` (what runs
 say), `granting`, `free_rows`, `fairness` and `shares` (who is given what), `outcomes`, `settlement` and `removal` (how messages
 leave a lease), `sinks` (batches that are acknowledged by being appended), `manual_settlement`, `redriving` and `pausing` (people),

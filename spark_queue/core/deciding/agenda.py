@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from enum import Enum, auto
 from heapq import heappop, heappush
 
-#: Queues that a tick looks over beside those that changed or are due: what depends on another queue, or on silence, is found so.
+#: Queues that a tick looks over beside those that changed or are due: effects of another queue, or of silence, are found so.
 LOOKED_OVER = 100
 
 
@@ -20,7 +20,10 @@ class Follower(Enum):
 
 
 class Agenda:
-    """The queues to look at."""
+    """The queues to look at.
+
+    `due_ms` returns None for a queue on which nothing is due, and for one that is no more.
+    """
 
     def __init__(self, queues: Iterable[str], due_ms: Callable[[str], int | None]) -> None:
         self._changed = {each: dict.fromkeys(queues) for each in Follower}

@@ -1,4 +1,4 @@
-"""New definitions: what they may change while messages and leases stand, and where their new queues start."""
+"""New definitions: the changes that they may make while messages and leases stand, and the start of their new queues."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _refuse_unnamed(state: JournalState, wanted: Definitions, may_go: Collection
 
 
 def back(state: JournalState, wanted: Definitions) -> dict[str, QueueLedger]:
-    """Return the replicated queues that are put back: they go on from what was known of their messages when they were left.
+    """Return the replicated queues that are put back: they go on from their state when they were left.
 
     Also before any peer is named for one, so that definitions may change step by step; not one that is `local` by now.
     """
@@ -75,8 +75,8 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
                 "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
             )
     for name, trouble in state.troubles.items():
-        # What is not known of a queue cannot be checked; one that goes on as it is waits for its return.
-        # Also whether it is replicated: of the messages of a queue that begins to be, it is said once whose they are.
+        # A queue whose state is not known cannot be checked; one that goes on as it is waits for its return.
+        # Also whether it is replicated: of a queue that begins to be, the owners of the messages are recorded once.
         then, now = (
             (each.queues.get(name), each.source_of(name), each.is_replicated(name)) for each in (state.definitions, wanted)
         )
@@ -91,7 +91,7 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
         raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
     for name, ledger in {**state.queues, **goes_on}.items():
         if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
-            # What is gone would be there again on this instance alone.
+            # Removed messages would be there again on this instance alone.
             reason = "it is replicated, and what other instances know of its messages stands."
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Redrive or purge it instead.")
         if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
@@ -102,7 +102,7 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
 
 
 def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
-    """Check what becomes of a queue; None when it goes, or begins anew."""
+    """Check the changes of a queue; `wanted` is None when it goes, or begins anew."""
     known = ledger.definition
     leased = sum(len(lease.leased) for lease in ledger.leases.values())
     if leased and wanted is None:
@@ -111,7 +111,7 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
     if unsettled and wanted is not None and wanted.semantics != known.semantics:
         # A late proof by the old semantics would find messages that were given to somebody else by the new one.
         raise _in_use(known, f"{unsettled} of its messages are leased, or in a batch that is not proven.")
-    # What an at-most-once queue has sent holds its key until the proof, or the end of its lease.
+    # A message that an at-most-once queue has sent holds its key until the proof, or the end of its lease.
     keyed = ledger.backlogs().total()
     if keyed and wanted is not None and wanted.order_key != known.order_key:
         raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key by the new one.")
@@ -122,7 +122,7 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
 
 
 def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions) -> None:
-    """Check that a dead-letter queue keeps its source while it holds letters: they would be taken for the other's."""
+    """Check that a dead-letter queue keeps its source while it holds letters: they would pass for the other's."""
     name, held = letters.definition.name, sum(len(rows) for each, rows in letters.rows.items() if each is not State.REMOVED)
     left = (each for each, ledger in state.left.items() if ledger.definition.dead_letter_queue == name)
     known, source = state.definitions.source_of(name) or next(left, None), wanted.source_of(name)
@@ -134,7 +134,7 @@ def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions
 
 
 def _unsettled(ledger: QueueLedger) -> int:
-    """Count what leases hold, and all that a batch without proof was ever given: by other semantics it would mean another thing."""
+    """Count leased messages, and all of a batch without proof: by other semantics they would mean another thing."""
     return sum(len(lease.leased if lease.proven else lease.rows) for lease in ledger.leases.values())
 
 
@@ -164,7 +164,7 @@ def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str,
     for name, start in starts.items():
         queue = wanted.queues[name]
         known = state.message_types.get(queue.message_type)
-        # What is a barrier of a replicated queue is told with what is in it (R129).
+        # The barriers of a replicated queue are recorded with its members (R129).
         if queue.barrier is None or queue.underlying_topic is None or known is None or wanted.is_replicated(name):
             continue
         segments = [segment for segment in known.segments if segment.until > start and not segment.retired]

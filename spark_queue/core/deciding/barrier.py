@@ -1,7 +1,7 @@
 """Barriers: held until nothing stands before them, then given to every subscription as a batch of its own (R67 to R78).
 
 A barrier is *held* while any message with a lower bookmark is in the queue: available, leased or delayed. Nothing behind a held
-barrier is granted, so no lease ever covers a message behind one, and what a lease gives back stands before it again. Once
+barrier is granted, so no lease ever covers a message behind one, and messages that a lease gives back stand before it again. Once
 nothing stands before it, it is *released* to the subscriptions of that moment and leaves the queue. From then on it is theirs:
 each has it *pending* until the proof of its batch records that it was *received*. No lease holds it, so nothing can expire,
 and a batch that was not proven is read again.
@@ -49,8 +49,8 @@ def say_barriers(work: UnitOfWork) -> None:
 def _oldest_with_takers(work: UnitOfWork, due: BitMap64) -> tuple[list[str], BitMap64]:
     """Return the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73).
 
-    Whose principal may not read the queue now is current all the same: whoever attaches it next finds its barrier (R70), unless
-    that is hidden then.
+    A subscription with a principal that may not read the queue now is current all the same: the next attach finds its barrier
+    (R70), unless that is hidden then.
     """
     names, until = [], due.max() + 1
     for name, subscription in sorted(work.ledger.subscriptions.items()):

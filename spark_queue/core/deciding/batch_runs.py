@@ -26,7 +26,7 @@ def is_handed_over_once(work: UnitOfWork, lease: Lease) -> bool:
 
 
 def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
-    """Note that fn begins, and tell which planner start and which lease it speaks for (P4)."""
+    """Note that fn begins, and return the planner start and the lease that it speaks for (P4)."""
     subscription = work.subscription(command.subscription)
     lease = work.ledger.open_lease(subscription)
     if command.sink:
@@ -46,7 +46,7 @@ def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
 
 
 def _read_by(work: UnitOfWork, lease: Lease, incarnation: Incarnation) -> BitMap64:
-    """Return what the batch of a lease reads in the newest planner start."""
+    """Return the rows that the batch of a lease reads in the newest planner start."""
     return BitMap64() if is_handed_over_once(work, lease) and lease.handed_to != incarnation else lease.rows
 
 
@@ -65,13 +65,13 @@ def no_sink(work: UnitOfWork, reason: str, next_step: str) -> CallerError:
 
 
 def refuse_fenced(work: UnitOfWork, lease: Lease, run: Run) -> None:
-    """Refuse whatever a run says whose attempt was fenced: it is over."""
+    """Refuse every call of a run with a fenced attempt: it is over."""
     if lease.fenced is not None and lease.fenced.incarnation == run.incarnation:
         raise fenced_refusal(work.ledger, lease.subscription, lease.fenced.number)
 
 
 def _sink_told(work: UnitOfWork, subscription: Subscription, lease: Lease | None) -> SinkTold:
-    """Return what a run has to know that appends: what is in doubt, as far as it may decide about it (R125)."""
+    """Return the facts for a run that appends: the attempts in doubt, as far as it may decide about them (R125)."""
     others = (
         told(each)
         for each in in_doubt(work.ledger)
@@ -89,7 +89,7 @@ def _sink_told(work: UnitOfWork, subscription: Subscription, lease: Lease | None
 def end_run(work: UnitOfWork, command: EndRun) -> Done:
     """Note that fn ended: stage its outcomes, or its failure; with `settle` they take effect at once.
 
-    With `cancel` Spark takes the batch for done, and its proof gives its rows back.
+    With `cancel` the batch is done for Spark, and its proof gives its rows back.
     """
     given = [read_outcome(work, each) for each in command.outcomes]
     subscription = work.subscription(command.subscription)
@@ -131,7 +131,7 @@ def _end_idle_run(work: UnitOfWork, subscription: Subscription, command: EndRun)
 
 
 def prove_run(work: UnitOfWork, command: Prove) -> Done:
-    """Take the listener's word that Spark committed a batch; said before, it changes nothing."""
+    """Accept the listener's word that Spark committed a batch; a repeat changes nothing."""
     subscription = work.subscription(command.subscription)
     newest = work.ledger.leases.get(subscription.lease)
     if command.run.lease >= subscription.lease and newest is not None and not newest.proven:

@@ -40,7 +40,7 @@ def draw_incarnation(work: UnitOfWork, _: DrawIncarnation) -> Drawn:
 def attach(work: UnitOfWork, command: Attach) -> Done:
     """Make a planner start the owner of a subscription, which begins with its first attach; the newest wins (P1).
 
-    What it asks for replaces what the subscription asked for before, and breaks no lease (R118). What it is given must match its
+    Its options replace those of the attach before, and break no lease (R118). Messages that it is given must match its
     filter (R49).
     """
     session = work.sessions.of(command.subscription, command.incarnation)
@@ -91,7 +91,7 @@ def _check_name(work: UnitOfWork, name: str) -> None:
 
 
 def _planner(work: UnitOfWork, command: PlannerCommand) -> tuple[Subscription, Session]:
-    """Return who makes a numbered call; refuse a planner that was superseded, and a call that a newer one overtook (P1)."""
+    """Return the subscription and session of a call; refuse a superseded planner, and a call that a newer one overtook (P1)."""
     subscription = work.subscription(command.subscription)
     if command.incarnation != subscription.incarnation:
         raise _taken(work, subscription, command.incarnation)
@@ -127,7 +127,7 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
         return granted(work, lease)
     if lease is not None:
         prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
-        # What the proof has freed is there for this very call.
+        # Room that the proof has freed is there for this very call.
         release(work)
     lease = grant(work, subscription, session, call=command.call, limit=command.limit)
     return None if lease is None else granted(work, lease)
@@ -160,7 +160,7 @@ def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> 
     if is_handed_over_once(work, lease):
         return _hand_over(work, lease, session, call=call)
     own = lease.incarnation == session.incarnation
-    # What has landed is read again as it was, also once it has left the queue, and is no delivery any more (R126).
+    # Landed messages are read again as they were, also once they have left the queue, and are no delivery any more (R126).
     is_whole = lease.is_barrier or lease.has_landed or len(lease.leased) == len(lease.rows)
     own = own or lease.has_landed
     if not (own and (session.asked == lease.number or is_whole)):
@@ -196,7 +196,7 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
 
 
 def unsubscribe(work: UnitOfWork, command: Unsubscribe) -> Done:
-    """End a subscription because somebody says so; what it holds returns."""
+    """End a subscription by command; its messages return."""
     end_subscription(work, work.subscription(command.subscription), reason="user")
     return Done()
 

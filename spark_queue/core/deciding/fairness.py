@@ -2,7 +2,7 @@
 
 Both models that share give out *slots*. Proportional: a subscription with u unacknowledged messages of at most m has the slots
 u/m, (u+1)/m, …; round-robin: 0, 1, 2, …. A message goes to the lowest free slot of those whom it matches; equal slots go to
-whose turn comes first. Where everybody matches the same, the messages thus take the lowest slots of all, which are found by
+whose turn comes first. Where everybody matches the same, the messages thus get the lowest slots of all, which are found by
 bisection and never message by message.
 """
 
@@ -43,7 +43,7 @@ class Contender:
     #: Messages provided to it and not yet acknowledged, and how many there may be at most (R23, R24).
     unacknowledged: int
     max_backlog: int
-    #: How many more it takes.
+    #: How many more it has room for.
     room: int
     #: The messages that it may be given.
     rows: BitMap64
@@ -55,19 +55,23 @@ class Contender:
 class Assignment:
     """The messages that each subscription is given."""
 
-    #: By name, with what was kept.
+    #: By name, with the messages that were kept.
     parts: dict[str, BitMap64]
     #: Position of the subscription that was given the last message.
     last: int
 
 
 def assign(model: str, candidates: Sequence[Contender], *, last: int, messages: int, order: Order) -> Assignment:
-    """Share messages out as if each went, in the order of grants, to whom the model names; uses the candidates up."""
+    """Share messages out as if each went, in the order of grants, to the candidate of the model; uses the candidates up.
+
+    `candidates` stand in the order in which they get messages that may stand for each other; `last` is the position of the
+    subscription that got the message before these (round-robin). `messages` counts those that are kept, too.
+    """
     parts = _keep(candidates, messages, order)
     messages -= sum(len(part) for part in parts.values())
     groups = _groups(candidates)
     if len(groups) > 1:
-        # A candidate that matches more than all can take has no room left when the search gets there.
+        # A candidate that matches more than all have room for has no room left when the search gets there.
         most = min(messages, sum(each.room for each in candidates))
         groups = [(order.first(rows, most), who) for rows, who in groups]
     line = _Line(model, candidates, last)
@@ -89,7 +93,7 @@ def assign(model: str, candidates: Sequence[Contender], *, last: int, messages: 
 
 
 def _keep(candidates: Iterable[Contender], messages: int, order: Order) -> dict[str, BitMap64]:
-    """Return each what is kept for it, as far as it still can have it, and nobody else."""
+    """Return the messages kept for each, as far as it still can have them, and nobody else."""
     parts: dict[str, BitMap64] = {}
     for each in candidates:
         part = parts[each.name] = order.first(each.kept & each.rows, min(each.room, messages))
@@ -112,7 +116,7 @@ class _Line:
         self._scale = lcm(*(each.max_backlog for each in candidates))
 
     def serve(self, count: int, members: Iterable[Contender]) -> Counter[str]:
-        """Return `count` messages to those whom they match, and tell how many to whom."""
+        """Share `count` messages out among the members that they match, and return the number of each by name."""
         line = sorted((each for each in members if each.room), key=self._turn)
         slots = [self._slots(each) for each in line]
         shares = _share(count, slots)
@@ -136,7 +140,11 @@ class _Line:
 
 
 def _share(count: int, slots: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how many of the `count` lowest slots belong to each."""
+    """Return how many of the `count` lowest slots belong to each.
+
+    Each of `slots` is (start, unit, room), in the order of turns: it has the slots start × unit, (start + 1) × unit, … as far as
+    its room goes.
+    """
     if count == 1 and slots:
         lowest = min(range(len(slots)), key=lambda number: slots[number][0] * slots[number][1])
         return [int(number == lowest) for number in range(len(slots))]
@@ -165,7 +173,7 @@ def _below(value: int, slots: Iterable[tuple[int, int, int]]) -> list[int]:
 
 
 def _groups(candidates: Iterable[Contender]) -> list[tuple[BitMap64, int]]:
-    """Return the different bitmaps of the candidates, and who has each as bits by their place among the candidates."""
+    """Return the different bitmaps of the candidates, and the holders of each as bits by their place among the candidates."""
     groups: list[tuple[BitMap64, int]] = []
     for number, each in enumerate(candidates):
         same = next((index for index, (rows, _) in enumerate(groups) if rows is each.rows or rows == each.rows), None)
@@ -177,7 +185,7 @@ def _groups(candidates: Iterable[Contender]) -> list[tuple[BitMap64, int]]:
 
 
 def _runs(groups: Sequence[tuple[BitMap64, int]], order: Order) -> Iterator[tuple[int, int]]:
-    """Yield runs of messages that follow each other in the order of grants and match the same candidates: who, and how many."""
+    """Yield runs of messages that follow each other in the order of grants and match the same candidates: these, and how many."""
     if len(groups) == 1:
         # However they are ordered, any of them may stand for any other.
         yield groups[0][1], len(groups[0][0])

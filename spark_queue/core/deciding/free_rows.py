@@ -15,13 +15,13 @@ from spark_queue.core.state.subscription import Subscription
 
 
 def is_paused(work: UnitOfWork, subscription: Subscription) -> bool:
-    """Return whether a subscription is given nothing now, whatever is there: by somebody's word, or until its next probe."""
+    """Return whether a subscription is given nothing now, even if there is something: paused by hand, or until its next probe."""
     alarm = subscription.alarm
     return work.ledger.paused or (alarm is not None and alarm.probe_at_ms is not None and work.now_ms < alarm.probe_at_ms)
 
 
 def grantable(work: UnitOfWork, subscription: Subscription) -> BitMap64:
-    """Return the messages that may be leased to a subscription now, whatever room it has; of those of a key the oldest."""
+    """Return the messages that may be leased to a subscription now, beyond its room, too; of those of a key the oldest."""
     return work.ledger.selection.heads(free_of(work, subscription))
 
 
@@ -32,7 +32,7 @@ def free_of(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     if due:
         rows = rows | due
     ownership = work.ledger.ownership
-    # What is claimed waits for a look, and nothing more is claimed meanwhile than somebody has room for.
+    # Claimed messages wait for a look, and no more are claimed meanwhile than somebody has room for.
     if ownership is not None and not ownership.claims and (lost := claimable(work)):
         rows = rows | (lost - work.ledger.not_due(work.now_ms))
     if subscription.run_until is not None:
@@ -44,7 +44,7 @@ def free_of(work: UnitOfWork, subscription: Subscription) -> BitMap64:
 
 
 def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
-    """Return those of `rows` that never failed alone: what batches are made of (DESIGN 15.12)."""
+    """Return those of `rows` that never failed alone: batches are made of these (DESIGN 15.12)."""
     lone = ledger.lone_failures.at_least(1, rows)
     # A copy of ten million waiting messages costs more than the rest of a grant.
     return rows - lone if lone else rows
@@ -53,8 +53,8 @@ def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
 def is_withheld(work: UnitOfWork, subscription: Subscription) -> bool:
     """Return whether messages that a subscription has room for wait for others, until they come or their window ends.
 
-    They may be what others have kept, or have no room in the queue beside that (R31), or peers are to be heard first (R130). What
-    leases of others fill is waited for by nobody.
+    They may be kept for others, or have no room in the queue beside those (R31), or peers are to be heard first (R130). Nobody
+    waits for room that leases of others fill.
     """
     backlogs = work.ledger.backlogs()
     left = left_within(work.ledger, backlogs)

@@ -31,7 +31,7 @@ _Alike = tuple[str | None, str | None, str]
 def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
     """Lease the next messages to a subscription; None when there is nothing for it now (R47, R48).
 
-    A barrier that was released to it comes first and alone, whatever room it has (R71, R72).
+    A barrier that was released to it comes first and alone, even if it has no room (R71, R72).
     """
     ledger, queue = work.ledger, work.ledger.definition
     if is_paused(work, subscription) or not work.may_grant():
@@ -56,7 +56,7 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
 
 
 def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
-    """Return what the model of fairness gives to the asker now; what it gives to others is kept for them (R32 to R35)."""
+    """Return the messages that the model of fairness gives to the asker now; those of others are kept for them (R32 to R35)."""
     ledger, queue, shares = work.ledger, work.ledger.definition, work.shares
     backlogs = ledger.backlogs()
     left = left_within(ledger, backlogs)
@@ -71,10 +71,10 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
         return oldest(apart, min(room, left))
     rows = without_lone(ledger, rows)
     polling = [] if queue.fairness == FAST else shares.polling(ledger, work.now_ms)
-    # The asker comes first: of messages that may stand for each other it takes the oldest.
+    # The asker comes first: of messages that may stand for each other it gets the oldest.
     rooms = {asker.name: room}
     for each, asked in polling:
-        # A subscription that tries something apart takes nothing else meanwhile.
+        # A subscription that tries something apart gets nothing else meanwhile.
         most = min(asked, room_within(ledger, each, backlogs))
         if each is not asker and most > 0 and not (each.is_stopped or each.failed):
             rooms[each.name] = most
@@ -95,7 +95,7 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
 def _with_runs(
     work: UnitOfWork, subscription: Subscription, heads: BitMap64, count: int, *, among: BitMap64 | None = None
 ) -> BitMap64:
-    """Return what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole."""
+    """Return the first of `heads`, and of their followers `among` some rows or all that may be granted: a key is shared whole."""
     ledger, queue = work.ledger, work.ledger.definition
     if queue.order_key is None:
         return ledger.selection.first(heads, count)
@@ -107,7 +107,7 @@ def _with_runs(
 def _candidates(
     work: UnitOfWork, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[_Alike, BitMap64]
 ) -> list[Contender]:
-    """Return those who have room, each with what it may be given; subscriptions that are alike share one bitmap."""
+    """Return the contenders that have room, each with its grantable messages; those that are alike share one bitmap in `known`."""
     positions = {name: position for position, name in enumerate(work.ledger.subscriptions)}
     candidates = []
     for name, room in rooms.items():
@@ -129,7 +129,7 @@ def _candidates(
 
 
 def _alike(subscription: Subscription) -> _Alike:
-    """Return what is the same for all that may be given the same: principal and filter, unless a run or a barrier bounds it."""
+    """Return the key of subscriptions that may be given the same: principal and filter, unless a run or a barrier bounds it."""
     is_bound = subscription.run_until is not None or bool(subscription.barriers)
     return subscription.principal, subscription.filter, subscription.name if is_bound else ""
 

@@ -24,13 +24,13 @@ class Handling:
     #: Gets a `UnitOfWork`, or for the instances of a journal `PeersWork`; gives None where nothing is there yet. None where the
     #: engine itself acts, on the journal as a whole.
     handler: Callable[[Any, Any], CoreReply | LeasedRows | None] | None
-    #: What a caller is answered who asks again after a lost reply; None where asking twice acts once: planners' calls are
-    #: numbered, and what batches say is about one lease.
+    #: The answer to a caller that asks again after a lost reply; None where asking twice acts once: planners' calls are
+    #: numbered, and calls of batches are about one lease.
     done_before: Callable[[JournalState, Any], CoreReply] | None = None
 
 
 def done(_state: JournalState, _command: commands.Command) -> Done:
-    """Answer a repeat of what is answered with `Done`."""
+    """Answer a repeat of a command that is answered with `Done`."""
     return Done()
 
 
@@ -69,9 +69,9 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.Restored: Handling(replicating.restored, done),
 }
 
-#: What follows from a record at once, in this order, beside its fold (which also fills the active part of a queue, `depth`):
-#: dead letters that were settled end in their source, what was acknowledged before its turn leaves, failed expressions are
-#: counted. Each records what it does, from which the same follows. Barriers come last, once a command is done.
+#: The consequences of a record, in this order, beside its fold (which also fills the active part of a queue, `depth`):
+#: dead letters that were settled end in their source, messages acknowledged before their turn leave, failed expressions are
+#: counted. Each makes records, which have the same consequences. Barriers come last, once a command is done.
 CONSEQUENCES: Sequence[Callable[[JournalState, Record, Emit], None]] = (
     end_letters, end_letters_elsewhere, remove_reached, count_failed_expressions,
 )  # fmt: skip

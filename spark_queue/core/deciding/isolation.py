@@ -1,11 +1,11 @@
-"""Isolation: a failing batch is taken apart down to one message, and then it is told whose fault it is (DESIGN 8, 15.12).
+"""Isolation: a failing batch is divided down to one message, and then the fault is the message's or the sink's (DESIGN 8, 15.12).
 
 A message that fails alone is from then on tried only alone. The first time it is a *suspect*, too: where something else of its
 subscription succeeds, the suspect's failures count, and at its limits it becomes a dead letter. Where three different ones fail
 with no success between, the sink is to blame: the subscription pauses with an alarm, nothing was counted, and one lone message
 at a time is tried until one succeeds.
 
-Messages on which an expression fails: they are counted where somebody looks, since nothing else tells of them (DESIGN 8).
+Messages on which an expression fails: they are counted where somebody looks, since nothing else shows them (DESIGN 8).
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def count_failed_expressions(state: JournalState, record: Record, emit: Emit) ->
 
 
 def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
-    """Return what a subscription tries by itself next; empty where it takes the next batch."""
+    """Return the messages to try apart next: a single one, or a piece of the failed batch; none if the next lease is ordinary.
+
+    `rows` may be granted to the subscription now, of each key the oldest; `piece` is that part of its failed batch.
+    """
     lone = ledger.lone_failures.at_least(1, rows)
     if not (lone or piece or subscription.suspects or subscription.is_stopped):
         return BitMap64()
@@ -112,7 +115,7 @@ def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64,
     if subscription.is_stopped:
         return (others or lone)[-1:]
     if others and _seeks_success(subscription):
-        # Messages that fail stand side by side when one publisher made them; the youngest is the likeliest to tell.
+        # Messages that fail stand side by side when one publisher made them; the youngest is the likeliest to differ.
         return others[-1:]
     if lone and not (others and subscription.tried_lone):
         return _waits_longest(ledger, lone)

@@ -42,8 +42,8 @@ class _Part:
 def settle(work: UnitOfWork, command: Settle) -> Settled:
     """Settle the listed messages, all of them or none.
 
-    What came under a lease is staged before its proof; after it, it acts while that lease holds it; later only an acknowledge is
-    accepted. Somebody who holds no lease acts at once.
+    Outcomes of leased messages are staged before the proof of the lease; after it, they act while that lease holds them; later
+    only an acknowledge is accepted. Outcomes without a lease act at once.
     """
     given = [read_outcome(work, each) for each in command.outcomes]
     # For the caller a hidden message does not exist.
@@ -74,10 +74,10 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
 
 
 def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
-    """Say the same of the messages that match a filter, whether or not somebody holds a lease on them (R37).
+    """Settle the messages that match a filter, leased or not (R37).
 
-    Of a queue with a target depth only the active part is looked at. Strict leasing leaves alone what is leased (R38), and so does
-    whatever is in doubt, or in a sink (R123). A cancel finds leased messages only: the others are in the queue already.
+    Of a queue with a target depth only the active part is looked at. Leased messages are left alone by strict leasing (R38), and
+    those in doubt or in a sink always (R123). A cancel finds leased messages only: the others are in the queue already.
     """
     said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
@@ -96,14 +96,14 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
 
 
 def _in_sinks(work: UnitOfWork, rows: BitMap64) -> Iterator[tuple[Lease, BitMap64]]:
-    """Yield which of `rows` are in doubt or in a sink, with their lease: what becomes of these the sink says, and nobody else."""
+    """Yield which of `rows` are in doubt or in a sink, with their lease: the sink decides about these, and nobody else."""
     for lease in work.ledger.leases.values():
         if lease.attempt is not None and (held := lease.leased & rows):
             yield lease, held
 
 
 def purge(work: UnitOfWork, command: Purge) -> Purged:
-    """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
+    """Remove the messages that are not leased, or those of them that match a filter; they become no dead letters (R13)."""
     members, lost = work.ledger.rows, work.visible_to_caller(claimable(work))
     leased = work.visible_to_caller(members[State.LEASED].copy())
     rows = lost | work.visible_to_caller((in_queue(work, work.ledger.entered) - members[State.LEASED]) | members[State.INACTIVE])
@@ -115,7 +115,7 @@ def purge(work: UnitOfWork, command: Purge) -> Purged:
 
 
 def _seen_of(work: UnitOfWork, given: Collection[Said]) -> BitMap64:
-    """Return which of the messages that outcomes name are not hidden from who asks; what retention let go is."""
+    """Return which of the messages that outcomes name are not hidden from the caller; those that retention let go are."""
     named = BitMap64.union(BitMap64(), *(rows for _, rows in given))
     return work.visible_to_caller(named & work.ledger.entered)
 
@@ -136,11 +136,14 @@ def purged_before(state: JournalState, command: Purge) -> Purged:
 
 
 def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Part]:
-    """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed."""
+    """Return the rows of a part that are staged with its lease, and the part that acts at once; refuse forbidden outcomes.
+
+    Messages that are `lost` count as in the queue, and are claimed once nothing is refused.
+    """
     staged, lease = BitMap64(), part.lease
     if lease is not None and not lease.proven:
         check_outcomes(work, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
-        # Rows that somebody else has taken from the lease are settled as after its end.
+        # Rows that another has taken from the lease are settled as after its end.
         staged = part.rows & lease.recoverable
     now = replace(part, rows=part.rows - staged)
     _check_permitted(work, now, lost)
@@ -148,7 +151,7 @@ def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Par
 
 
 def _check_permitted(work: UnitOfWork, part: _Part, lost: BitMap64) -> None:
-    """Refuse what is too late for anything but an acknowledge, and what strict leasing forbids (R38)."""
+    """Refuse outcomes that are too late, unless they acknowledge, and those that strict leasing forbids (R38)."""
     ledger, outcome = work.ledger, part.said[0]
     rows = in_queue(work, part.rows) | (part.rows & lost)
     held = BitMap64() if part.lease is None else rows & part.lease.leased
@@ -162,7 +165,7 @@ def _check_permitted(work: UnitOfWork, part: _Part, lost: BitMap64) -> None:
 
 
 def _refuse(work: UnitOfWork, part: _Part) -> None:
-    """Refuse an outcome, if it has rows, by what became of the first of them."""
+    """Refuse an outcome, if it has rows, by the present state of the first of them."""
     ledger = work.ledger
     known = ledger.delivered.at_least(1, part.rows) | BitMap64.union(BitMap64(), *(lease.rows for lease in ledger.leases.values()))
     still, take = "Only 'acknowledge' is still accepted.", "Acknowledge or expire them, or leave them out."
@@ -194,7 +197,11 @@ def _check_holder(work: UnitOfWork, foreign: BitMap64) -> None:
 
 
 def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str], *, seen: BitMap64) -> None:
-    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none."""
+    """Let outcomes act, each by the lease under which it was given; messages behind a cancelled one of their key have none.
+
+    `seen` are the leased messages that are not hidden from the caller, found before anything is recorded, since that may need a
+    file.
+    """
     behind = BitMap64()
     for part in parts:
         if part.said[0] == Outcome.CANCEL:
@@ -213,7 +220,7 @@ def _act(work: UnitOfWork, part: _Part, counts: Counter[str]) -> None:
         counts["deferred"] += len(inactive)
     if part.named is not None:
         counts["late"] += len(rows) - (0 if part.lease is None else len(rows & part.lease.leased))
-    # A lease that is named for what it never had is not the one that its records name.
+    # A lease that is named for messages that it never had is not the one that its records name.
     inside = BitMap64() if part.lease is None else rows & part.lease.rows
     for some, of in ((inside, part.lease), (rows - inside, None)):
         if some:

@@ -1,4 +1,4 @@
-"""Outcomes as a batch says them: read, checked and staged, before a proof lets them take effect (P4)."""
+"""Outcomes of a batch: read, checked and staged, before a proof lets them take effect (P4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
 
 
 def read_outcome(work: UnitOfWork, given: OutcomeRows) -> Said:
-    """Return what an outcome says, and of which messages."""
+    """Return the verdict of an outcome, and its messages."""
     said = read_staged(work, given.outcome, given.retry_after_ms, given.error)
     return said, read_rows(work.state, work.ledger.definition.name, given.ranges)
 
@@ -45,7 +45,7 @@ def read_rows(state: JournalState, queue: str, ranges: Ranges) -> BitMap64:
 
 
 def check_ranges(queue: str, ranges: Ranges) -> None:
-    """Refuse what is no range of bookmarks."""
+    """Refuse ranges that are none of bookmarks."""
     for first, until in ranges:
         if not 0 <= first < until:
             reason = f"[{first}, {until}) is no range of bookmarks."
@@ -53,7 +53,7 @@ def check_ranges(queue: str, ranges: Ranges) -> None:
 
 
 def read_staged(work: UnitOfWork, outcome: str, retry_after_ms: int | None, error: str | None) -> Staged:
-    """Return what is said of messages, whichever these are."""
+    """Return the verdict of an outcome without its messages."""
     queue, known = work.ledger.definition.name, [each.value for each in Outcome]
     if outcome not in known:
         next_step = f"Use one of: {', '.join(known)}.{nearest(outcome, known)}"
@@ -97,7 +97,7 @@ def refuse_barriers(work: UnitOfWork, given: Iterable[Said]) -> None:
 
 
 def stage(work: UnitOfWork, lease: Lease, given: Iterable[Said]) -> None:
-    """Note what is said of a lease's rows until its proof, or its end."""
+    """Note outcomes of a lease's rows until its proof, or its end."""
     for (outcome, due_at_ms, error), rows in given:
         if rows:
             work.emit(records.Outcomes(error=error), rows, of=lease, reason=outcome, due_at_ms=due_at_ms)

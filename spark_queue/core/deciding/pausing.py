@@ -17,7 +17,7 @@ def pause(work: UnitOfWork, _: Pause) -> Done:
 
 
 def unpause(work: UnitOfWork, _: Unpause) -> Done:
-    """Grant again, whatever the queue was paused for."""
+    """Grant again, for whatever cause the queue was paused."""
     if work.ledger.paused or any(each.is_stopped for each in work.ledger.subscriptions.values()):
         work.emit(records.Unpaused(), reason=UnpauseReason.USER)
     return Done()

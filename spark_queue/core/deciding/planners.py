@@ -14,9 +14,9 @@ from spark_queue.core.state.subscription import Subscription
 
 
 def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription | None:
-    """Return a subscription as who attaches may have it.
+    """Return a subscription as the attaching caller may have it.
 
-    One of before there were principals, or of one that is gone, may hold what is hidden from the new one: it ends, and begins
+    One of before there were principals, or of one that is gone, may hold messages hidden from the new one: it ends, and begins
     anew.
     """
     if known is None or work.caller is None or known.principal == work.caller.principal or not work.row_filters():
@@ -26,10 +26,10 @@ def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription
 
 
 def renew_entitlements(work: UnitOfWork) -> None:
-    """Let new definitions say what the principals of subscriptions may read from now on; what is leased stays leased."""
+    """Bind subscriptions to the rights that new definitions give their principals; leased messages stay leased."""
     definitions, queue = work.state.definitions, work.ledger.definition.name
     if work.ledger.definition.underlying_topic is None:
-        # No filter is evaluated in a dead-letter queue: whoever has one is given nothing there.
+        # No filter is evaluated in a dead-letter queue: a principal that has one is given nothing there.
         return
     for each in list(work.ledger.subscriptions.values()):
         entitlement = definitions.row_filters(each.principal, queue)
@@ -42,7 +42,7 @@ def renew_entitlements(work: UnitOfWork) -> None:
 
 
 def _let_go_of_hidden_barriers(work: UnitOfWork, subscription: Subscription) -> None:
-    """Take released barriers from a subscription that its principal may not see any more, so that what is behind them goes on."""
+    """Withdraw released barriers that a subscription's principal may not see any more, so that messages behind them go on."""
     lease = work.ledger.open_lease(subscription)
     seen = waiting = subscription.barriers - (BitMap64() if lease is None else lease.rows)
     for text in subscription.entitlement:
@@ -53,7 +53,7 @@ def _let_go_of_hidden_barriers(work: UnitOfWork, subscription: Subscription) -> 
 
 
 def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
-    """End a subscription; what it holds returns. What is in doubt has to be decided first (R123)."""
+    """End a subscription; its messages return. Attempts in doubt have to be decided first (R123)."""
     for lease in in_doubt(work.ledger, subscription.name):
         raise refusal(work.ledger, lease, "ending the subscription")
     for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:

@@ -36,12 +36,12 @@ def _lost_letters(work: UnitOfWork) -> BitMap64:
 def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     """Give dead letters back to their queue, with the same bookmarks and as if never delivered.
 
-    What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
+    Letters that are leased or settled in the dead-letter queue stay, and so do messages that are no dead letters.
     """
     letters = work.dead_letters
     there = work if letters is None else replace(work, ledger=letters)
     lost = _lost_letters(work)
-    # A file that has to be read for what is hidden may be gone, so that is found out before anything is recorded.
+    # A file that has to be read to hide messages may be gone, so that is found out before anything is recorded.
     named = work.visible_to_caller(_named(work.state, command) & (work.ledger.rows[State.DEAD] | lost))
     claim(there, named & lost)
     free = named & free_letters(work.state, command.queue)
@@ -81,7 +81,7 @@ def _redriven(command: Redrive, redriven: int) -> Redriven:
 
 
 def purge_old(work: UnitOfWork) -> None:
-    """Remove the dead letters that are older than `dead_letter_retention`; what is leased waits for the end of its lease."""
+    """Remove the dead letters that are older than `dead_letter_retention`; a leased one waits for the end of its lease."""
     ledger, retention_ms = work.ledger, work.ledger.definition.dead_letter_retention_ms
     if retention_ms is None or ledger.dead_letters.oldest_ms is None:
         return

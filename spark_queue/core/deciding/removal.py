@@ -1,4 +1,4 @@
-"""Removing messages: delete markers, and what a dead-letter queue must know (R57 to R59, DESIGN 15.11)."""
+"""Removing messages: delete markers, and the facts for a dead-letter queue (R57 to R59, DESIGN 15.11)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def remove(
     error: str | None = None,
     uncounted_cancels: int = 0,
 ) -> None:
-    """Write the delete marker of rows, and what a dead-letter queue must know of them."""
+    """Write the delete marker of rows, and the letters of their dead-letter queue.
+
+    No `returned` record counts `uncounted_cancels`, since the message does not go back.
+    """
     if not rows:
         return
     if reason not in DEAD_LETTER_REASONS:

@@ -1,4 +1,4 @@
-"""The lease of a batch that runs again: what of it is given once more, and what of a failed one is taken apart (P2, P3, P6)."""
+"""The lease of a batch that runs again: the messages that are given once more, and the parts of a failed one (P2, P3, P6)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ VANISHED_RUNS_LIMIT = 3
 
 
 def resume_run(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> None:
-    """Resume the lease of a batch that runs again, and take apart what failed (P3, P6)."""
+    """Resume the lease of a batch that runs again, and divide one that failed (P3, P6)."""
     if lease.is_in_doubt:
-        # Nothing of it goes back before it is decided; what it reads again is what it may append again (R123).
+        # Nothing of it goes back before it is decided; the rows that it reads again are those that it may append again (R123).
         resume(work, lease, session.incarnation, lease.leased, call=call, counted=False, vanished_runs=lease.vanished_runs)
         return
     asked_before = session.unasked != lease.number
@@ -51,14 +51,14 @@ def resume_run(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -
 
 
 def resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
-    """Return what a resume may cover: what is still held, and what came back and is not held up by its order key (P2).
+    """Return the rows that a resume may cover: those still held, and those that came back and no order key holds up (P2).
 
-    What came back and is hidden from its principal by now is not leased to it again (R12).
-    A barrier is its subscription's until the proof: nobody else takes it from there.
+    Rows that came back and are hidden from its principal by now are not leased to it again (R12).
+    A barrier is its subscription's until the proof: nobody else gets it.
     """
     if lease.is_barrier:
         return lease.rows & work.ledger.subscriptions[lease.subscription].barriers
-    # What somebody cancelled by hand, to be delivered later, is not delivered sooner by a restart.
+    # A message that was cancelled by hand, to be delivered later, is not delivered sooner by a restart.
     later = work.ledger.rows[State.DELAYED] - work.ledger.due(work.now_ms)
     came_back = in_queue(work, lease.recoverable) - lease.leased - later
     came_back = work.entitled(work.ledger.subscriptions[lease.subscription], came_back) if work.may_grant() else BitMap64()
@@ -66,7 +66,7 @@ def resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
 
 
 def _halve(work: UnitOfWork, lease: Lease, rows: BitMap64) -> BitMap64:
-    """Give back the younger half of a failing batch, and what is left of it (DESIGN 8, isolation)."""
+    """Give back the younger half of a failing batch; returns the older half (DESIGN 8, isolation)."""
     kept = oldest(rows, (len(rows) + 1) // 2)
     isolate(work, lease, rows - kept)
     return kept

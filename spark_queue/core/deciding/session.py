@@ -19,7 +19,7 @@ class Session:
     granted: int = 0
     #: The lease of which it is certain that no planner start asked for its rows yet; 0 for none.
     unasked: int = 0
-    #: Newest lease whose rows this planner start asked for in this reign.
+    #: Newest lease of which this planner start asked for the rows in this reign.
     asked: int = 0
     #: Newest lease on which fn started, and the newest on which it returned, in this reign.
     started: int = 0
@@ -57,7 +57,7 @@ class Sessions:
         return (epoch, self.drawn)
 
     def of(self, subscription: str, incarnation: Incarnation) -> Session:
-        """Return what is known of a planner start; one that is new here is not kept before `keep`."""
+        """Return the session of a planner start; one that is new here is not kept before `keep`."""
         known = self._newest.get(subscription)
         if known is not None and known.incarnation == incarnation:
             return known

@@ -20,7 +20,10 @@ _RETURNED = records.Returned()
 
 
 def prove(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
-    """End a lease whose batch Spark has committed: staged outcomes take effect, the rest is acknowledged (auto mode)."""
+    """End a lease whose batch Spark has committed: staged outcomes take effect, the rest is acknowledged (auto mode).
+
+    Unless it `acknowledges`, in explicit mode, messages without an outcome stay leased until the lease ends (DESIGN 15.1).
+    """
     _settle_batch(work, lease, acknowledges=acknowledges)
     if lease.succeeded:
         confirm(work, work.ledger.subscriptions[lease.subscription])
@@ -28,14 +31,14 @@ def prove(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
 
 
 def settle_early(work: UnitOfWork, lease: Lease) -> None:
-    """Let everything that a batch said take effect before its proof; the rest of it is acknowledged (`ack_early`)."""
+    """Let all outcomes of a batch take effect before its proof; the rest of it is acknowledged (`ack_early`)."""
     _settle_batch(work, lease, acknowledges=True)
 
 
 def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bool = False) -> None:
-    """Give back what a lease still holds; staged `expire` and `cancel` hold, staged `acknowledge` is dropped (DESIGN 7).
+    """Give back the messages of a lease; staged `expire` and `cancel` hold, staged `acknowledge` is dropped (DESIGN 7).
 
-    What has landed in a sink is settled, as its proof would.
+    A batch that has landed in a sink is settled, as its proof would.
     """
     if lease.has_landed:
         settle_landed(work, lease)
@@ -53,13 +56,13 @@ def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bo
 
 
 def settle_landed(work: UnitOfWork, lease: Lease) -> None:
-    """Settle what a lease holds as it was prepared for its sink, in which the rest of it stands (R126)."""
+    """Settle the messages of a lease as they were prepared for its sink, in which the rest of it stands (R126)."""
     apply_staged(work, lease, lease.leased)
     acknowledge(work, lease.leased.copy(), lease=lease)
 
 
 def apply_staged(work: UnitOfWork, lease: Lease, within: BitMap64, *, but: Outcome | None = None) -> None:
-    """Let staged outcomes take effect on those of their rows that are `within`; what stands behind a cancelled one has none."""
+    """Let staged outcomes act on those of their rows that are `within`; rows behind a cancelled one of their key have none."""
     cancelled = BitMap64.union(BitMap64(), *(rows for key, rows in lease.staged.items() if key[0] == Outcome.CANCEL))
     within = within - give_back_followers(work, cancelled, within, lease=lease)
     for key, rows in list(lease.staged.items()):
@@ -68,9 +71,9 @@ def apply_staged(work: UnitOfWork, lease: Lease, within: BitMap64, *, but: Outco
 
 
 def give_back_followers(work: UnitOfWork, cancelled: BitMap64, among: BitMap64, *, lease: Lease | None) -> BitMap64:
-    """Give back what of a lease stands behind a cancelled message of its key, whatever was said of it; returns what that is.
+    """Give back the rows of a lease behind a cancelled message of their key, whatever their outcome is; returns these rows.
 
-    Nothing is counted against it. A message whose cancel ends its life holds up nobody.
+    Nothing is counted against them. A message that its cancel removes holds up nobody.
     """
     if work.ledger.definition.order_key is None or not cancelled:
         return BitMap64()
@@ -127,7 +130,7 @@ def give_back(
 
 def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None:
     if lease.is_in_doubt or lease.is_fenced:
-        # Spark's commit does not tell whether they stand in the sink: whoever decides does.
+        # Spark's commit does not show whether they stand in the sink: the judge of the attempt does.
         return
     if lease.has_landed:
         settle_landed(work, lease)
@@ -150,7 +153,7 @@ def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None
 
 
 def give_back_failed(work: UnitOfWork, lease: Lease, rows: BitMap64, reason: Return) -> None:
-    """Give back what a failed batch still has: several messages are innocent, a lone one is tried alone later (DESIGN 15.12)."""
+    """Give back the rest of a failed batch: several messages are innocent, a lone one is tried alone later (DESIGN 15.12)."""
     if len(lease.rows) > 1:
         isolate(work, lease, rows)
         return
@@ -204,7 +207,7 @@ def _retries(work: UnitOfWork, rows: BitMap64, due_at_ms: int | None) -> Iterato
 
 
 def _acknowledge_rest(work: UnitOfWork, lease: Lease) -> None:
-    """Acknowledge what a batch said nothing else of; a dead letter that it wanted cancelled or expired stays one."""
+    """Acknowledge the rows of a batch without another outcome; a dead letter that it wanted cancelled or expired stays one."""
     refused = (rows for (outcome, _, _), rows in lease.staged.items() if outcome != Outcome.ACKNOWLEDGE)
     acknowledge(work, _settleable(work, lease) - BitMap64.union(BitMap64(), *refused), lease=lease)
 
@@ -217,7 +220,7 @@ def _spent(work: UnitOfWork, rows: BitMap64, *, undelivered: bool = False) -> Bi
 
 
 def _settleable(work: UnitOfWork, lease: Lease) -> BitMap64:
-    """Return what a lease's batch may still settle: what nobody else has taken, and dead letters that its own end made (P5)."""
+    """Return the rows that a lease's batch may still settle: not in a later lease, or dead letters that its own end made (P5)."""
     if len(lease.leased) == len(lease.recoverable):
         return lease.leased.copy()
     dead = BitMap64() if work.are_letters_unknown else lease.recoverable & work.ledger.rows[State.DEAD]

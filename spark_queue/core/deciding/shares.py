@@ -61,7 +61,7 @@ class Shares:
                 yield subscription, poll.limit
 
     def drop_lapsed(self, ledger: QueueLedger, now_ms: int) -> None:
-        """Keep nothing any longer for those who have not come for it in time."""
+        """Keep nothing any longer for subscriptions that have not come for it in time."""
         polling = {subscription.name for subscription, _ in self.polling(ledger, now_ms)}
         self.kept = {name: rows for name, rows in self.kept.items() if name in polling}
 

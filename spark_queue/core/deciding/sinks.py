@@ -1,6 +1,6 @@
 """Appending to a sink: an attempt is prepared, and then known to have landed or to be fenced (R123 to R127, DESIGN 19).
 
-Nobody here sees a sink. Whoever sees it decides by what stands there, and says so; this side keeps what is in doubt from
+Nobody here sees a sink. The judge of an attempt sees it, decides by its rows, and says so; this side keeps messages in doubt from
 everybody until then, and draws a number only once nothing earlier is in doubt.
 """
 
@@ -33,7 +33,7 @@ _VERSION_LIMIT = 2**53
 def prepare(work: UnitOfWork, command: Prepare) -> Prepared:
     """Draw the number of an attempt, and keep its messages for it alone (R123, R124).
 
-    Granted to the current run whose messages are all still its own, or came back and are nobody's: those are leased again.
+    Granted to the current run if its messages are all still its own, or came back and are nobody's: those are leased again.
     """
     subscription = work.subscription(command.subscription)
     refuse_unsuited(work, subscription)
@@ -106,7 +106,7 @@ def find_attempts(work: UnitOfWork, command: FindAttempts) -> Attempts:
 
 
 def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[Said]:
-    """Return what is said of messages that are not in the commit; what goes back with one of them must not be in it either."""
+    """Return the outcomes of messages that are not in the commit; rows that go back with one of them must not be in it either."""
     texts = (command.table, command.table_id)
     if not all(0 < len(text) <= TABLE_TEXT_LIMIT for text in texts) or not -1 <= command.transaction_version < _VERSION_LIMIT:
         raise no_sink(work, "its name, its id, or the version of the transaction id there cannot be kept.", "Name it as it is.")
@@ -124,7 +124,7 @@ def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[Said]:
 
 
 def _take_back(work: UnitOfWork, lease: Lease) -> None:
-    """Lease again what came back from a run's batch and is nobody's; refuse where it does not have all of its messages any more."""
+    """Lease again the rows that came back from a run's batch and are nobody's; refuse where it lacks any of its messages then."""
     found = resumable(work, lease)
     lost = lease.lost | (lease.rows - found)
     if lost:

@@ -38,7 +38,10 @@ def take_over(work: UnitOfWork) -> None:
 
 
 def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
-    """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`."""
+    """End everything that is due on one queue: leases, kept parts, forgotten subscriptions; ages follow by `expire`.
+
+    No subscription is forgotten for silence before `reign_began_at_ms`, since an idle poll leaves no record.
+    """
     for lease in [each for each in _ending(work.ledger) if each.due_at_ms <= work.now_ms]:
         if lease.leased:
             end_lease(work, lease, Return.LEASE_EXPIRED)
@@ -47,7 +50,7 @@ def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
             work.emit(records.Lapsed(), lease.rows, of=lease)
     end_claims(work)
     work.shares.drop_lapsed(work.ledger, work.now_ms)
-    # Who works is heard at every third of its lease's period, and until its lease ends nobody counts it as gone (R15, R18).
+    # A stream that works is heard at every third of its lease's period, and is not gone until its lease ends (R15, R18).
     retention_ms = max(work.ledger.definition.subscription_retention_ms, work.ledger.definition.lease_period_ms)
     for subscription in list(work.ledger.subscriptions.values()):
         heard = max(work.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
@@ -61,12 +64,15 @@ def _holds(ledger: QueueLedger, subscription: str) -> bool:
 
 
 def _ending(ledger: QueueLedger) -> Iterator[Lease]:
-    """Yield the leases that end once they are due; what is in doubt waits until somebody has decided about it (R123)."""
+    """Yield the leases that end once they are due; one in doubt waits until somebody has decided about it (R123)."""
     return (lease for lease in ledger.leases.values() if ledger.outstanding(lease) and not lease.is_in_doubt)
 
 
 def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
-    """Return the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never."""
+    """Return the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never.
+
+    A delay or a probe that was due at the last tick, at `ticked_at_ms`, waits for something else.
+    """
     times = [lease.due_at_ms for lease in _ending(ledger)]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
     alarms = [each.alarm for each in ledger.subscriptions.values() if each.alarm is not None]
@@ -86,7 +92,7 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
 
 
 def expire(work: UnitOfWork) -> None:
-    """Remove what is past its age and not leased, be it that it enters so late (R50, R51), and dead letters past theirs (R13)."""
+    """Remove messages past their age that are not leased, even just entered (R50, R51), and dead letters past theirs (R13)."""
     purge_old(work)
     ledger = work.ledger
     aged_until = work.state.aged_until(ledger.definition, work.now_ms)

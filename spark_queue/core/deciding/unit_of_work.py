@@ -1,4 +1,4 @@
-"""A unit of work: what one command does on one queue, at one moment, making records that take effect as they are made."""
+"""A unit of work: one command on one queue, at one moment, making records that take effect as they are made."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class UnitOfWork:
         self.emit_record(body, **(known | envelope))
 
     def may_grant(self) -> bool:
-        """Return whether this queue may grant what is owned here: nobody can have claimed it, or all of that was heard (R130).
+        """Return whether this queue may grant own messages: nobody can have claimed them, or all claims were heard (R130).
 
         That also holds of a queue that is pulled from nobody any more: others may know of its messages still.
         """
@@ -74,19 +74,19 @@ class UnitOfWork:
         return self.state.matching(self.ledger, where, rows, letters)
 
     def visible_to_caller(self, rows: BitMap64) -> BitMap64:
-        """Return those of `rows` that are not hidden from who asks (R12)."""
+        """Return those of `rows` that are not hidden from the caller (R12)."""
         for text in self.row_filters():
             rows = self.matching(text, rows)
         return rows
 
     def row_filters(self) -> tuple[str, ...]:
-        """Return the filters that hide messages of this queue from who asks."""
+        """Return the filters that hide messages of this queue from the caller."""
         if self.caller is None or self.caller.principal is None:
             return ()
         return self.state.definitions.row_filters(self.caller.principal, self.ledger.definition.name)
 
     def visible_to_subscription(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
-        """Return those of `rows` that a subscription's filter takes and its principal may read (R12, R47, R49)."""
+        """Return those of `rows` that match a subscription's filter and that its principal may read (R12, R47, R49)."""
         return self.entitled(subscription, self.ledger.selection.matching(rows, subscription.filter))
 
     def entitled(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
@@ -111,5 +111,5 @@ class UnitOfWork:
 
     @property
     def are_letters_unknown(self) -> bool:
-        """Whether this queue's dead-letter queue is set aside, so that nobody can tell which letters somebody has there."""
+        """Whether this queue's dead-letter queue is set aside, so that the leased letters there are not known."""
         return self.ledger.definition.dead_letter_queue is not None and self.dead_letters is None

@@ -1,6 +1,6 @@
-"""Names of columns, as Spark has them: told in any case, kept in the spelling of whoever made the column.
+"""Names of columns, as Spark has them: matched in any case, kept in the spelling with which the column was made.
 
-Whatever compares names of columns does so here: rows that are published, columns that are asked for, expressions, and what is
+All comparisons of names of columns are here: rows that are published, columns that are asked for, expressions, and what is
 said of rows by hand or by a batch function.
 """
 
@@ -17,7 +17,10 @@ _LISTED_MAX = 40
 
 
 class ColumnNames:
-    """The columns of something."""
+    """The columns of something.
+
+    A name in `renamed` (`rename` of a message type) means the column that is given there, and no other.
+    """
 
     def __init__(self, names: Iterable[str], renamed: Mapping[str, str] = MappingProxyType({})) -> None:
         self._renamed = {name.lower(): column for name, column in renamed.items()}

@@ -78,7 +78,7 @@ TEXTS = {
 #: Where one of these is broken, news about the queue would mean something else here, so they wait.
 WITHHOLDING = frozenset({Rule.SAME_QUEUES, Rule.SAME_DEFINITION})
 
-#: Where they are broken, what is handed over to the peer is not taken over there.
+#: Where they are broken, the peer does not take over messages that are handed over to it.
 _HINDERING = WITHHOLDING | {Rule.BOTH_WAYS}
 
 
@@ -144,7 +144,7 @@ class PeerDefinition:
         return any(topic_matches(entry, topic) for entry in self.topics)
 
     def pulls(self, underlying_topic: str) -> bool:
-        """Return whether all messages of a queue's topic are pulled; of a pattern that is told where it stands as it is."""
+        """Return whether all messages of a queue's topic are pulled; a pattern is known where the peer lists it as it is."""
         return underlying_topic in self.topics if is_pattern(underlying_topic) else self.takes(underlying_topic)
 
     def passes(self, instance: str, group: str) -> bool:
@@ -175,7 +175,7 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrincipalDefinition:
-    """Somebody who may call, told by a token, and what for (R12)."""
+    """A caller that a token identifies, and its rights (R12)."""
 
     name: str
     token_hash: tuple[str, ...] = key(
@@ -193,7 +193,7 @@ class PrincipalDefinition:
         return any(right in each.rights and topic_matches(each.queues, name) for each in self.rights)
 
     def filters(self, queue: str) -> tuple[str, ...]:
-        """Return the filters that hide messages of a queue from it: what it sees matches all of them, whichever else it may do."""
+        """Return the filters that hide messages of a queue from it: the messages that it sees match all of them."""
         found = {each.filter for each in self.rights if each.filter is not None and topic_matches(each.queues, queue)}
         return tuple(sorted(found))
 
@@ -300,7 +300,7 @@ class Definitions:
     queues: Mapping[str, QueueDefinition]
     peers: Mapping[str, PeerDefinition]
     replication: ReplicationDefinition
-    #: Without any, the token of who runs the coordinator has every right.
+    #: Without any, the token of the user who runs the coordinator has every right.
     principals: Mapping[str, PrincipalDefinition]
     #: The form that is stored and that `parse` reads.
     stored: Mapping[str, Any]
@@ -337,7 +337,7 @@ class Definitions:
         return queue in self.replicated
 
     def first_owner(self, queue: QueueDefinition, origin: str) -> str:
-        """Return who owns messages of a replicated queue first that were published to `origin` (R102, R115).
+        """Return the first owner of messages of a replicated queue that were published to `origin` (R102, R115).
 
         One that nobody hears of here could never get them: then it is the origin.
         """
@@ -401,7 +401,7 @@ class Definitions:
         return next(iter(homes.values()))
 
 
-#: RE2 by itself also writes to stderr what is wrong with a pattern; the errors that users get say it.
+#: RE2 by itself also writes the fault of a pattern to stderr; the errors that users get say it.
 QUIET = re2.Options()
 QUIET.log_errors = False
 
@@ -412,5 +412,5 @@ def is_pattern(entry: str) -> bool:
 
 
 def topic_matches(entry: str, topic: str) -> bool:
-    """Return whether a topic entry, a name or a pattern, takes the whole of `topic`."""
+    """Return whether a topic entry, a name or a pattern, matches the whole of `topic`."""
     return bool(re2.fullmatch(entry, topic)) if is_pattern(entry) else entry == topic

@@ -20,10 +20,10 @@ FAST = "fast"
 ROUND_ROBIN = "round-robin"
 PROPORTIONAL = "proportional"
 
-#: The rights of a principal (R12): consume a queue; publish to its name; change what is in it; and everything about the journal.
+#: The rights of a principal (R12): consume a queue; publish to its name; change its messages; and everything about the journal.
 READ, WRITE, CHANGE, ADMINISTER = RIGHTS = ("read", "write", "change", "administer")
 
-#: Tokens that a principal has at once: one takes the other's place.
+#: Tokens that a principal has at once, while one replaces the other.
 _TOKENS_MAX = 2
 
 #: How often an instance renews its beacon, and looks at those of its peers, in milliseconds.
@@ -32,7 +32,7 @@ BEACON_PERIOD_MS = 5_000
 #: Three of them: one that comes late is no silence.
 SILENCE_LEAST_MS = 3 * BEACON_PERIOD_MS
 
-#: What a coordinator awaits its first call for at least, in milliseconds: who starts one has to find it first.
+#: How long a coordinator awaits its first call at least, in milliseconds: its starter has to find it first.
 IDLE_LEAST_MS = 1_000
 
 #: Longest duration: a century, so that no time stored with it can overflow.

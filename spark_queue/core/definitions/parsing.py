@@ -1,6 +1,6 @@
 """Reads definitions from their stored form, and checks every key and relation before anything is touched (DESIGN 15.7, 15.8).
 
-Reads who may call, and checks that somebody can still change who may (R12).
+Reads the principals, and checks that one of them can still change them (R12).
 Reads which instances a journal pulls from, and checks that its replicated queues can be (R102, R113, R115; DESIGN 17.2).
 """
 
@@ -191,7 +191,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
 
 
 def parse_wanted(stored: Mapping[str, Any]) -> Definitions:
-    """Read definitions that are to be recorded, and refuse what was allowed once, so that logs may say it."""
+    """Read definitions that are to be recorded, and refuse forms that were allowed once and may stand in logs."""
     definitions = parse(stored)
     if definitions.journal.coordinator_idle_ms < IDLE_LEAST_MS:
         name, value = "coordinator_idle", stored["journal"]["coordinator_idle"]
@@ -307,7 +307,7 @@ def _check_dead_letter_keys(table: Mapping[str, Any], where: str) -> None:
 
 
 def _check_letters_exist(tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a dead-letter queue that is not defined, before the one that was meant is taken for a queue of messages."""
+    """Refuse a dead-letter queue that is not defined, before the one that was meant passes for a queue of messages."""
     for name, table in tables.items():
         letters = table.get("dead_letter_queue")
         if isinstance(letters, str) and letters and letters not in tables:
@@ -350,7 +350,7 @@ def _check_owner(queue: QueueDefinition) -> None:
 
 
 def _read_tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the named tables under `key`; what is no table of tables is refused."""
+    """Return the named tables under `key`; anything but a table of tables is refused."""
     tables = stored.get(key, {})
     if not isinstance(tables, Mapping):
         raise ConfigError("BAD_VALUE", key=key, where="the definitions", value=tables, expected="tables of keys by name")
@@ -361,7 +361,7 @@ def _read_tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[st
 
 
 def _read_keys(table: Mapping[str, Any], definition: type, where: str) -> dict[str, Any]:
-    """Return the values of a table by the fields of what it defines; what is no such key, or no such value, is refused."""
+    """Return the values of a table by the fields of its definition; unknown keys and unfit values are refused."""
     keys = keys_of(definition)
     _check_keys(table, [key.name for key in keys], where)
     values: dict[str, Any] = {}
@@ -380,7 +380,7 @@ def _read_keys(table: Mapping[str, Any], definition: type, where: str) -> dict[s
 
 
 def _check_keys(table: Any, known: Iterable[str], where: str) -> None:
-    """Refuse what is no table, and keys that are not known."""
+    """Refuse values that are no table, and unknown keys."""
     if not isinstance(table, Mapping):
         raise ConfigError("BAD_VALUE", key=where, where="the definitions", value=table, expected="a table of keys")
     known = tuple(known)
@@ -401,7 +401,7 @@ def _check_names(what: str, names: Iterable[str]) -> None:
 
 
 def _check_topic_entry(entry: str, key: str, where: str) -> None:
-    """Refuse what is neither a name nor a pattern of RE2."""
+    """Refuse a topic entry that is neither a name nor a pattern of RE2."""
     if not is_pattern(entry):
         if not valid_name(entry):
             raise ConfigError("NAME_INVALID", what="topic", name=entry)

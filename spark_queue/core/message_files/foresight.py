@@ -25,7 +25,7 @@ def _names_barriers(record: Record) -> bool:
 class Foresight:
     """The later part of a log that is about to be folded: today's places of rows, and the queues of messages.
 
-    Traits are read where the rows stand at its end. What they say of a queue holds only where no record says otherwise.
+    Traits are read where the rows stand at its end. They hold for a queue only where no record says otherwise.
     """
 
     def __init__(self, records: Iterable[Record] = (), *, of: BitMap64 | None = None) -> None:
@@ -33,7 +33,7 @@ class Foresight:
         self._retired: dict[str, BitMap64] = {}
         #: Messages and barriers by queue, for each time that it begins anew; the first are those of the queue that stands.
         self._told: dict[str, list[tuple[BitMap64, BitMap64]]] = {}
-        #: The newest record by which somebody took back in what was set aside, by queue.
+        #: The newest record by which a queue that was set aside was taken back in, by queue.
         self._revived: dict[str, int] = {}
         for record in records:
             if record.kind == Kind.MOVED:

@@ -27,7 +27,7 @@ from spark_queue.core.records import (
 )
 from spark_queue.errors import JournalError
 
-#: How long a file that nothing names any more stays in the store, in milliseconds: who planned to read it before reads on.
+#: How long a file that nothing names any more stays in the store, in milliseconds: readers that planned it before read on.
 KEPT_MS = 24 * 3600 * 1000
 
 
@@ -54,11 +54,11 @@ class MessageTypeState:
         self.retired_segments = 0
         #: Number of retired messages.
         self.retired_rows = 0
-        #: Where its messages were first published, and what of other instances is here.
+        #: Where its messages were first published, and the messages of other instances that are here.
         self.origins = Origins()
-        #: What is said of them for replicated queues, also for those that this instance does not have.
+        #: Their membership of replicated queues, also of those that this instance does not have.
         self.told: dict[str, Membership] = {}
-        #: The first bookmark of which that is so: what entered before was decided by each instance for itself.
+        #: The first bookmark of which that is so: earlier messages were decided by each instance for itself.
         self.told_from: int | None = None
         #: The highest sequence of each named publisher that is known to be here.
         self.publishers: dict[str, int] = {}
@@ -95,7 +95,7 @@ class MessageTypeState:
                     self._retire(first, until, record.at_ms)
 
     def add(self, segment: Segment) -> None:
-        """Take the next segment."""
+        """Add the next segment."""
         self.segments.append(segment)
         self.entered_until = segment.until
         if segment.is_told and self.told_from is None:
@@ -107,7 +107,7 @@ class MessageTypeState:
         self.version, self.token = segment.version, segment.token
 
     def membership(self, queue: str) -> Membership:
-        """Return what is said of its messages for a replicated queue; nothing as long as nobody has said anything."""
+        """Return the membership of its messages in a replicated queue; empty as long as no record has decided it."""
         return self.told.get(queue, Membership())
 
     def segment_of(self, bookmark: int) -> Segment:
@@ -155,18 +155,18 @@ class MessageTypeState:
         return any(overlap(publishers, segment.publishers) for segment in self.segments[self._index(since) :])
 
     def ranges_in(self, paths: Collection[str]) -> Ranges:
-        """Return the bookmarks of what stands in some files."""
+        """Return the bookmarks of the rows in some files."""
         return tuple((segment.first, segment.until) for segment in self.segments if segment.path in paths)
 
     def retired_error(self, segment: Segment, *, start: int, end: int, next_step: str) -> JournalError:
-        """Make MESSAGES_RETIRED for what is asked of a retired segment and its neighbours, from `start` to before `end`."""
+        """Make MESSAGES_RETIRED for rows of a retired segment and its neighbours, from `start` to before `end`."""
         low = self._index(segment.first)
         gone = list(takewhile(lambda other: other.retired, self.segments[low:]))
         facts = {"first": max(start, segment.first), "last": min(end, gone[-1].until) - 1, "kept": gone[-1].until}
         return JournalError("MESSAGES_RETIRED", message_type=segment.message_type, next_step=next_step, **facts)
 
     def fits(self, file: MergedFile) -> bool:
-        """Return whether a merged file was made of what stands here now: bookmarks keep their meaning."""
+        """Return whether a merged file was made of the segments that stand here now: bookmarks keep their meaning."""
         return bool(file.parts) and all(self._fits(part) for part in file.parts)
 
     def _fits(self, part: MovedRows) -> bool:

@@ -3,7 +3,7 @@
 Local bookmarks stay local (DESIGN 17). Rows that were pulled stand in stretches: adjacent here, and adjacent there. A message
 that its publisher gave to several instances is one row with several names (DESIGN 17.3).
 
-Sequences of named publishers: what tells that a message came here already by another instance (DESIGN 17.3).
+Sequences of named publishers: the signs that a message came here already by another instance (DESIGN 17.3).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Translation:
     stretches: list[_Stretch] = field(default_factory=list)
 
     def add(self, first: int, there: int, length: int) -> None:
-        """Take a stretch; one that goes on where another ends becomes a part of that."""
+        """Add a stretch; one that goes on where another ends becomes a part of that."""
         stretch = _Stretch(first, there, length)
         index = bisect_right(self.stretches, stretch)
         before = self.stretches[index - 1] if index else None
@@ -106,11 +106,11 @@ class _Translation:
 class Origins:
     """Which rows of other instances are here, and under which bookmarks."""
 
-    #: Bookmarks at their origin of what is here, by its UUID.
+    #: Bookmarks at their origin of the messages that are here, by its UUID.
     held: dict[str, BitMap64] = field(default_factory=dict)
-    #: Own bookmarks of what was pulled, by the UUID of its origin.
+    #: Own bookmarks of pulled messages, by the UUID of their origin.
     pulled: dict[str, BitMap64] = field(default_factory=dict)
-    #: From which own bookmark on what is published here has another origin than before, and its UUID: the journal was restored.
+    #: The own bookmarks from which messages published here have another origin than before, and its UUID: the journal was restored.
     renewed: list[tuple[int, str]] = field(default_factory=list)
     #: The groups of instances that are in one of another name.
     groups: dict[str, str] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Origins:
     _named: dict[str, _Translation] = field(default_factory=dict)
 
     def add(self, first: int, origins: Iterable[OriginRows]) -> None:
-        """Take the rows of a file whose first row has bookmark `first` here."""
+        """Add the rows of a file; the first has bookmark `first` here."""
         for row, length, origin, bookmark in origins:
             here, there = [(first + row, first + row + length)], [(bookmark, bookmark + length)]
             # In place: copies would cost as much as all that is held.
@@ -130,7 +130,7 @@ class Origins:
             self._to_there.setdefault(origin, _Translation()).add(first + row, bookmark, length)
 
     def add_names(self, names: Iterable[OriginRows]) -> None:
-        """Take further names of rows that are here; each tells the own bookmark where that of a file tells its row."""
+        """Add further names of rows that are here; each has the own bookmark in the place of a file's row."""
         for here, length, origin, bookmark in names:
             self.held.setdefault(origin, BitMap64()).update(to_bitmap([(bookmark, bookmark + length)]))
             self._to_here.setdefault(origin, _Translation()).add(bookmark, here, length)
@@ -164,7 +164,7 @@ class Origins:
         )
 
     def own_parts(self, first: int, until: int, *, own: str) -> Iterator[tuple[str, int, int]]:
-        """Yield the own origins of what was published here between two bookmarks; `own` is the first of them."""
+        """Yield the own origins of the messages published here between two bookmarks; `own` is the first of them."""
         starts = [(0, own), *self.renewed]
         for (start, origin), (end, _) in pairwise([*starts, (until, "")]):
             low, high = max(first, start), min(until, end)
@@ -176,7 +176,7 @@ class Origins:
         return self._to_here[origin].of(rows) if origin in self._to_here else BitMap64()
 
     def published_here(self, origin: str, rows: BitMap64, *, own: str, until: int) -> BitMap64:
-        """Return those of the rows of an origin that were published here; what has entered ends before bookmark `until`."""
+        """Return those of the rows of an origin that were published here; entered messages end before bookmark `until`."""
         ranges = [(low, high) for each, low, high in self.own_parts(0, until, own=own) if each == origin]
         return self.not_pulled(rows & to_bitmap(ranges))
 
@@ -187,7 +187,7 @@ class Origins:
         return rows
 
     def of(self, rows: BitMap64, *, own: str) -> Iterator[tuple[str, BitMap64]]:
-        """Yield all names of `rows` of here by origin, as bookmarks there; `own` is the first origin of what was published here."""
+        """Yield all names of `rows` of here by origin, as bookmarks there; `own` is the first origin of own messages."""
         found, left = dict[str, BitMap64](), rows
         for origin, pulled in self.pulled.items():
             part = left & pulled
@@ -228,12 +228,12 @@ class Membership:
 
     #: Everything of which something was said.
     known: BitMap64 = field(default_factory=BitMap64)
-    #: What is in the queue, by who owns it first, and what is a barrier there.
+    #: The messages in the queue, by their first owner, and the barriers there.
     members: dict[str, BitMap64] = field(default_factory=dict)
     barriers: BitMap64 = field(default_factory=BitMap64)
 
     def add(self, rows: BitMap64, *, owner: str | None, is_barrier: bool) -> None:
-        """Take what is said of some messages; without an owner and no barriers they are not in the queue."""
+        """Record the membership of some messages; without an owner and no barriers they are not in the queue."""
         self.known |= rows
         if is_barrier:
             self.barriers |= rows
@@ -250,7 +250,9 @@ class OriginNames:
     """Where messages were first published by the names of the instances, as sinks and people see it."""
 
     origins: Origins
+    #: The own name.
     own: str
+    #: The names of others, by the UUID of their journal.
     instances: Mapping[str, str]
 
     def between(self, first: int, until: int) -> list[tuple[int, str, int]]:

@@ -32,7 +32,7 @@ class Segment:
     token: str
     #: The coordinator's time at which it entered, in milliseconds; `expiration` and retention count from it.
     entered_at_ms: int
-    #: When its commit was made, ascending in the log; what is shown of age, and any choice by time, counts from it (DESIGN 15.3).
+    #: When its commit was made, ascending in the log; shown ages, and any choice by time, count from it (DESIGN 15.3).
     published_at_ms: int
     #: Lowest and highest topic in it.
     topic_min: str
@@ -161,7 +161,7 @@ class TraitRequest:
     queue: QueueDefinition
     #: The distinct filters of its subscriptions.
     filters: frozenset[str] = frozenset()
-    #: Whether its barriers are asked for; what an `entered` record tells is not found out again (R75).
+    #: Whether its barriers are asked for; those of an `entered` record are not found out again (R75).
     barriers: bool = True
 
 
@@ -191,7 +191,7 @@ class EntryTraits:
     failed: BitMap64 = field(default_factory=BitMap64)
 
     def with_barriers(self, barriers: Ranges) -> EntryTraits:
-        """Return the traits with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
+        """Return the traits with the barriers that were recorded on entering, even if their expression says otherwise now (R75)."""
         held = to_bitmap(barriers)
         return replace(self, rows=self.rows | held, barriers=held) if held or self.barriers else self
 
@@ -203,7 +203,7 @@ class EntryTraits:
         return replace(self, keyed=self.keyed[kept], keys=self.keys[kept])
 
     def as_told(self, messages: BitMap64, barriers: BitMap64) -> EntryTraits:
-        """Return the traits with the barriers that records show, whatever their expression says by now (DESIGN 4)."""
+        """Return the traits with the barriers that records show, even if their expression says otherwise by now (DESIGN 4)."""
         held = (self.barriers - messages) | (self.rows & barriers)
         return self if held == self.barriers else replace(self, barriers=held)
 
@@ -244,7 +244,10 @@ class TraitSource(Protocol):
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:
-        """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37)."""
+        """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
+
+        Segments that hold none of `rows` are not read. With `letters` the filter may also ask for their `reason` and `error`.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""Messages that failed alone, what speaks against a sink rather than them, and the alarms that they raise (DESIGN 15.12)."""
+"""Messages that failed alone, signs against a sink rather than them, and the alarms that they raise (DESIGN 15.12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts to append what came of a lease's batch to a sink, by one commit there that is the acknowledgement (DESIGN 19).
+"""Attempts to append the rows of a lease's batch to a sink, by one commit there that is the acknowledgement (DESIGN 19).
 
 From `prepared` on an attempt is *in doubt*: it may stand in its sink, or come to stand there while nobody looks. So nothing
 becomes of its messages until somebody has read the sink, or fenced it, and recorded `landed` or `fenced`.
@@ -29,7 +29,7 @@ class Attempt:
     prepared_at_ms: int
     #: The request by which it was prepared.
     request: str
-    #: What becomes of the messages that are not in the commit; all others are acknowledged by it.
+    #: The outcomes of the messages that are not in the commit; all others are acknowledged by it.
     exceptions: dict[Staged, BitMap64]
     #: Whether it stands in its sink.
     landed: bool = False

@@ -11,7 +11,7 @@ _KEPT_MS = 120_000
 #: So many of the newest are known however long ago they were: the next coordinator's clock may be far ahead.
 _KEPT = 4_096
 
-#: What a settlement or a purge records of the messages that it changes.
+#: Kinds by which a settlement or a purge changes messages.
 _SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
 
 

@@ -1,4 +1,4 @@
-"""Faults of one queue: whatever raises while one is worked on is that queue's own, and reaches no other (DESIGN 3.5)."""
+"""Faults of one queue: an error while one is worked on is that queue's own, and reaches no other (DESIGN 3.5)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Blamed(Protocol):
 
 
 class FaultError(Exception):
-    """Something raised when state may have been half changed: what is not committed cannot be trusted.
+    """An error when state may have been half changed: uncommitted records cannot be trusted.
 
     Attributes
     ----------
     queue : str or None
-        Whose fault it is; None where that cannot be told.
+        The queue whose fault it is; None where that is not known.
     message_type : str or None
         The message type whose messages were entering.
     """
@@ -39,7 +39,7 @@ class FaultError(Exception):
 
 
 class QueueGuard:
-    """Blames a queue for what raises inside a `with`; see `JournalState.guard`."""
+    """Blames a queue for errors inside a `with`; see `JournalState.guard`."""
 
     __slots__ = ("_queue", "_state")
 
@@ -64,16 +64,16 @@ def is_doubt(fault: Exception) -> bool:
 
 
 def describe(fault: Exception) -> str:
-    """Return what an exception says, in a line of bounded length."""
+    """Return the text of an exception, in a line of bounded length."""
     text = " ".join(str(fault).split())
     return f"{type(fault).__name__}: {text[:500]}" if text else type(fault).__name__
 
 
 def untold(fault: Exception) -> str:
-    """Return what is shown in the place of figures that cannot be computed."""
+    """Return the text in the place of figures that cannot be computed."""
     return f"Its figures cannot be told: {describe(fault)}."
 
 
 def set_aside(queue: str, reason: str) -> JournalError:
-    """Return what is told of a queue that is set aside."""
+    """Return the error of a queue that is set aside."""
     return JournalError("QUEUE_SET_ASIDE", queue=queue, reason=reason)

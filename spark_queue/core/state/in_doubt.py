@@ -1,4 +1,4 @@
-"""Messages in doubt: what is refused, and what is known of their attempts (DESIGN 19)."""
+"""Messages in doubt: refusals, and summaries of their attempts (DESIGN 19)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def begun(record: Record, incarnation: Incarnation) -> Attempt:
 
 
 def in_doubt(ledger: QueueLedger, subscription: str | None = None) -> Iterator[Lease]:
-    """Yield the leases whose attempt nobody has decided about, or those of one subscription, which has one at most."""
+    """Yield the leases with an undecided attempt, or those of one subscription, which has one at most."""
     for lease in ledger.leases.values():
         if lease.is_in_doubt and subscription in (None, lease.subscription):
             yield lease
 
 
 def told(lease: Lease) -> AttemptTold:
-    """Return what people and wrappers are told of an attempt."""
+    """Return the summary of an attempt for people and wrappers."""
     attempt = attempt_of(lease)
     return AttemptTold(
         subscription=lease.subscription,
@@ -57,14 +57,14 @@ def told(lease: Lease) -> AttemptTold:
 
 
 def refusal(ledger: QueueLedger, lease: Lease, what: str) -> LeaseError:
-    """Return why `what` has to wait for the decision about a lease's attempt, or cannot be any more since that has landed."""
+    """Return the refusal of `what`: it has to wait for the decision about a lease's attempt, or is too late, since that landed."""
     attempt = attempt_of(lease)
     facts = {"attempt": attempt.number, "subscription": lease.subscription, "queue": ledger.definition.name}
     return LeaseError("SINK_LANDED" if attempt.landed else "SINK_IN_DOUBT", table=attempt.table, what=what, **facts)
 
 
 def fenced_refusal(ledger: QueueLedger, subscription: str, attempt: int) -> LeaseError:
-    """Return why what is said of an attempt, or of its run, comes too late."""
+    """Return the refusal of a statement about an attempt, or its run, that comes too late."""
     return LeaseError("SINK_FENCED", attempt=attempt, subscription=subscription, queue=ledger.definition.name)
 
 

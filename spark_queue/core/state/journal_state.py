@@ -29,7 +29,7 @@ class JournalState:
     """Everything that the control log says, up to the last folded record."""
 
     def __init__(self, traits: TraitSource) -> None:
-        #: Asked again whenever the log is folded; whoever restores a state from a snapshot sets it.
+        #: Asked again whenever the log is folded; it is set when a state is restored from a snapshot.
         self.traits = traits
         self.journal_id, self.created_at_ms = "", 0
         #: The newest claimed reign; 0 before the first.
@@ -40,21 +40,21 @@ class JournalState:
         self.definitions: Definitions = parsing.parse({})
         self.message_types: dict[str, MessageTypeState] = {}
         self.queues: dict[str, QueueLedger] = {}
-        #: Queues that are set aside, and why: their messages cannot be told, since a message file is not whole, or something
+        #: Queues that are set aside, and why: their messages cannot be read, since a message file is not whole, or something
         #: raised. Everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
         #: Requests to a file that is not whole, by queue.
         self.unanswered: dict[str, TraitRequest] = {}
         #: Faults of the fold that have no record yet, by queue.
         self.faults: dict[str, str] = {}
-        #: Whether a fault of a queue is raised: a reign drops what it has not committed. Whoever reads a log goes on without
+        #: Whether a fault of a queue is raised: a reign drops uncommitted records. A reader of a log goes on without
         #: the queue.
         self.raises_faults = True
         #: Matches of new filters, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
         #: Knowledge of the later part of the log that is being folded.
         self.foresight = Foresight()
-        #: Replicated queues that were taken away: put back, they go on from what is known here of their messages.
+        #: Replicated queues that were removed: put back, they go on from the state here of their messages.
         self.left: dict[str, QueueLedger] = {}
         #: Where the numbers of leases and attempts of other dropped queues go on.
         self.lease_numbers: dict[str, int] = {}
@@ -67,7 +67,7 @@ class JournalState:
         self.returning: Returning | None = None
         #: How definitions of peers break rules with those of here, by the name of the peer.
         self.disagreements: dict[str, list[Disagreement]] = {}
-        #: What keeps peers from being pulled, as far as somebody should look at it, by the name of the peer.
+        #: Lasting troubles that keep peers from being pulled, by the name of the peer.
         self.peer_troubles: dict[str, Alarm] = {}
         #: The names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
@@ -76,8 +76,8 @@ class JournalState:
     def is_shared(self) -> bool:
         """Return whether other instances may count on this one.
 
-        They do so as long as it names one as its peer, or remembers what it said, or heard, of messages of a replicated queue: it
-        owns some of them, whatever its definitions say by now.
+        They do so as long as it names one as its peer, or remembers ownership of messages of a replicated queue: it
+        owns some of them, even if its definitions have changed.
         """
         return bool(self.definitions.peers or self.pulled or any(known.told for known in self.message_types.values()))
 
@@ -97,11 +97,11 @@ class JournalState:
         return self.queues[name]
 
     def set_aside_queues(self) -> dict[str, JournalError]:
-        """Return the queues that are set aside, and why, as everybody is told; without those that were dropped since."""
+        """Return the queues that are set aside, with the error for callers; without those that were dropped since."""
         return {name: trouble for name, trouble in self.troubles.items() if name in self.definitions.queues}
 
     def guard(self, queue: str) -> QueueGuard:
-        """Return a context in which whatever raises is the fault of a queue, but for doubts about the log or the store."""
+        """Return a context in which every error is the fault of a queue, but for doubts about the log or the store."""
         return QueueGuard(self, queue)
 
     def note_fault(self, queue: str, fault: Exception) -> bool:
@@ -113,11 +113,11 @@ class JournalState:
         return True
 
     def foresee(self, records: Iterable[Record], *, of: BitMap64 | None = None) -> None:
-        """Learn from a log, before it is folded, what it says of its messages; with no records, forget it afterwards.
+        """Learn the facts of messages from a log before it is folded; with no records, forget them afterwards.
 
         From then on a fault of a queue sets it aside, until a reign takes over.
 
-        What a message file held is computed anew when its `entered` record is folded, but the file may have been merged with
+        Traits of a message file are computed anew when its `entered` record is folded, but the file may have been merged with
         others or retired since, and expressions may say something else by now.
         """
         self.foresight = Foresight(records, of=of)
@@ -131,7 +131,7 @@ class JournalState:
         return (self.queues[name] for name in list(names) if name in self.queues)
 
     def queues_changed_by(self, record: Record) -> Collection[str]:
-        """Return the queues that a record may have changed; what becomes active with it is told by `filled_by`."""
+        """Return the queues that a record may have changed; those with newly active messages are in `filled_by`."""
         if record.queue is not None:
             return (record.queue,)
         if record.message_type is not None:
@@ -147,20 +147,24 @@ class JournalState:
     def find_barriers(
         self, segment: Segment, requests: Iterable[TraitRequest] | None = None, *, is_told: bool = False
     ) -> dict[str, Ranges]:
-        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75)."""
+        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
+
+        Without `requests`, by those of the queues that stand, which may have been prepared; with `is_told` without replicated
+        queues, whose barriers other records tell (R129).
+        """
         standing = self.trait_requests(self.queues_of(segment.message_type, is_told=is_told)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items()}
 
     def queues_of(self, message_type: str, *, is_told: bool = False) -> list[QueueLedger]:
-        """Return the queues that messages of a type enter from its log, without those whose messages are told apart (R129)."""
+        """Return the queues that messages of a type enter from its log; without replicated ones, if these have records (R129)."""
         names = self.definitions.queues_of.get(message_type, ())
         ledgers = (self.queues[name] for name in names if name in self.queues)
         return [each for each in ledgers if each.definition.underlying_topic and (each.ownership is None or not is_told)]
 
     def trait_requests(self, ledgers: Iterable[QueueLedger], *, told: Container[str] = ()) -> list[TraitRequest]:
-        """Return what queues must know of messages before they enter; `told` are those whose barriers a record tells."""
+        """Return the requests for traits of entering messages; `told` are the queues with recorded barriers."""
         found = []
         for ledger in ledgers:
             with self.guard(ledger.definition.name):
@@ -168,10 +172,13 @@ class JournalState:
         return found
 
     def enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, barriers: Mapping[str, Ranges]) -> None:
-        """Let a segment into queues."""
+        """Let a segment into queues.
+
+        A queue that is not among `barriers` finds its own by its expression: no record says yet whether that is so.
+        """
         segment = self.foresight.place(segment)
         if segment.retired:
-            # Nobody needs what is not told by records of its own.
+            # Nobody needs messages without records of their own.
             return
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
@@ -191,11 +198,13 @@ class JournalState:
     def enter_decided(self, ledger: QueueLedger, rows: BitMap64, *, owner: str | None) -> None:
         """Let messages into a queue that is replicated, as was decided where they were published (R129).
 
-        No filter is asked whether they belong here; what is already in the queue stays as it is.
+        No filter is asked whether they belong here; messages already in the queue stay as they are.
+
+        `owner` is the first owner, None for barriers.
         """
         for segment, here in self._standing(ledger, rows - ledger.entered):
             for found in self._traits_of(segment, [ledger.trait_request(barriers=False)]).values():
-                # Its own filter may leave out what the origin says to be in.
+                # Its own filter may leave out messages that the origin has put in.
                 all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)
                 traits = all_of_it.among(here)
                 ledger.enter(replace(traits, barriers=traits.rows if owner is None else BitMap64()))
@@ -234,9 +243,9 @@ class JournalState:
                 _note_clash(ledger, segment)
 
     def find_members(self, ledger: QueueLedger, rows: BitMap64) -> tuple[BitMap64, BitMap64]:
-        """Return which of `rows`, published here, are in a replicated queue by its definition, and which are barriers there.
+        """Return those of `rows`, published here, that are in a replicated queue by its definition, and the barriers there.
 
-        What is in it already stays, as long as it is not over.
+        Messages already in it stay, as long as they are not over.
         """
         before = rows & ledger.entered
         standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]
@@ -257,7 +266,7 @@ class JournalState:
                 yield segment, here
 
     def undecided(self, ledger: QueueLedger) -> BitMap64:
-        """Return what came from elsewhere, may be for a replicated queue, and of which nobody has said whether it is (R129)."""
+        """Return undecided messages of other instances that may be for a replicated queue (R129)."""
         queue, known = ledger.definition, self.message_types[ledger.definition.message_type]
         told = known.membership(queue.name).known
         first, until = known.entered_until if known.told_from is None else max(ledger.start, known.told_from), known.entered_until
@@ -272,7 +281,7 @@ class JournalState:
         return rows & to_bitmap(list(concerned))
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
-        """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
+        """Return traits as the records that follow show them: a message that was in the queue is in it, by any expression."""
         messages, barriers = self.foresight.told(ledger.definition.name)
         here = to_bitmap([(segment.first, segment.until)])
         missing = ((here & messages) | (here & barriers)) - traits.rows
@@ -281,7 +290,7 @@ class JournalState:
         return traits.as_told(messages, barriers)
 
     def traits_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryTraits]:
-        """Yield the traits of all messages of the files that hold `rows`, as if a queue took whatever is published."""
+        """Yield the traits of all messages of the files that hold `rows`, as if a queue had all that is published."""
         for segment, _ in self._standing(ledger, rows):
             yield from self._traits_of_any(segment, ledger)
 
@@ -290,7 +299,7 @@ class JournalState:
         return self._traits_of(segment, [replace(ledger.trait_request(barriers=False), queue=takes_any)]).values()
 
     def _traits_of(self, segment: Segment, requests: list[TraitRequest]) -> Mapping[str, EntryTraits]:
-        """Return the traits for each queue, without those whose messages cannot be told: each of them is set aside."""
+        """Return the traits for each queue, without those with unreadable messages: each of these is set aside."""
         try:
             return self.traits.traits(segment, requests)
         except Exception as trouble:
@@ -312,7 +321,7 @@ class JournalState:
         del self.queues[name]
 
     def is_file_back(self) -> bool:
-        """Return whether a message file can be read again whose absence had a queue set aside when the log was folded."""
+        """Return whether an absent message file can be read again for which a queue was set aside when the log was folded."""
         for name, request in self.unanswered.items():
             segments, path = self.message_types[request.queue.message_type].segments, self.troubles[name].facts["file"]
             try:
@@ -320,13 +329,13 @@ class JournalState:
                     self.traits.traits(segment, [request])
             except SparkQueueError:
                 continue
-            except Exception:  # noqa: BLE001  # It can be read; what else is wrong with it, a fold of the log tells.
+            except Exception:  # noqa: BLE001  # It can be read; other faults of it show when the log is folded.
                 return True
             return True
         return False
 
     def prepare_filters(self, ledger: QueueLedger, texts: Iterable[str]) -> None:
-        """Find out what filters match, before a record says that a subscription has them."""
+        """Find the matches of filters, before a record gives them to a subscription."""
         self._prepared.clear()
         for text in texts:
             if text not in ledger.selection.matches:

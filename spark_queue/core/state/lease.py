@@ -19,11 +19,11 @@ class Lease:
 
     number: int
     subscription: str
-    #: What the micro-batch reads: as granted, or as the last resume recorded it (P2).
+    #: The rows that the micro-batch reads: as granted, or as the last resume recorded them (P2).
     rows: BitMap64
     #: Still leased.
     leased: BitMap64
-    #: Held, or come back and taken by nobody else: what a resume or a late proof may still cover (P2, P5).
+    #: Rows that a resume or a late proof may still cover: held, or come back and in no later lease (P2, P5).
     recoverable: BitMap64
     granted_at_ms: int
     #: When it was granted or last resumed; the renewal limit counts from it.
@@ -40,27 +40,27 @@ class Lease:
     proven: bool = False
     #: Whether it was taken over or resumed since it was granted (P6).
     resumed: bool = False
-    #: Whether what came back from it was never asked for, and thus is not counted as delivered.
+    #: Whether rows that came back from it were never asked for, and thus are not counted as delivered.
     undelivered: bool = False
     #: At-most-once: the planner start that was given the rows.
     handed_to: Incarnation | None = None
     #: At-most-once: whether its period ended before its proof, so that it counts in no backlog and keeps no key (R31).
     lapsed: bool = False
-    #: What its batch said so far, not yet in effect; each row stands under one key.
+    #: Outcomes of its batch so far, not yet in effect; each row stands under one key.
     staged: dict[Staged, BitMap64] = field(default_factory=dict)
-    #: What fn raised in the last run, if it reported so.
+    #: The error of fn in the last run, if it reported one.
     failure: str | None = None
     #: Whether its last run ended without having failed, and uncommitted as far as is known: that says nothing about its messages.
     stopped: bool = False
-    #: Whether its failed or stopped batch goes back with the proof, since Spark takes it for done (`on_error="cancel"`).
+    #: Whether its failed or stopped batch goes back with the proof, since it is done for Spark (`on_error="cancel"`).
     gives_back: bool = False
     #: Runs in a row that ended without any report.
     vanished_runs: int = 0
-    #: What its batch is to be in a sink, or is there by now.
+    #: The attempt by which its batch is to stand in a sink, or stands there by now.
     attempt: Attempt | None = None
     #: The newest attempt of its batch that was fenced: the run that prepared it is over.
     fenced: Attempt | None = None
-    #: What a resume left out though the same planner start had it before: its run may have read it (R124).
+    #: Rows that a resume left out though the same planner start had them before: its run may have read them (R124).
     lost: BitMap64 = field(default_factory=BitMap64)
 
     @property
@@ -70,12 +70,12 @@ class Lease:
 
     @property
     def has_landed(self) -> bool:
-        """Whether its batch stands in the sink: whatever its end is, its messages are settled as prepared (R126)."""
+        """Whether its batch stands in the sink: its messages are settled as prepared, at any end of it (R126)."""
         return self.attempt is not None and self.attempt.landed
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the run that reads it now was fenced: whatever Spark commits, its messages stand in no sink (R127)."""
+        """Whether the run that reads it now was fenced: even if Spark commits, its messages stand in no sink (R127)."""
         return self.fenced is not None and self.fenced.incarnation == self.incarnation
 
     @property
@@ -84,7 +84,7 @@ class Lease:
         return bool(self.rows) and self.failure is None and not self.gives_back
 
     def stage(self, key: Staged, rows: BitMap64) -> None:
-        """Note an outcome of rows; what was said of them earlier is replaced."""
+        """Note an outcome of rows; an earlier one of theirs is replaced."""
         for other in list(self.staged):
             self.staged[other] -= rows
             if not self.staged[other]:

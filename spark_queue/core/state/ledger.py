@@ -1,6 +1,6 @@
 """The state of one queue; records change it through `folds`, and nothing else does (DESIGN 5).
 
-The active part of a queue with a target depth: what lies beyond it waits, inactive (R79 to R84).
+The active part of a queue with a target depth: messages beyond it wait, inactive (R79 to R84).
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class QueueLedger:
         self.entered = BitMap64()
         #: Messages of which no record says yet whether they are barriers: they entered while the queue was set aside (R75).
         self.unsaid = BitMap64()
-        #: While a log is folded: messages that it retires further on. Their file is gone, so only records tell of them.
+        #: While a log is folded: messages that it retires further on. Their file is gone, so they are known by records only.
         self.retired = BitMap64()
         self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}
         self.delayed: dict[int, BitMap64] = {}
-        #: Of what is not active, or not owned here: until when it is to be delayed once it is (R128).
+        #: Messages that are not active, or not owned here, by the time until which they are delayed once they are (R128).
         self.not_before: dict[int, BitMap64] = {}
         #: Acknowledged before they became active: inactive bookmarks by the time until which that is remembered (R83).
         self.deferred: dict[int, BitMap64] = {}
@@ -75,7 +75,7 @@ class QueueLedger:
         self.lone_failures = Counts()
         #: The last error of a message that failed alone too often.
         self.stuck: Alarm | None = None
-        #: Messages with a number that another message of their publisher has, and what is to be said of them.
+        #: Messages with a number that another message of their publisher has, and the alarm about them.
         self.clashing = BitMap64()
         self.clash: Alarm | None = None
         self.dead_letters = DeadLetterIndex()
@@ -112,7 +112,7 @@ class QueueLedger:
         return None if lease is None or lease.proven else lease
 
     def outstanding(self, lease: Lease) -> BitMap64:
-        """Return what a lease has that is neither acknowledged nor expired; at most once that is what it was granted (R17, R31)."""
+        """Return the rows of a lease that are neither acknowledged nor expired; at most once all that it was granted (R17, R31)."""
         if self.definition.at_most_once and not (lease.is_barrier or lease.proven or lease.lapsed):
             return lease.rows
         return lease.leased
@@ -125,7 +125,7 @@ class QueueLedger:
         return backlogs
 
     def due(self, now_ms: int) -> BitMap64:
-        """Delayed messages whose time has come."""
+        """Delayed messages that are past their time."""
         return BitMap64.union(BitMap64(), *(rows for due_at_ms, rows in self.delayed.items() if due_at_ms <= now_ms))
 
     def not_due(self, now_ms: int) -> BitMap64:
@@ -146,18 +146,18 @@ class QueueLedger:
         return BitMap64.union(BitMap64(), *(rows for until_ms, rows in self.deferred.items() if until_ms > now_ms))
 
     def trait_request(self, *, barriers: bool = True) -> TraitRequest:
-        """Return what must be known of messages before they enter; without their barriers, where a record tells them."""
+        """Return the request for traits of entering messages; without their barriers, where a record has them."""
         return TraitRequest(queue=self.definition, filters=frozenset(self.selection.matches), barriers=barriers)
 
     def enter(self, traits: EntryTraits) -> None:
-        """Take new messages in."""
+        """Enter new messages."""
         held = traits.barriers
         self.entered |= traits.rows
         # With a target depth they wait until the end of the record that brings them, when there may be room.
         self.rows[State.INACTIVE if self.definition.target_queue_depth else State.AVAILABLE] |= traits.rows - held
         self.rows[State.HELD] |= held
         self.barriers |= held
-        # A barrier does not expire, whatever its publisher said: dropping it silently would break what waits for it.
+        # A barrier does not expire, even if its publisher said so: dropping it silently would break the order of those behind it.
         self.expires.add({at_ms: rows - traits.barriers for at_ms, rows in traits.expires.items()})
         self.selection.add(traits.without_keys_of_barriers())
         self.failing |= traits.failed
@@ -174,7 +174,7 @@ class QueueLedger:
             _put_in(self.delayed, rows, due_at_ms)
 
     def _delay_new(self) -> None:
-        """Let what was published with a delay wait for its end, once it is available; a barrier never is."""
+        """Let messages published with a delay wait for its end, once they are available; barriers are never delayed."""
         for due_at_ms, part in list(self.not_before.items()):
             self.postpone(part & self.rows[State.AVAILABLE], due_at_ms)
         _take_out(self.not_before, BitMap64.union(self.rows[State.DELAYED], self.rows[State.REMOVED]))
@@ -203,7 +203,7 @@ class QueueLedger:
             self._delay_new()
 
     def give(self, rows: BitMap64, *, term: int, owner: str) -> None:
-        """Let an instance own rows that are in the queue; what a lease has open stays with it until its end."""
+        """Let an instance own rows that are in the queue; those open in a lease stay with it until its end."""
         assert self.ownership is not None, "the queue is replicated"
         self.ownership.own(rows, term=term, owner=owner)
         if owner == self.ownership.instance:
@@ -213,8 +213,8 @@ class QueueLedger:
 
     def take_in(self, rows: BitMap64) -> None:
         """Let those of `rows` be deliverable here that this instance owns and that are remote still."""
-        # They wait for their turn as new ones do; what there is room for becomes active at the end of the record. The oldest
-        # of a key must not wait behind those that wait for it, nor must what is redriven.
+        # They wait for their turn as new ones do; those with room become active at the end of the record. The oldest
+        # of a key must not wait behind those that wait for it, nor must redriven ones.
         has_turns = self.definition.target_queue_depth and self.definition.order_key is None
         self.move(rows & self.rows[State.REMOTE], Event.LINED_UP if has_turns else Event.OWNED)
 
@@ -223,7 +223,7 @@ class QueueLedger:
         if self.ownership is not None:
             free = (self.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE))
             taken = rows & self.ownership.remote & BitMap64.union(*free)
-            # It may come back before its time; what was delivered and cancelled with a delay is free for its new owner.
+            # It may come back before its time; messages cancelled with a delay are free for their new owner.
             new = taken - self.delivered.at_least(1, taken) if self.delayed else BitMap64()
             for due_at_ms, part in self.delayed.items():
                 _put_in(self.not_before, part & new, due_at_ms)
@@ -270,14 +270,14 @@ class QueueLedger:
                 subscription.failed -= part
 
     def acquit(self, row: int, known: Suspect) -> None:
-        """Take back what a suspect's failures counted."""
+        """Undo the counts of a suspect's failures."""
         rows = BitMap64([row])
         self.delivered.set(rows, known.deliveries)
         self.cancelled.set(rows, known.cancels)
         self.lone_failures.set(rows, known.lone_failures)
 
     def drop_recoverable(self, rows: BitMap64, *, but: int | None) -> None:
-        """Take rows from what every lease but one may still resume or settle (P2)."""
+        """Remove rows from those that every lease but one may still resume or settle (P2)."""
         for lease in self.leases.values():
             if lease.number != but and lease.recoverable.intersect(rows):
                 lease.recoverable -= rows
@@ -313,7 +313,7 @@ class QueueLedger:
         return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.begun.rows))
 
     def forget_gone(self, at_ms: int) -> None:
-        """Forget the times of what has left the queue: whatever comes again is given a new one."""
+        """Forget the times of messages that have left the queue: those that come again are given a new one."""
         self.expires.forget_gone(at_ms, gone=[self.rows[State.REMOVED]])
         self.begun.forget_gone(-1, gone=[self.rows[each] for each in LEFT])
 
@@ -352,7 +352,7 @@ def fill(ledger: QueueLedger, now_ms: int) -> None:
 
 
 def reach(ledger: QueueLedger, rows: BitMap64, now_ms: int) -> None:
-    """Activate what waits up to the last inactive one of `rows`, beyond the target where it must be (R84).
+    """Activate waiting messages up to the last inactive one of `rows`, beyond the target where it must be (R84).
 
     From then on `fill` activates nothing until there is room again.
     """
@@ -365,7 +365,7 @@ def reach(ledger: QueueLedger, rows: BitMap64, now_ms: int) -> None:
 
 
 def shrink(ledger: QueueLedger) -> None:
-    """Let the youngest available messages beyond a new target wait; what a lease may still resume or settle stays active."""
+    """Let the youngest available messages beyond a new target wait; those that a lease may still resume or settle stay active."""
     target = ledger.definition.target_queue_depth
     excess = _active(ledger) - target if target else 0
     free = ledger.rows[State.AVAILABLE] - BitMap64.union(BitMap64(), *(lease.recoverable for lease in ledger.leases.values()))

@@ -45,10 +45,10 @@ class LetterChoice:
         )
 
 
-#: Stands in the class of an error for what differs from message to message.
+#: Stands in the class of an error for the parts that differ from message to message.
 FOLDED = "…"
 
-#: What does: quoted values, and words with a digit in them, such as numbers, times and UUIDs; a hexadecimal number may have none.
+#: These parts: quoted values, and words with a digit in them, such as numbers, times and UUIDs; a hexadecimal number may have none.
 #: Quotes stand at the edge of words, so that an apostrophe is none. Words begin at their edge, and values have an end, which keeps
 #: the search short.
 _VARYING = re.compile(
@@ -60,7 +60,7 @@ _VARYING = re.compile(
 
 @lru_cache(maxsize=1 << 15)
 def error_class(error: str) -> str:
-    """Return what an error's text has in common with those of other messages that failed alike: ids, numbers and values folded."""
+    """Return the class of an error: its text with ids, numbers and values folded, as other messages that failed alike have it."""
     return _VARYING.sub(FOLDED, error)
 
 

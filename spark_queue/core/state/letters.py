@@ -29,15 +29,14 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
 
 
 def told_of(letters: Iterable[DeadLetter]) -> Letters:
-    """Return what a filter may ask of dead letters beside their messages."""
+    """Return the facts of dead letters that a filter may ask for beside their messages."""
     return [(each.rows, each.reason, each.error) for each in letters]
 
 
 def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
-    """Return a queue's dead letters, with why they died.
+    """Return the letters of `queue`: as a source, those it sent; as a dead-letter queue, those it holds or that died again there.
 
-    Asked of a dead-letter queue, those of its source that are in it, and those that died again there: what died before there was
-    one never comes. Asked of the source, also those.
+    A message that died before there was a dead-letter queue never comes into it: its letter is among those of the source alone.
     """
     ledger = state.ledger(queue)
     own, source = list(ledger.dead_letters), state.definitions.source_of(queue)
@@ -47,7 +46,7 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
         return own if home is None else _among(own, ledger.rows[State.DEAD] - home.rows[State.REMOVED])
     # One that another instance owns can be looked at.
     here = waiting_letters(ledger) | ledger.rows[State.LEASED] | ledger.rows[State.REMOTE]
-    # While the source is set aside, nobody can tell why they died.
+    # While the source is set aside, their reasons are not known.
     told = state.queues[source].dead_letters if source in state.queues else ()
     return [*_among(told, here), *own]
 
@@ -55,7 +54,7 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
 def free_letters(state: JournalState, queue: str) -> BitMap64:
     """Return the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there.
 
-    What is in no dead-letter queue is owned by who let it die; the letters that wait there are those that this instance owns.
+    Letters in no dead-letter queue belong to the instance where they died; those that wait there are those that this instance owns.
     """
     ledger = state.ledger(queue)
     dead, home = ledger.rows[State.DEAD].copy(), ledger.definition.dead_letter_queue
@@ -67,14 +66,14 @@ def free_letters(state: JournalState, queue: str) -> BitMap64:
 
 
 def unlettered_elsewhere(ledger: QueueLedger, letters: QueueLedger | None) -> BitMap64:
-    """Return the messages that are in no dead-letter queue and that another instance owns: what is dead of them is its business."""
+    """Return the messages that are in no dead-letter queue and that another instance owns: their letters are its business."""
     if ledger.ownership is None:
         return BitMap64()
     return ledger.ownership.remote if letters is None else ledger.ownership.remote - letters.entered
 
 
 def waiting_letters(letters: QueueLedger) -> BitMap64:
-    """Return what waits in a dead-letter queue: nobody has it leased."""
+    """Return the letters that wait in a dead-letter queue: nobody has them leased."""
     return BitMap64.union(*(letters.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
 
 

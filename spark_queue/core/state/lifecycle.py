@@ -57,7 +57,7 @@ class Event(StrEnum):
     #: The active part of the queue has room for it again; or, under a new target depth, no more.
     ACTIVATED = "activated"
     DEACTIVATED = "deactivated"
-    #: A dead letter goes back to its queue; what stood for it in the dead-letter queue leaves.
+    #: A dead letter goes back to its queue; its letter in the dead-letter queue leaves.
     REDRIVEN = "redriven"
     #: Only in a dead-letter queue: the message comes (again) by reference.
     REENTERED = "reentered"
@@ -71,11 +71,11 @@ class Event(StrEnum):
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.AVAILABLE, Event.GRANTED): State.LEASED,
     (State.DELAYED, Event.GRANTED): State.LEASED,
-    # A resume extends what is still held, and leases again what came back meanwhile (P2).
+    # A resume extends rows still held, and leases those again that came back meanwhile (P2).
     (State.LEASED, Event.RESUMED): State.LEASED,
     (State.AVAILABLE, Event.RESUMED): State.LEASED,
     (State.DELAYED, Event.RESUMED): State.LEASED,
-    # A late proof may cancel what the end of its lease had already returned (P5).
+    # A late proof may cancel messages that the end of its lease had already returned (P5).
     (State.LEASED, Event.RETURNED): State.AVAILABLE,
     (State.AVAILABLE, Event.RETURNED): State.AVAILABLE,
     (State.DELAYED, Event.RETURNED): State.AVAILABLE,
@@ -94,7 +94,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.AVAILABLE, Event.DEACTIVATED): State.INACTIVE,
     (State.INACTIVE, Event.ACTIVATED): State.AVAILABLE,
     (State.INACTIVE, Event.REMOVED): State.REMOVED,
-    # Records win: what was granted was active, even if the traits of today would leave no room for it.
+    # Records win: granted messages were active, even if the traits of today would leave no room for them.
     (State.INACTIVE, Event.GRANTED): State.LEASED,
     (State.INACTIVE, Event.RESUMED): State.LEASED,
     (State.DEAD, Event.REDRIVEN): State.AVAILABLE,

@@ -1,6 +1,6 @@
 """History that no state keeps: why messages left and came back, how long leases lasted and messages waited.
 
-Its cost is one look at each record, and follows ranges, not messages. Whoever folds the same log says the same. Nobody decides by
+Its cost is one look at each record, and follows ranges, not messages. Every fold of the same log gives the same. Nobody decides by
 it, so it is no part of the state; a snapshot stores it beside the state.
 
 A histogram: how often a value lay in which of some fixed ranges.
@@ -25,7 +25,7 @@ DELAY_BOUNDS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600
 
 
 class Histogram:
-    """Counts observations by size.
+    """Counts observations by size: `bounds` are the upper bounds of all buckets but the last, ascending.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Histogram:
         return other
 
     def add(self, other: Histogram) -> None:
-        """Take in what another one with the same buckets has counted."""
+        """Add the counts of another one with the same buckets."""
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
@@ -120,11 +120,11 @@ class LogHistory:
         #: The message type of each queue whose messages enter from its log.
         self._types: dict[str, str] = {}
         self._leases: dict[tuple[str, int], _OpenLease] = {}
-        #: What was leased before, by queue.
+        #: Rows that were leased before, by queue.
         self._leased: dict[str, BitMap64] = {}
 
     def fold(self, records: Iterable[Record]) -> None:
-        """Take records in that follow; those that are known already change nothing."""
+        """Fold records that follow; those that are known already change nothing."""
         for record in records:
             if record.record >= self.next_record:
                 self._fold(record)

@@ -1,7 +1,7 @@
 """Ownership of the messages of a replicated queue: the value that each has on every instance (DESIGN 17.4).
 
 The value is (life, stage, term, owner), and the greater one of two is true. Here are life, term and owner; the stage follows from
-where the message is: in its queue, dead, or gone. What is gone has neither term nor owner.
+where the message is: in its queue, dead, or gone. A gone message has neither term nor owner.
 
 A hostile log may give each message another life and term: knowledge of one must not cost more for that.
 """
@@ -88,14 +88,15 @@ class Ownership:
     Attributes
     ----------
     remote : BitMap64
-        What another instance owns.
+        Messages that another instance owns.
     requests : dict of str to Request
-        What was asked of an owner and has not come, by owner.
+        Messages that were asked of an owner and have not come, by owner.
     passed_on : dict of (str, str) to Request
-        The newest requests of others that were passed on and of which nothing came to them, by who asks and whom, oldest first.
-        What is older than `PASSED_ON_MS` when the next is passed on is forgotten.
+        The newest requests of others that were passed on and of which nothing came to them, by asker and owner, oldest first.
+        One older than `PASSED_ON_MS` when the next is passed on is forgotten.
     """
 
+    #: The own name: the owner of every message of which nothing else is known.
     instance: str
     remote: BitMap64 = field(default_factory=BitMap64)
     requests: dict[str, Request] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class Ownership:
     claimed: int = 0
     #: The owners whose messages may be claimed while they cannot be reached (R108); in logs of before, ``""`` for any.
     claims_from: set[str] = field(default_factory=set)
-    #: What is claimed, remote still, and not granted before another look at its owner's beacon, by that owner (R110).
+    #: Claimed messages, remote still, and not granted before another look at their owner's beacon, by that owner (R110).
     claims: dict[str, BitMap64] = field(default_factory=dict)
     _lives: BitSlicedInts = field(default_factory=BitSlicedInts)
     _terms: BitSlicedInts = field(default_factory=BitSlicedInts)
@@ -140,7 +141,7 @@ class Ownership:
         self.passed_on = {**kept, (requester, owner): request}
 
     def disown(self, rows: BitMap64) -> None:
-        """Forget whose rows are: they are gone, begin anew here, or get an owner."""
+        """Forget the owner of rows: they are gone, begin anew here, or get an owner."""
         self._take_away(rows)
         self._terms.set(rows, 0)
 
@@ -221,7 +222,7 @@ class Ownership:
         return {owner: part for owner, part in parts if part}
 
     def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
-        """Return those of `rows` whose value is less: what news of `value` changes."""
+        """Return those of `rows` whose value is less: those that news of `value` changes; `states` has the rows of the queue."""
         earlier, same = self._lives.compare(rows, value.life)
         return earlier | self._lesser_of_life(states, same, value)
 

@@ -21,9 +21,13 @@ class Restoration:
 class Returning:
     """That an instance grants nothing that it owns of replicated queues before it has heard from its peers (DESIGN 17.6)."""
 
+    #: The time at which that began.
     since_ms: int
+    #: Whether nobody can have claimed from it, since it is new: then it waits only for the peers that can be read.
     joins: bool
+    #: The peers for which it does not wait, by an operator's statement.
     without: frozenset[str]
+    #: The queues that begin here, where others go on; empty where none does.
     queues: frozenset[str] = frozenset()
 
     def holds(self, queue: str) -> bool:
@@ -38,7 +42,7 @@ class PeerChanges:
     Attributes
     ----------
     skips : set of str
-        Peers whose records are taken over although some of their messages are lost, until a watermark says up to which.
+        Peers with records that are applied although some of their messages are lost, until a watermark says up to which.
     forgotten : set of str
         Peers that are gone for good, until something of them is pulled.
     restorations : list of Restoration

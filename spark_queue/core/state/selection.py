@@ -13,12 +13,12 @@ _GONE_MAX = 1 << 16
 
 
 class Selection:
-    """Traits of the messages in a queue; what leaves it is forgotten once it is the larger part.
+    """Traits of the messages in a queue; those of messages that left are forgotten once they are the larger part.
 
     Attributes
     ----------
     matches : dict of str to BitMap64
-        What matches the filters of the queue's subscriptions, by filter.
+        The matches of the filters of the queue's subscriptions, by filter.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class Selection:
         self.order_keys = OrderKeys()
 
     def add(self, traits: EntryTraits) -> None:
-        """Take the traits of new messages in."""
+        """Add the traits of new messages."""
         for text, rows in self.matches.items():
             rows |= traits.matches[text]
         self.priorities.add(traits.ranked, traits.priorities)
-        # What others decide late about messages of theirs comes late.
+        # Late decisions of others about messages of theirs come late.
         self.order_keys = self.order_keys.joined(traits.keyed, traits.keys)
 
     def matching(self, rows: BitMap64, text: str | None) -> BitMap64:
@@ -41,7 +41,7 @@ class Selection:
     def heads(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that no older or held message of their key holds up.
 
-        Order wins over filters: a key whose oldest message does not match waits until somebody else has taken that one.
+        Order wins over filters: a key whose oldest message does not match waits until another subscription has got that one.
         """
         return rows - self.order_keys.behind if self.order_keys.behind else rows
 
@@ -50,7 +50,7 @@ class Selection:
         return self.priorities.first(rows, count)
 
     def is_mostly_gone(self, standing: int) -> bool:
-        """Return whether most of what is known is of messages that are gone, given how many are not."""
+        """Return whether most of the known traits are of messages that are gone, given how many are not."""
         known = (len(self.priorities.ranked), len(self.order_keys), *map(len, self.matches.values()))
         return max(known) > 2 * standing + _GONE_MAX
 

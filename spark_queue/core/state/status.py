@@ -27,7 +27,7 @@ def queue_status(
     Their cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
     """
     ledger = state.ledger(queue)
-    # What speaks of all subscriptions, in a log of older software, is said once.
+    # An alarm of all subscriptions, in a log of older software, is shown once.
     told = "; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values() if each.since_ms <= now_ms))
     # Into a queue for dead letters alone nothing enters from a log.
     trouble = (troubles or {}).get(ledger.definition.message_type) if ledger.definition.underlying_topic is not None else None
@@ -73,7 +73,7 @@ def queue_status(
 
 
 def _of_instances(state: JournalState, ledger: QueueLedger, now_ms: int) -> dict[str, Any]:
-    """Return whose the messages of a replicated queue are, and how they came here (R119)."""
+    """Return the owners of the messages of a replicated queue, and the transfers by which they came here (R119)."""
     ownership = ledger.ownership
     if ownership is None:
         return {"owned": ledger.depth}
@@ -92,7 +92,7 @@ def _of_instances(state: JournalState, ledger: QueueLedger, now_ms: int) -> dict
 
 
 def urgency(*, alarm: str | None, paused: bool | None, dead_letters: int | None, depth: int | None) -> int:
-    """Return what sorts queues so that what somebody should look at comes first: alarms, then pauses and letters, then work."""
+    """Return the sort key by which queues that need a look come first: alarms, then pauses and letters, then work."""
     if alarm:
         return 0
     if paused or dead_letters:
@@ -105,7 +105,7 @@ NOT_ENDED_MS = 30_000
 
 
 def _not_ended(ledger: QueueLedger, now_ms: int) -> str | None:
-    """Return what is told of leases that ran out and stand all the same: no coordinator runs, and no consumer starts one."""
+    """Return the alarm about leases that ran out and stand all the same: no coordinator runs, and no consumer starts one."""
     found = [
         lease
         for lease in ledger.leases.values()
@@ -131,7 +131,7 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
 
 
 def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
-    """Return what somebody should look at, by what it is about: a subscription, messages, or a peer's definitions.
+    """Return the alarms of a queue, by their subject: a subscription, messages, or a peer's definitions.
 
     An alarm may begin later: unless something happens before.
     """
@@ -169,7 +169,7 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:
             code, since_ms = "SINK_UNFENCED" if attempt.is_read else "SINK_UNREADABLE", attempt.prepared_at_ms
             facts["reason"] = attempt.error
         else:
-            # A lease period is what its stream, which may be on its way, has to come back.
+            # A lease period is the time that its stream, which may be on its way, has to come back.
             code, since_ms = "SINK_UNDECIDED", lease.due_at_ms + ledger.definition.lease_period_ms
         text = str(JournalError(code, **facts)).removesuffix(".")
         found[f"the sink of subscription '{lease.subscription}'"] = Alarm(error=text, since_ms=since_ms)

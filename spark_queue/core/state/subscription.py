@@ -18,11 +18,11 @@ class Subscription:
     ack_mode: str
     max_backlog: int
     subscribed_at_ms: int
-    #: It is given only what matches; None for everything (R49).
+    #: It is given only matching messages; None for all (R49).
     filter: str | None = None
-    #: Who it belongs to (R12); None where there were no principals.
+    #: Its principal (R12); None where there were no principals.
     principal: str | None = None
-    #: The filters of its principal: it is given only what matches these, too.
+    #: The filters of its principal: it is given only messages that match these, too.
     entitlement: tuple[str, ...] = ()
     #: The planner start that owns it; (0, 0) before the first.
     incarnation: Incarnation = (0, 0)
@@ -34,7 +34,7 @@ class Subscription:
     last_seen_at_ms: int = 0
     #: Whether its planner said goodbye.
     left: bool = False
-    #: What is left of its failed batch: at least one of these messages fails, and a piece of them is tried next (DESIGN 8).
+    #: The rest of its failed batch: at least one of these messages fails, and a piece of them is tried next (DESIGN 8).
     failed: BitMap64 = field(default_factory=BitMap64)
     #: Most messages of a batch that is no such piece, since several in a row failed; None for as many as there are.
     isolation_limit: int | None = None
@@ -42,13 +42,13 @@ class Subscription:
     tried_lone: bool = False
     #: Messages that failed alone since its last success.
     suspects: dict[int, Suspect] = field(default_factory=dict)
-    #: What somebody should look at until its next success.
+    #: Its alarm, until its next success.
     alarm: Alarm | None = None
     #: Runs in a row that failed and had no messages.
     idle_failures: int = 0
     #: Trigger.AvailableNow: bookmarks at or above it are not granted under this incarnation; None otherwise.
     run_until: int | None = None
-    #: Trigger.AvailableNow: what this incarnation was granted already.
+    #: Trigger.AvailableNow: the messages that this incarnation was granted already.
     run_granted: BitMap64 = field(default_factory=BitMap64)
     #: Released barriers that it has not received yet; the oldest is its next micro-batch (R70).
     barriers: BitMap64 = field(default_factory=BitMap64)
@@ -68,7 +68,7 @@ class Subscription:
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """All filters that what it is given must match."""
+        """All filters that its messages must match."""
         return self.entitlement if self.filter is None else (self.filter, *self.entitlement)
 
     @property

@@ -85,10 +85,8 @@ def typed(path: tuple[str, ...], odd: str, value: str, journal: str) -> list[str
     verb = next(found for known, found in _verbs(typer.main.get_command(app)) if known == path)
     words = list(path)
     for parameter in verb.params:
-        given = (
-            value if parameter.name == odd else journal if parameter.name in ("journal", "journals") else PLAIN.get(parameter.name)
-        )
-        if parameter.name not in (odd, "journal") and not parameter.required:
+        given = value if parameter.name == odd else journal if parameter.name in ("path", "journals") else PLAIN.get(parameter.name)
+        if parameter.name not in (odd, "path") and not parameter.required:
             continue
         assert given is not None, f"PLAIN has no {parameter.name}"
         words += [given] if parameter.param_type_name == "argument" else [parameter.opts[0], given]

@@ -18,6 +18,8 @@ from deltalake import DeltaTable
 
 from spark_queue import Journal
 from spark_queue.cli import reading
+from spark_queue.cli.verb import COORDINATOR_VARIABLE
+from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.client.publisher import Publisher
 from spark_queue.errors import JournalError
 from spark_queue.journal.commit import Published
@@ -483,3 +485,18 @@ def test_a_number_that_is_no_time_is_refused(sparkq: Terminal, times: Journal, t
     assert text in refused.err
     assert "line 2" in refused.err
     assert names(times) == []
+
+
+def test_the_coordinator_that_is_named_hears_of_it(
+    sparkq: Terminal, journal: Journal, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an option, or by the environment for all verbs; one that nobody could ask is refused before anything is published."""
+    nudged: list[str | None] = []
+    monkeypatch.setattr(CoordinatorClient, "nudge", lambda self, _: nudged.append(self._endpoint.addresses))
+    write(file, 1)
+    assert publish(sparkq, journal, file, "--coordinator", "127.0.0.1:7").code == 0
+    monkeypatch.setenv(COORDINATOR_VARIABLE, "127.0.0.1:8")
+    assert publish(sparkq, journal, file).code == 0
+    assert nudged == ["127.0.0.1:7", "127.0.0.1:8"]
+    answer = publish(sparkq, journal, file, "--coordinator", "127.0.0.1:7,")
+    assert (answer.code, "BAD_VALUE" in answer.err, len(amounts(journal))) == (1, True, 2)

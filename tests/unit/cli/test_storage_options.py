@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue import Journal
-from spark_queue.cli.arguments import storage_options
+from spark_queue.cli.verb import VerbTarget
 from spark_queue.errors import ConfigError
 from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
 from tests.unit.cli.sparkq import Terminal
@@ -31,13 +31,16 @@ def test_the_file_of_stores_says_the_options_and_the_arguments_go_before_it(
     stores: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = {"aws_region": "us-east-1", "aws_secret_access_key": "hidden"}
-    assert storage_options("s3://shop/journal", None) == said
-    assert storage_options("s3://shop/journal", ["aws_region=eu-central-1"]) == {**said, "aws_region": "eu-central-1"}
-    assert storage_options("s3://shopping/journal", None) == {}
+    assert VerbTarget().storage_options("s3://shop/journal") == said
+    assert VerbTarget(storage=["aws_region=eu-central-1"]).storage_options("s3://shop/journal") == {
+        **said,
+        "aws_region": "eu-central-1",
+    }
+    assert VerbTarget().storage_options("s3://shopping/journal") == {}
     assert capsys.readouterr().err == ""
     stores.write_text("[")
     with pytest.raises(ConfigError, match="STORES_UNREADABLE"):
-        storage_options("s3://shop/journal", None)
+        VerbTarget().storage_options("s3://shop/journal")
 
 
 @pytest.mark.parametrize("key", ["aws_secret_access_key", "azure_storage_sas_token", "google_service_account_key", "password"])

@@ -15,7 +15,7 @@ from spark_queue.core.state.ownership import Ownership
 def claimable(work: UnitOfWork, *, of_living: bool = False) -> BitMap64:
     """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109).
 
-    With them is what is claimed and not granted yet, for whoever ends it by hand. Who ends messages of whatever owner, which hears
+    With them are claimed messages not granted yet, to be ended by hand. An end by hand of messages of any owner, which hears
     of it, may claim those `of_living` ones, too.
     """
     ownership = work.ledger.ownership
@@ -27,7 +27,7 @@ def claimable(work: UnitOfWork, *, of_living: bool = False) -> BitMap64:
 
 
 def _lost(work: UnitOfWork, ownership: Ownership) -> set[str]:
-    """Return the owners from whom somebody lets messages be claimed, and who cannot be reached."""
+    """Return the owners that cannot be reached, and whose messages may be claimed by somebody's permission."""
     after_ms = work.state.definitions.replication.unreachable_after_ms
     allowed = ownership.others() if "" in ownership.claims_from else ownership.others() & ownership.claims_from
     return {owner for owner in allowed if work.liveness.is_lost(owner, after_ms=after_ms)}
@@ -36,8 +36,8 @@ def _lost(work: UnitOfWork, ownership: Ownership) -> set[str]:
 def claim(work: UnitOfWork, rows: BitMap64, *, awaits_look: bool = False) -> BitMap64:
     """Claim those of `rows` that another instance owns, and may be claimed; returns the others (R110).
 
-    What is to be granted `awaits_look`: another look must find its owner silent still, since this coordinator may stop, or sleep,
-    between what it decides and its commit. What ends in the same commit needs none.
+    A claim for a grant `awaits_look`: another look must find the owner silent still, since this coordinator may stop, or sleep,
+    between its decision and its commit. Messages that end in the same commit need none.
     """
     ownership = work.ledger.ownership
     foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
@@ -50,7 +50,7 @@ def claim(work: UnitOfWork, rows: BitMap64, *, awaits_look: bool = False) -> Bit
 
 
 def end_claims(work: UnitOfWork) -> None:
-    """Let what was claimed be granted, or give it back, by what was seen of its owner since (R110)."""
+    """Let claimed messages be granted, or give them back, by the signs of life of their owner since (R110)."""
     ownership, queue = work.ledger.ownership, work.ledger.definition.name
     for owner, rows in list(ownership.claims.items()) if ownership is not None else ():
         stands = work.liveness.verdict(queue, owner)

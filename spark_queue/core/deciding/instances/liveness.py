@@ -1,6 +1,6 @@
-"""Which instances can be reached: those whose beacon has risen lately, by whatever way it was heard of (DESIGN 17.6).
+"""Which instances can be reached: those with a beacon that has risen lately, heard of by any way (DESIGN 17.6).
 
-How long messages of other instances wait here before they are asked for: about as long as they take to end there (R104).
+The wait of messages of other instances here before they are asked for: about the time until they end there (R104).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.definitions.keys import BEACON_PERIOD_MS, SILENCE_LEAST_MS
 from spark_queue.errors import JournalError
 
-#: Longest time between two looks at a beacon, in milliseconds. What is longer is a gap, in which anything may have happened.
+#: Longest time between two looks at a beacon, in milliseconds. A longer one is a gap, in which anything may have happened.
 GAP_MS = 2 * BEACON_PERIOD_MS
 
 
@@ -40,21 +40,21 @@ class _Claim:
 
 
 class Liveness:
-    """Signs of life of other instances. A hint, never authority: it only says what may be claimed."""
+    """Signs of life of other instances. A hint, never authority: it only permits claims."""
 
     def __init__(self) -> None:
         #: Every peer that can be read is pulled to the head that it had at this moment; None where one is not pulled to any.
         self.level_ms: int | None = None
-        #: Whether the own beacon was not renewed for so long that others may soon claim what is owned here.
+        #: Whether the own beacon was not renewed for so long that others may soon claim own messages.
         self.is_mute = False
-        #: Whether the logs of all peers that can be read were searched for what the own one has lost, or that takes too long.
+        #: Whether the logs of all readable peers were searched for records that the own one has lost, or that lasts too long.
         self.is_searched = True
         #: The error that this journal was restored from a backup, until somebody says so.
         self.restored: JournalError | None = None
         #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
         #: that is not in it nothing is known yet.
         self.pulled_here: Mapping[str, int | None] = {}
-        #: Returns what a peer has of a message type, by their names: bookmarks by origin; None where that is not told yet.
+        #: Returns the messages of a type that a peer has, by their names: bookmarks by origin; None where that is not known yet.
         self.there: Callable[[str, str], Mapping[str, BitMap64] | None] = lambda _peer, _message_type: None
         self._beacons: dict[str, _Beacon] = {}
         #: Claims that are not granted yet, by queue and owner.
@@ -62,7 +62,7 @@ class Liveness:
 
     def may_grant(self) -> bool:
         """Return whether others hear of this instance, and its journal lacks nothing that they know, as far as it was searched."""
-        # Also who was put back from a backup of a moment ago has lost what its peers know.
+        # Also a journal that was put back from a backup of a moment ago has lost records that its peers know.
         return self.is_searched and not self.is_mute and self.restored is None
 
     def hear(self, numbers: Mapping[str, int], *, now_ms: int, looked_ms: int) -> None:
@@ -70,7 +70,7 @@ class Liveness:
         for instance in {*numbers, *self._beacons}:
             known, number = self._of(instance, looked_ms), numbers.get(instance, -1)
             if looked_ms - known.looked_ms > GAP_MS:
-                # Whoever slept has seen nobody.
+                # A process that slept has seen nobody.
                 known.since_ms, known.gaps = looked_ms, known.gaps + 1
             if number > known.number:
                 known.number, known.since_ms = number, now_ms
@@ -106,7 +106,7 @@ class Liveness:
         return now_ms - self._of(instance, now_ms).since_ms
 
     def note_claim(self, queue: str, owner: str) -> None:
-        """Note that messages of an owner are claimed, by what was seen of it until now."""
+        """Note that messages of an owner are claimed, by the signs of life of it until now."""
         known = self._beacons[owner]
         self._claims[queue, owner] = _Claim(known.number, known.gaps)
 
@@ -122,17 +122,17 @@ class Liveness:
         return {queue for queue, _ in self._claims}
 
     def forget_claim(self, queue: str, owner: str) -> None:
-        """Forget what was seen of an owner when its messages were claimed: they are granted, or go back."""
+        """Forget the signs of life of an owner when its messages were claimed: they are granted, or go back."""
         self._claims.pop((queue, owner), None)
 
     def forget_claims(self) -> None:
-        """Forget all of that, so that what is claimed goes back: nobody has looked for a while."""
+        """Forget all of that, so that claimed messages go back: nobody has looked for a while."""
         self._claims.clear()
 
     def verdict(self, queue: str, owner: str) -> bool | None:
         """Return whether a claim stands: a look that began after its commit has found the silence whole; None before that look.
 
-        What nobody remembers, since a coordinator ended meanwhile, does not stand.
+        A claim that nobody remembers, since a coordinator ended meanwhile, does not stand.
         """
         claim, known = self._claims.get((queue, owner)), self._beacons.get(owner)
         if claim is None or known is None or (known.number, known.gaps) != (claim.number, claim.gaps):
@@ -145,14 +145,14 @@ _WEIGHT = 1 / 8
 
 
 class TransferDelay:
-    """How long one queue's messages usually take to end, by owner, and who asks for what has ended.
+    """The usual time until one queue's messages end, by owner, and the askers for messages that have ended.
 
     A hint: it is lost with the reign and not in the log, since no record depends on when something was asked for.
     """
 
     def __init__(self) -> None:
         self._means_ms: dict[str, float] = {}
-        #: What had ended when an instance asked for it, and when that was.
+        #: The messages that had ended when an instance asked for them, and the time of that.
         self._ended: dict[str, tuple[BitMap64, int]] = {}
 
     def asked_again(self, requester: str, ended: BitMap64, *, after_ms: int, now_ms: int) -> BitMap64:

@@ -27,7 +27,7 @@ class OtherNames:
 
 
 def take_names(state: JournalState, names: OtherNames, *, peer: str, emit: Emit) -> None:
-    """Record further names of messages, as far as they are new, and the greater of what those start with and what is known."""
+    """Record further names of messages, as far as they are new, and the greater of their first values and the known ones."""
     new = state.message_types[names.message_type].origins.new_names(names.rows)
     if not new:
         return
@@ -50,21 +50,21 @@ def take_known_names(state: JournalState, ledger: QueueLedger, *, peer: str, emi
 
 
 def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instance: str, *, peer: str, emit: Emit) -> None:
-    """Take over like news that messages belong to an instance at first, where it published them, too."""
+    """Apply like news that messages belong to an instance at first, where it published them, too."""
     if ledger.ownership is None:
         return
     known = state.message_types[ledger.definition.message_type]
-    # Of what was decided, its other origin says who owns it first.
+    # Of a message that was decided, its other origin knows the first owner.
     rows = (rows & ledger.entered) - ledger.barriers - known.membership(ledger.definition.name).known
     source = state.definitions.source_of(ledger.definition.name)
     if source in state.queues:
-        # A letter starts with whoever dead-lettered it.
+        # A letter starts with the instance that dead-lettered it.
         rows -= state.queues[source].entered
     take_first_owner(ledger, rows, ledger.definition.initial_owner or instance, peer=peer, emit=emit)
 
 
 def take_first_owner(ledger: QueueLedger, rows: BitMap64, owner: str, *, peer: str, emit: Emit) -> None:
-    """Record that messages belong to another first owner, where that is the greater value: who published them, too, says so."""
+    """Record that messages belong to another first owner, where that is the greater value: that one published them, too."""
     assert ledger.ownership is not None, "the queue is replicated"
     value = MessageValue(owner=owner)
     changed = ledger.ownership.lesser(ledger.rows, rows, value)

@@ -1,6 +1,6 @@
-"""Taking over what peers say of messages: the greater value is true, wherever it comes from (DESIGN 17.3, 17.4).
+"""Applying news of peers about messages: the greater value is true, wherever it comes from (DESIGN 17.3, 17.4).
 
-What an origin says of its messages, once: in which replicated queues each is, as a barrier or not, and whose it is first (R129).
+Decisions of an origin about its messages, once: the replicated queues of each, whether it is a barrier, and its first owner (R129).
 Also the commands of operators about instances rather than queues (DESIGN 17.3).
 """
 
@@ -45,12 +45,12 @@ from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
 
 
 def tells(definitions: Definitions) -> bool:
-    """Return whether a journal's records say what messages are for replicated queues; logs of before left that to each instance."""
+    """Return whether a journal's records have the members of replicated queues; logs of before left these to each instance."""
     return definitions.journal.instance is not None
 
 
 def decide_all_published(state: JournalState, emit: Emit, *, begins: bool) -> None:
-    """Record what nobody has said yet of what was published here: all of it where queues may begin, else what came meanwhile.
+    """Record missing decisions about messages published here: all of them where queues may begin, else those that came meanwhile.
 
     Meanwhile one of them may have been set aside.
     """
@@ -61,7 +61,7 @@ def decide_all_published(state: JournalState, emit: Emit, *, begins: bool) -> No
 
 
 def decide_published(state: JournalState, message_type: str, rows: BitMap64, emit: Emit) -> None:
-    """Record what those of `rows` are that were published here, for every replicated queue, unless it was said."""
+    """Record the decisions about those of `rows` that were published here, for every replicated queue that lacks them."""
     known = state.message_types[message_type]
     for ledger in state.queues_of(message_type):
         if ledger.ownership is None:
@@ -73,7 +73,7 @@ def decide_published(state: JournalState, message_type: str, rows: BitMap64, emi
 
 
 def decide(state: JournalState, ledger: QueueLedger, rows: BitMap64, emit: Emit) -> None:
-    """Record what some messages are for a queue, of which nobody has said that."""
+    """Record whether some undecided messages are in a queue."""
     queue, instance = ledger.definition, str(state.definitions.journal.instance)
     members, barriers = state.find_members(ledger, rows)
     owner = state.definitions.first_owner(queue, instance)
@@ -119,12 +119,12 @@ class Pulled:
     #: Number of the last of them, and its SHA-256.
     record: int
     digest: str
-    #: UUID of the origin of what is published there, where its journal was restored from a backup.
+    #: UUID of the origin of messages that are published there, where its journal was restored from a backup.
     origin: str = ""
-    #: Further names of messages that are here already; the news may tell them by these.
+    #: Further names of messages that are here already; the news may use these.
     names: Sequence[OtherNames] = ()
     news: Sequence[News] = ()
-    #: Replicated queues that it does not have: nobody there says what its messages are for them.
+    #: Replicated queues that it does not have: nobody there decides whether its messages are in them.
     without: Sequence[str] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
@@ -135,7 +135,7 @@ class Pulled:
 
 
 def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
-    """Record what news change here, and how far the peer is pulled: one commit (DESIGN 17.3)."""
+    """Record the changes that news make here, and how far the peer is pulled: one commit (DESIGN 17.3)."""
     for names in pulled.names:
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
@@ -200,7 +200,7 @@ def _take_decision(state: JournalState, news: News, decided: Decided, *, peer: s
     if news.message_type not in state.message_types:
         return
     known = state.message_types[news.message_type]
-    # Also of what was published here: to another, too, or without the queue, so that somebody else has said it.
+    # Also of messages published here: to another, too, or without the queue, so that another has decided.
     here = _here(state, news.message_type, news.rows)
     told = known.membership(news.queue)
     owner, new = decided.owner, here - told.known
@@ -216,9 +216,9 @@ def _take_decision(state: JournalState, news: News, decided: Decided, *, peer: s
 
 
 def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
-    """Decide about messages of which nobody else will say what they are.
+    """Decide about messages about which nobody else will.
 
-    These are of a peer that does not have a queue whose first owner is here, and what was published here before the journal was
+    These are of a peer that does not have a queue whose first owner is here, and those published here before the journal was
     restored, and came back.
     """
     instance, restored = state.definitions.journal.instance, bool(state.peer_changes.restorations)
@@ -237,7 +237,7 @@ def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
 
 
 def hear_again(state: JournalState, emit: Emit) -> bool:
-    """Let peers be read again whose news a queue has missed that was set aside and is back; returns whether any is (R122)."""
+    """Let peers be read again for queues that missed their news while set aside, and are back; returns whether any is (R122)."""
     again = [peer for peer, known in state.pulled.items() if peer in state.definitions.peers and known.missed & state.queues.keys()]
     for peer in again:
         known = state.pulled[peer]
@@ -249,7 +249,7 @@ def hear_again(state: JournalState, emit: Emit) -> bool:
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:
-    """Record that dead letters are over whose message another instance settled or redrove: they are of one life (DESIGN 17.4)."""
+    """End dead letters with a message that another instance settled or redrove: they are of one life (DESIGN 17.4)."""
     source = state.queues.get(str(record.queue)) if record.kind == Kind.REPLICATED else None
     letters = None if source is None else state.queues.get(source.definition.dead_letter_queue or "")
     if source is None or letters is None:
@@ -261,9 +261,9 @@ def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> No
 
 
 def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitMap64:
-    """Remove what was acknowledged here before its turn and has another owner now, or is dead: in its life, gone is greater (R83).
+    """Remove messages acknowledged before their turn that have another owner now, or are dead: in one life, gone is greater (R83).
 
-    Returns what that is.
+    Returns these messages.
     """
     acknowledged, ownership = rows & work.ledger.deferred_after(work.now_ms), work.ledger.ownership
     if value.stage == Stage.GONE or ownership is None:
@@ -274,7 +274,7 @@ def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitM
 
 
 def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) -> BitMap64:
-    """Return the own bookmarks of messages of any origin; what is not here has no news."""
+    """Return the own bookmarks of messages of any origin; those that are not here have no news."""
     known = state.message_types[message_type]
     own, until, origins = state.journal_id, known.entered_until, known.origins
     published = (origins.published_here(origin, there, own=own, until=until) for origin, there in rows.items())
@@ -309,7 +309,7 @@ class PeersWork:
         self.emit_record(structs.replace(body, request=self.request, by=signature), **envelope)
 
     def check_peer(self, peer: str) -> None:
-        """Refuse what is no peer."""
+        """Refuse a name that is no peer's."""
         peers = self.state.definitions.peers
         if peer not in peers:
             raise ConfigError("UNKNOWN_PEER", peer=peer, nearest=nearest(peer, peers))
@@ -327,7 +327,7 @@ def skip_or_reset(work: PeersWork, command: SkipLost | ResetPeer) -> Done:
 
 
 def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
-    """Claim what a peer owned that is gone for good, but for what may be delivered at most once; nothing waits for it any more."""
+    """Claim the messages of a peer that is gone for good, but for those of at-most-once queues; nothing waits for it any more."""
     peer = command.peer
     work.check_peer(peer)
     owned_first = [queue.name for queue in work.state.definitions.queues.values() if queue.initial_owner == peer]
@@ -338,7 +338,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
     if heard_ms is not None and heard_ms < after_ms:
         raise JournalError("PEER_LIVES", peer=peer, heard_s=heard_ms // 1_000, after_s=after_ms // 1_000)
     for name in filter(work.state.definitions.is_replicated, work.state.troubles):
-        # What the peer owns of a queue that is set aside would never be claimed.
+        # The peer's messages of a queue that is set aside would never be claimed.
         raise work.state.troubles[name]
     claimed, left = 0, dict[str, int]()
     for name, ledger in work.state.queues.items():
@@ -358,7 +358,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
 
 
 def drain(work: PeersWork, command: DrainTo) -> Drained:
-    """Transfer what is owned here to a peer, but for what is leased: that follows once its lease has ended."""
+    """Transfer own messages to a peer, but for leased ones: these follow once their lease has ended."""
     work.check_peer(command.peer)
     if work.liveness.restored is not None:
         raise work.liveness.restored
@@ -370,13 +370,13 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
         leased = ledger.rows[State.LEASED]
         acknowledged = ledger.rows[State.INACTIVE] & ledger.deferred_after(work.now_ms)
         if acknowledged:
-            # Its turn would only tell that it is done (R83).
+            # Its turn would only show that it is done (R83).
             remove(work.work_on(name), acknowledged, Removal.ACKNOWLEDGED)
         free = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
         differs = [each.reason for each in work.state.disagreements.get(command.peer, ()) if each.hinders(name)]
         there = BitMap64() if differs else _there(work, ledger, free, command.peer)
         stay = free - (BitMap64() if there is None else there)
-        # What entered before the last record that the peer has pulled would be there by now.
+        # Messages that entered before the last record that the peer has pulled would be there by now.
         known = work.state.message_types[ledger.definition.message_type]
         never = BitMap64() if there is None else below(stay, known.entered_before(pulled + 1))
         if free and differs:
@@ -405,7 +405,7 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
 def _there(work: PeersWork, ledger: QueueLedger, rows: BitMap64, peer: str) -> BitMap64 | None:
     """Return those of some messages that the log of a peer shows to be there, or None where that is not known yet.
 
-    Of others it would not hear whose they are.
+    Of others it would not hear the owner.
     """
     message_type, state = ledger.definition.message_type, work.state
     there = work.liveness.there(peer, message_type)
@@ -433,7 +433,7 @@ def say_returning(emit: Emit, *, joins: bool, without: Collection[str] = (), que
 
 
 def restored(work: PeersWork, command: Restored) -> Done:
-    """Give what entered since the journal was restored, and what will enter, another origin: lost rows may have its bookmarks."""
+    """Give another origin to messages that entered since the journal was restored, or will: lost rows may have their bookmarks."""
     found = work.liveness.restored
     if found is None and command.after is None:
         reason = "no peer has pulled anything of it that its log does not have."

@@ -1,4 +1,4 @@
-"""Requests of other instances: granted by the owner of what is asked for, and passed on by everybody else (R103, R105)."""
+"""Requests of other instances: granted by the owner of the messages, and passed on by everybody else (R103, R105)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from spark_queue.core.records import Removal
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import PASSED_ON_MS, Ownership
 
-#: Most ranges of what one record says never was in a queue: with all that names them a record's detail stays below 16 MiB.
+#: Most ranges of messages that one record declares never to have been in a queue: with all that names them its detail stays
+#: below 16 MiB.
 ABSENT_RANGES = 2**17
 
-#: Most messages of it, each name of a message counted: who reads it refuses more than 2^24.
+#: Most messages of it, each name of a message counted: its readers refuse more than 2^24.
 ABSENT_ROWS = 2**20
 
 
@@ -33,24 +34,24 @@ class Asked:
 
     #: The peer in whose log it was read.
     peer: str
-    #: Who wants the messages, and whose they are by what was known there.
+    #: The asker for the messages, and their owner as known there.
     requester: str
     owner: str
     #: The instances that have passed it on.
     passed: Sequence[str] = ()
-    #: How many of the messages it wants, whoever gives them.
+    #: How many of the messages it wants, from any owner.
     limit: int = NAMED_MOST
     #: The earliest life of the messages, as far as the requester knows: none of them is gone in a later one.
     life: int = 0
 
 
 def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
-    """Transfer the oldest that this instance owns and nobody of its own could take now, and pass on what others own.
+    """Transfer the oldest that this instance owns and could not lease itself now, and pass on requests for those of others.
 
-    Of what its queue does not have the owner says that it is gone: nobody else could, and it would be asked for ever (R105). What
-    one record cannot hold is asked for again, and told then.
+    Messages that its queue does not have are declared gone by the owner: nobody else could, and requests for them would never end
+    (R105). Those that one record cannot hold are asked for again, and follow then.
 
-    What of it is `here` is given as own bookmarks; all that is `wanted`, by the UUID of its origin, but messages of several names:
+    Those that are `here` are given as own bookmarks; all `wanted` ones, by the UUID of their origin, but messages of several names:
     one of these may be here, and another not.
     """
     ownership = work.ledger.ownership
@@ -68,7 +69,7 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
 
 
 def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
-    """Return how many more messages a request wants: it may come by several ways, and who asks may own some of them by now."""
+    """Return how many more messages a request wants: it may come by several ways, and its asker may own some of them by now."""
     given = ownership.of_others(rows, {asked.requester})
     return min(asked.limit, NAMED_MOST) - sum(map(len, given.values()))
 
@@ -78,9 +79,9 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     # Where two owners wait for each other's, one of them gives.
     keeps = keeps_all(ledger) or (ledger.definition.order_key is not None and asked.requester > ownership.instance)
     if ledger.paused or keeps or left <= 0 or not work.may_grant():
-        # Who wants it asks again.
+        # The asker asks again.
         return
-    # What came back for later stays delayed until somebody takes it, also once it is due.
+    # A message that came back for later stays delayed until it is granted, also once it is due.
     free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
     free = (rows & free) - ownership.remote
     free -= ownership.of_last_term(free)
@@ -89,13 +90,13 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
         free |= rows & (claimable(work) - ledger.not_due(work.now_ms))
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
         if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
-            # What a barrier holds up here it cannot take; two owners might wait for each other's messages for ever.
+            # Messages that a barrier holds up here cannot be given; two owners might wait for each other's messages for ever.
             free -= work.visible_to_subscription(subscription, before_held(ledger, free))
-    # Who asks again is given what is claimed now.
+    # An asker that asks again is given messages that are claimed now.
     given = claim(work, oldest(free, left), awaits_look=True)
     beyond = given & ledger.rows[State.INACTIVE]
     if beyond:
-        # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).
+        # Their turn comes with the request: those acknowledged before are gone (R83), and up to the others it activates (R84).
         acknowledged = beyond & ledger.deferred_after(work.now_ms)
         remove(work, acknowledged, Removal.ACKNOWLEDGED)
         given -= acknowledged
@@ -118,11 +119,11 @@ def _pass_on(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Aske
 
 
 def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
-    """Return what is asked for and not in the queue, by origin: it never came into it, or its end was missed.
+    """Return the messages that are asked for and not in the queue, by origin: they never came into it, or their end was missed.
 
-    What is not even here was left out when the peer was pulled, since its topic is not pulled; but what may not come through this
-    peer may still come by another way, and what was published here under any of the own origins was never pulled. No more is
-    returned than one record can hold.
+    Those not even here were left out when the peer was pulled, since their topic is not pulled; but those that may not come
+    through this peer may still come by another way, and those published here under any of the own origins were never pulled. No
+    more are returned than one record can hold.
     """
     state, own, ownership = work.state, work.state.journal_id, work.ledger.ownership
     assert ownership is not None, "the queue is replicated"
@@ -142,7 +143,7 @@ def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str,
 
 
 def _named(origins: Origins, rows: BitMap64, own: str) -> dict[str, BitMap64]:
-    """Return all names of the oldest of `rows`, as many as fit: who asks may know a message by any one of them."""
+    """Return all names of the oldest of `rows`, as many as fit: the asker may know a message by any one of them."""
     rows = oldest(rows, ABSENT_ROWS)
     names = dict(origins.of(rows, own=own))
     while sum(map(len, names.values())) > ABSENT_ROWS or sum(len(to_ranges(part)) for part in names.values()) > ABSENT_RANGES:
@@ -152,7 +153,7 @@ def _named(origins: Origins, rows: BitMap64, own: str) -> dict[str, BitMap64]:
 
 
 def _fitting(absent: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
-    """Return the ranges of what never was in the queue, by origin, as far as one record can hold them."""
+    """Return the ranges of messages that never were in the queue, by origin, as far as one record can hold them."""
     found, rows_left, ranges_left = dict[str, RangeArray](), ABSENT_ROWS, ABSENT_RANGES
     for origin, rows in absent.items():
         ranges = RangeArray(to_ranges(oldest(rows, rows_left)).edges[: 2 * ranges_left])

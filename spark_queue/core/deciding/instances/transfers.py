@@ -35,12 +35,12 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     """
     ledger, ownership = work.ledger, work.ledger.ownership
     if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped or ownership.claims:
-        # What is claimed is for whoever has room.
+        # Claimed messages are for every subscription that has room.
         return
     if not work.may_grant() or keeps_all(ledger) or not work.state.definitions.is_replicated(ledger.definition.name):
         # Of a queue that is replicated no more nobody would hear.
         return
-    # Each waiting poll comes here at each step of the loop, mostly in vain: what does not look at messages is asked first.
+    # Each waiting poll comes here at each step of the loop, mostly in vain: conditions that need no look at messages come first.
     since_ms = _patient_since_ms(work, ownership)
     room = min(limit, room_of(ledger, subscription)) if since_ms else 0
     if room <= 0:
@@ -66,10 +66,10 @@ def keeps_all(ledger: QueueLedger) -> bool:
 
 
 def _shared(work: UnitOfWork, ownership: Ownership, room: int, named: Mapping[str, int]) -> dict[str, int]:
-    """Return how many messages to ask of each owner, by how many are named to it: a share of the room, and what others leave.
+    """Return how many messages to ask of each owner, by how many are named to it: a share of the room, and the rest of others.
 
-    Whoever is asked already has its share, too, and may have all of it leased: so each is asked for a share at least, and for one
-    message where the room is less than the owners are.
+    An owner that is asked already has its share, too, and may have all of it leased: so each is asked for a share at least, and for
+    one message where the room is less than the owners are.
     """
     standing = [request.limit for request in ownership.requests.values() if _is_open(work, request)]
     share = max(1, room // (len(standing) + len(named))) if named else 0
@@ -81,10 +81,10 @@ def _shared(work: UnitOfWork, ownership: Ownership, room: int, named: Mapping[st
 
 
 def _to_name(ownership: Ownership, waited: BitMap64, before: Request | None) -> tuple[int, BitMap64]:
-    """Return what a request is to name, and the earliest life of it: what its owner never had, it calls gone in that life.
+    """Return the earliest life of the messages that a request names, and these: its owner calls unknown ones gone in that life.
 
-    That is the oldest, or what is behind the last request that named as many as one can in vain; after all were named in vain, what
-    is in a later life than they were said to be.
+    These are the oldest, or those behind the last request that named as many as one can in vain; after all were named in vain,
+    those in a later life than they were said to be.
     """
     lives = dict(ownership.by_life(waited))
     earliest = min(lives, default=0)
@@ -100,7 +100,7 @@ def _to_name(ownership: Ownership, waited: BitMap64, before: Request | None) -> 
 
 
 def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
-    """Return by owner since when a message must have been here to be asked for now; without owners who are asked already.
+    """Return by owner since when a message must have been here to be asked for now; without owners that are asked already.
 
     Empty where none can have been here for so long.
     """
@@ -129,12 +129,12 @@ def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
     ownership = work.ledger.ownership
     if ownership is not None:
         for owner, part in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
-            # One of them stands for all: a record costs what it costs, however many messages it has.
+            # One of them stands for all: a record costs the same for any number of messages.
             work.transfer_delay.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
 
 
 def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
-    """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
+    """Allow claims of messages with an owner that cannot be reached, or end that (R108)."""
     ownership, queue = work.ledger.ownership, work.ledger.definition
     what = f"Proxied transfer of queue '{queue.name}'"
     if ownership is None:
