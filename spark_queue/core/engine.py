@@ -196,7 +196,7 @@ class Engine:
         for queue, fault in list(self.state.faults.items()):
             self.set_aside(queue, fault, now_ms=now_ms)
         self._of_each(self.state.queues, now_ms, say_barriers)
-        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)
+        replicating.decide_all_published(self.state, self._emit(now_ms))
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self.liveness.forget_claims()
         self._of_each(self.state.queues, now_ms, timers.take_over)
@@ -234,10 +234,9 @@ class Engine:
 
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
-        is_told = replicating.tells(self.state.definitions)
-        told = (replace(each, barriers=self.state.find_barriers(each, is_told=is_told), is_told=is_told) for each in segments)
+        told = (replace(each, barriers=self.state.find_barriers(each)) for each in segments)
         self.note(map(to_record, told), now_ms=now_ms)
-        if is_told and segments:
+        if segments:
             rows = to_bitmap([(segments[0].first, segments[-1].until)])
             replicating.decide_published(self.state, segments[0].message_type, rows, self._emit(now_ms))
         self.expire(now_ms=now_ms)
@@ -300,7 +299,7 @@ class Engine:
         signed = {"by": caller.signature()} if caller is not None else {}
         detail = alteration.apply(self.state, command) | signed
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
-        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
+        replicating.decide_all_published(self.state, self._emit(now_ms))
         self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.

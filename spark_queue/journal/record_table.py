@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, OF_NEXT_VERSION, Kind, Record
+from spark_queue.core.records import CRITICAL_KINDS, DETAIL_VERSION, Kind, Record
 from spark_queue.journal.schema import INSTANT, schema_of
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
@@ -65,10 +65,9 @@ def _instant(time_ms: int | None) -> int | None:
 
 
 def _detail(record: Record) -> str:
-    # Older software must refuse what it would go wrong without.
-    version = DETAIL_VERSION + (OF_NEXT_VERSION.get(record.kind) in record.detail)
+    # Software that does not know the kind must refuse what it would go wrong without.
     critical = {"critical": True} if record.kind in CRITICAL_KINDS else {}
-    return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()
+    return msgspec.json.encode({"v": DETAIL_VERSION, **critical, **record.detail}).decode()
 
 
 def to_records(table: pa.Table) -> Iterator[Record]:
@@ -95,7 +94,7 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     # Not by name: a start reads a hundred thousand of them.
     for i, (record, epoch, kind, message_type, queue, subscription, lease, reason) in enumerate(zip(*plain, strict=True)):
         detail = msgspec.json.decode(details[i])
-        if detail.pop("v") > DETAIL_VERSION + (kind in OF_NEXT_VERSION):
+        if detail.pop("v") > DETAIL_VERSION:
             raise NewerDetailError(kind, record)
         if kind in CRITICAL_KINDS:
             detail.pop("critical")

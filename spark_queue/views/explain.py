@@ -118,9 +118,9 @@ class MessageHistory:
     origin: str | None = None
     origin_bookmark: int | None = None
     owner: str | None = None
-    #: The Delta commit that published it, and when that was; None where older software let it enter, which did not record it.
+    #: The Delta commit that published it, and when that was.
     version: int
-    committed_at: datetime | None
+    committed_at: datetime
     #: Where its row stands now.
     file: str
     row: int
@@ -249,7 +249,6 @@ class _Life:
         self._traits = MessageTraits(journal.traits, bookmark)
         self._prepared = PreparedTraits(self._traits)
         self._state = JournalState(self._prepared)
-        self._knows_commit_time = True
         self._events: list[MessageEvent] = []
         #: Whether what other messages did decides where this one is.
         self._depends = False
@@ -259,9 +258,7 @@ class _Life:
         self._stuck: SparkQueueError | None = None
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
-        own = (each for each in records if each.kind == Kind.ENTERED and holds(each.ranges, self._bookmark))
         self._heard = read_heard(self._journal.store, self._journal.journal_id) if as_of is None else {}
-        self._knows_commit_time = all("published" in each.detail for each in own)
         of_time, only = not isinstance(as_of, int), BitMap64([self._bookmark])
         fold_until(self._state, records, count, now_ms=now_ms, looks_ahead=of_time, fold=self._step, of=only)
         if of_time and self._segment() is None:
@@ -295,7 +292,7 @@ class _Life:
             message_type=self._type,
             trouble=trouble,
             version=segment.version,
-            committed_at=_instant(segment.published_at_ms if self._knows_commit_time else None),
+            committed_at=_at(segment.published_at_ms),
             file=segment.path,
             row=_row(segment, self._bookmark),
             entered_at=_instant(segment.entered_at_ms) if any(each.event == Kind.ENTERED for each in self._events) else None,
@@ -392,10 +389,9 @@ class _Life:
             there = f" at instance '{origin[0]}', where it is message {origin[1]:,}" if origin is not None and is_pulled else ""
             text = f"published to topic '{body['topic']}' by '{body['publisher']}' as number {body['sequence']:,}{there}"
             yield MessageEvent(at=body["published_at"], event="published", record=None, queue=None, text=text)
-        if self._knows_commit_time:
-            how = "pulled from a peer, and committed here" if is_pulled else "committed"
-            text = f"{how} as version {segment.version} of {self._type}"
-            yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
+        how = "pulled from a peer, and committed here" if is_pulled else "committed"
+        text = f"{how} as version {segment.version} of {self._type}"
+        yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
 
     def _body(self) -> tuple[Mapping[str, Any], str | None]:
         """Return what was published, and why it cannot be read if so."""

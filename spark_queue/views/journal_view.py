@@ -360,8 +360,7 @@ def fold_until(
         if record.kind in (Kind.MOVED, Kind.RETIRED):
             message_type.fold(record)
         elif record.kind == Kind.ENTERED and looks_ahead:
-            # Older software did not say when it was published.
-            at_ms = record.detail.get("published", record.at_ms)
+            at_ms = record.detail["published"]
             if at_ms > now_ms:
                 ended.add(str(record.message_type))
             elif record.message_type not in ended:

@@ -193,8 +193,10 @@ class InstanceProgram(RuleBasedStateMachine):
     def allow_claims(self, at: int, on: bool) -> None:
         """Allow proxied transfer, or forbid it (R108)."""
         world = self.side(at).core.world
-        # From anybody, as logs of before say it: the ends of a chain hear of each other later.
-        world.engine._emit(world.now_ms)(Kind.PROXIED_TRANSFER, queue="WORK", detail={"on": on})
+        # The ends of a chain, which hear of each other later, are named all the same.
+        others = [{"owner": each.name} for each in self.sides if each is not self.side(at)]
+        for named in others if on else [{}]:
+            world.engine._emit(world.now_ms)(Kind.PROXIED_TRANSFER, queue="WORK", detail={"on": on, **named})
         world.commit()
         self.side(at).model.claims = on
 

@@ -56,11 +56,6 @@ MEMBERSHIP = (
         "for name, ledger in {**state.queues, **goes_on}.items():", "for name, ledger in state.queues.items():", _SAID,
     ),
     Mutant(
-        "older software passes over that a queue goes on",
-        'Kind.DEFINITIONS_APPLIED: "goes_on"}', "}",
-        ("tests/unit/journal/test_record_table.py",),
-    ),
-    Mutant(
         "what was said of a queue before it was left waits for its return",
         "in _withheld(self._now) and queue in self._definitions[self._peer.name].queues", "in _withheld(self._now)",
         ("tests/unit/replication/test_changed_definitions.py",),

@@ -8,7 +8,6 @@ from typing import Any
 
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Apply
-from spark_queue.core.deciding.instances import replicating
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import LOCAL, parse_timestamp_ms
@@ -22,14 +21,14 @@ from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 
 def apply(state: JournalState, command: Apply) -> dict[str, Any]:
     """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
-    wanted, resets = parsing.parse_wanted(command.definitions), set(command.reset)
+    wanted, resets = parsing.parse(command.definitions), set(command.reset)
     _refuse_unnamed(state, wanted, command.may_go)
     goes_on = back(state, wanted)
     recovery_points = starts(state, wanted, resets, goes_on)
     check(state, wanted, resets, goes_on)
     barriers = past_barriers(state, wanted, recovery_points)
     detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
-    further = {"told": replicating.tells(wanted), "goes_on": list(goes_on), "request": command.request}
+    further = {"goes_on": list(goes_on), "request": command.request}
     return detail | {name: value for name, value in further.items() if value}
 
 

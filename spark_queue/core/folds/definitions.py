@@ -56,9 +56,8 @@ def applied(state: JournalState, record: Record) -> None:
             state.left[name] = dropped
     replicate(state)
     pull_from_the_start(state, before)
-    is_told = record.detail.get("told", False)
-    _enter_past(state, [each for each in fresh if each.ownership is None or not is_told], record.detail.get("barriers", {}))
-    for ledger in fresh if is_told else ():
+    _enter_past(state, [each for each in fresh if each.ownership is None], record.detail["barriers"])
+    for ledger in fresh:
         if ledger.ownership is not None:
             with state.guard(ledger.definition.name):
                 _enter_told(state, ledger)

@@ -35,8 +35,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
             # The rest of the lease is a piece of the batch, too; a dead letter is recoverable by a late proof alone.
             subscription.failed = rows | (lease.recoverable - ledger.rows[State.DEAD])
         if "limit" in record.detail:
-            # Older software made it 1 for a lone message.
-            subscription.isolation_limit = max(2, record.detail["limit"])
+            subscription.isolation_limit = record.detail["limit"]
         if record.reason in (Return.CANCELLED, Return.ISOLATED, Return.ORDER_KEY) or (alone and lease.failure is not None):
             lease.recoverable -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)

@@ -69,13 +69,13 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
     """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
-    claims_from, owner = _ownership(ledger).claims_from, record.detail.get("owner", "")
-    if record.detail["on"]:
-        claims_from.add(owner)
-    elif owner:
-        claims_from.discard(owner)
-    else:
+    claims_from, owner = _ownership(ledger).claims_from, record.detail.get("owner")
+    if owner is None:
         claims_from.clear()
+    elif record.detail["on"]:
+        claims_from.add(owner)
+    else:
+        claims_from.discard(owner)
 
 
 def claim_confirmed(ledger: QueueLedger, record: Record) -> None:

@@ -52,8 +52,6 @@ class Segment:
     #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75). A queue with a
     #: `barrier` that is not in it was set aside then.
     barriers: Mapping[str, Ranges] = field(default_factory=dict)
-    #: Whether records of their own say which of its messages are in replicated queues (R129); before, each instance found out.
-    is_told: bool = False
     #: Which of its rows were pulled, and from where; and the names of those instances by UUID.
     origins: tuple[OriginRows, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
@@ -86,8 +84,6 @@ def to_record(segment: Segment) -> Record:
         detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
     if segment.barriers:
         detail["barriers"] = dict(segment.barriers)
-    if segment.is_told:
-        detail["told"] = True
     if segment.origins:
         detail |= {"origin": [list(each) for each in segment.origins], "instances": dict(segment.instances)}
     if segment.groups:
@@ -113,7 +109,7 @@ def from_record(record: Record) -> Segment:
         version=detail["version"],
         token=detail["token"],
         entered_at_ms=record.at_ms,
-        published_at_ms=detail.get("published", record.at_ms),
+        published_at_ms=detail["published"],
         topic_min=detail["topics"][0],
         topic_max=detail["topics"][1],
         expires_null_count=expires[0],
@@ -121,7 +117,6 @@ def from_record(record: Record) -> Segment:
         expires_max_ms=expires[2],
         due_at_ms=record.due_at_ms,
         barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
-        is_told=detail.get("told", False),
         origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
         instances=detail.get("instances", {}),
         groups=detail.get("groups", {}),

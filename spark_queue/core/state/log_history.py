@@ -137,7 +137,7 @@ class LogHistory:
             case Kind.ENTERED:
                 entries = self._entries.setdefault(str(record.message_type), _Entries())
                 for first, _ in record.ranges:
-                    entries.add(first, record.detail.get("published", record.at_ms))
+                    entries.add(first, record.detail["published"])
             case Kind.GRANTED:
                 self._grant(record)
             case Kind.RESUMED if (lease := self._leases.get(_key(record))) is not None:

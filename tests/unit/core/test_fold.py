@@ -43,7 +43,8 @@ def test_a_segment_survives_its_record(segment: Segment) -> None:
 
 def applied(queues: dict[str, Any], resets: dict[str, int], record: int = 0) -> Record:
     definitions = {"message_types": {"json": {"topics": ["T"]}}, "queues": queues}
-    return Record(kind=Kind.DEFINITIONS_APPLIED, record=record, detail={"definitions": definitions, "resets": resets})
+    detail = {"definitions": definitions, "resets": resets, "barriers": {}}
+    return Record(kind=Kind.DEFINITIONS_APPLIED, record=record, detail=detail)
 
 
 def test_fold_skips_an_unknown_kind_unless_it_is_marked_critical() -> None:
@@ -58,27 +59,8 @@ def test_fold_skips_an_unknown_kind_unless_it_is_marked_critical() -> None:
 def test_fold_skips_a_kind_of_a_later_version_in_a_queue() -> None:
     state = JournalState(MemoryTraits())
     folds.fold(state, applied({"T": {}}, {"T": 0}))
-    folds.fold(state, Record(kind="paused", record=1, queue="T", reason="user", detail={}))
-    assert state.next_record == 2
-
-
-def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Older software skips the kinds that it does not know, loses nothing by it, and what it records makes sense afterwards."""
-    scenario = run_scenario(
-        'define\n  [message_types.json]\n  topics = ["T"]\n  [queues.T]\npublish T 0..3\nplanner p1 T/s1\n'
-        "next p1 limit=2 -> lease 1: 0..1\nsettle T expire 3 -> expired 1\nredrive T -> redriven 1\npause T\ncrash\n"
-        "state T available 2..3 leased 0..1"
-    )
-    # A snapshot serves the software that wrote it, and no other.
-    scenario.world.snapshot = None
-    with monkeypatch.context() as older:
-        older.setattr(folds, "KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
-        scenario.run(
-            "crash\nstate T available 2 leased 0..1 dead 3\nstart p1\nprove p1\nnext p1 limit=1 -> lease 2: 2\n"
-            "state T leased 2 dead 3 removed 0..1"
-        )
-    scenario.world.snapshot = None
-    scenario.run("crash\nstate T available 3 leased 2 removed 0..1\nunpause T\nstart p1\nprove p1\nnext p1 -> lease 3: 3")
+    folds.fold(state, Record(kind="teleported", record=1, queue="T", reason="user", detail={}))
+    assert (state.next_record, state.queues["T"].paused) == (2, False)
 
 
 def test_fold_skips_records_of_a_queue_that_is_gone() -> None:

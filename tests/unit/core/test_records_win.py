@@ -123,14 +123,3 @@ def test_barriers_of_what_came_while_the_queue_was_set_aside_are_recorded_when_i
     traits.add(segment.path, [PublishedMessage(topic="T", attributes={"x": value}) for value in values])
     ledger = scenario.world.folded().queues["Q"]
     assert (ledger.rows[State.AVAILABLE], ledger.rows[State.HELD]) == (BitMap64([0, 2]), BitMap64([1]))
-
-
-def test_a_log_without_recorded_barriers_folds_as_its_leases_say() -> None:
-    """Logs of before tell barriers of the past by what was released and what was granted alone."""
-    scenario = run_scenario(LATER.format(messages="0 x=1, T 1 x=7, T 2 x=1"))
-    scenario.run("planner p1 Q/s1\nnext p1 -> lease 1: 0\nstart p1\nend p1\nnext p1 -> lease 2: barrier 1\nnext p1 -> lease 3: 2\n")
-    for record in scenario.world.committed:
-        if record.kind == Kind.DEFINITIONS_APPLIED:
-            record.detail.pop("barriers", None)  # type: ignore[attr-defined]  # a dict, as it was made
-    ledger = seen_otherwise(scenario, 7, 1, 7).queues["Q"]
-    assert (ledger.rows[State.LEASED], ledger.barriers) == (to_bitmap([(2, 3)]), to_bitmap([(1, 2)]))

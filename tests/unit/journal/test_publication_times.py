@@ -9,8 +9,6 @@ import pytest
 
 from spark_queue.core.deciding.alteration import recovery_point
 from spark_queue.core.definitions.definition import QueueDefinition
-from spark_queue.core.message_files.segment import from_record
-from spark_queue.core.records import Kind
 from spark_queue.settings.timestamps import to_text
 from spark_queue.settings.types import Position
 from spark_queue.source.topic_log import TopicLog
@@ -112,13 +110,3 @@ def test_coordinator_that_has_seen_the_head_knows_that_what_follows_came_later(d
     publish(disk, 1, NOW_MS + 10)
     reign.entrance.admit("order", now_ms=NOW_MS + HOUR_MS)
     assert published_ms(reign) == [NOW_MS - HOUR_MS, NOW_MS + 10]
-
-
-def test_record_of_older_software_counts_from_its_own_time(disk: Disk) -> None:
-    publish(disk, 0, NOW_MS - DAY_MS)
-    reign = Reign(disk, epoch=1)
-    reign.enter()
-    (record,) = [each for each in disk.open().records() if each.kind == Kind.ENTERED]
-    older = replace(record, detail={name: value for name, value in record.detail.items() if name != "published"})
-    assert from_record(record).published_at_ms == NOW_MS - DAY_MS
-    assert from_record(older).published_at_ms == NOW_MS

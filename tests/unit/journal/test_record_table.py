@@ -46,14 +46,6 @@ def test_details_are_stored_with_their_version() -> None:
     assert table.column("detail").to_pylist() == ['{"v":1,"a":1}']
 
 
-def test_what_older_software_must_not_pass_over_is_of_a_later_version() -> None:
-    details: dict[str, dict[str, Any]] = {Kind.ENTERED: {"origin": []}, Kind.DEFINITIONS_APPLIED: {"goes_on": ["WORK"]}}
-    records = [Record(kind=kind, record=0, detail=detail) for kind, found in details.items() for detail in (found, {})]
-    table = to_table(records)
-    assert [str(text)[:6] for text in table.column("detail").to_pylist()] == ['{"v":2', '{"v":1'] * 2
-    assert list(to_records(table)) == records
-
-
 def test_stats_tell_the_records_and_kinds_of_a_file() -> None:
     file = ControlFile.new(4, 5, [Kind.PROVEN, Kind.GRANTED])
     found = file.stats()

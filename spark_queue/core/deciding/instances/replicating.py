@@ -20,7 +20,7 @@ from spark_queue.core.deciding.instances.requests import Asked, answer
 from spark_queue.core.deciding.instances.transfers import note_ends, transfer
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.definitions.definition import Definitions, Disagreement
+from spark_queue.core.definitions.definition import Disagreement
 from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange, Record, Removal
 from spark_queue.core.replies import Done, Drained, Forgotten
 from spark_queue.core.state.journal_state import JournalState
@@ -30,20 +30,11 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
 
 
-def tells(definitions: Definitions) -> bool:
-    """Return whether a journal's records say what messages are for replicated queues; logs of before left that to each instance."""
-    return definitions.journal.instance is not None
-
-
-def decide_all_published(state: JournalState, emit: Emit, *, begins: bool) -> None:
-    """Record what nobody has said yet of what was published here: all of it where queues may begin, else what came meanwhile.
-
-    Meanwhile one of them may have been set aside.
-    """
-    for name, known in state.message_types.items() if tells(state.definitions) else ():
-        first = 0 if begins else known.entered_until if known.told_from is None else known.told_from
-        if first < known.entered_until:
-            decide_published(state, name, to_bitmap([(first, known.entered_until)]), emit)
+def decide_all_published(state: JournalState, emit: Emit) -> None:
+    """Record what nobody has said yet of what was published here: a queue begins, or was set aside meanwhile."""
+    for name, known in state.message_types.items():
+        if known.entered_until:
+            decide_published(state, name, to_bitmap([(0, known.entered_until)]), emit)
 
 
 def decide_published(state: JournalState, message_type: str, rows: BitMap64, emit: Emit) -> None:
