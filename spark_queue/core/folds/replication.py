@@ -57,7 +57,7 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
     ownership, requester, owner = _ownership(ledger), record.detail["requester"], record.detail["owner"]
     rows = to_bitmap(record.ranges)
-    limit, life, at_ms = record.detail.get("limit", len(rows)), record.detail.get("life", 0), record.at_ms
+    limit, life, at_ms = record.detail["limit"], record.detail.get("life", 0), record.at_ms
     before = ownership.requests.get(owner)
     is_repeat = before is not None and before.rows.intersect(rows & ledger.rows[State.REMOTE])
     request = Request(rows, limit, at_ms, life, since_ms=before.since_ms if before is not None and is_repeat else at_ms)

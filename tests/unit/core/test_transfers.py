@@ -1,4 +1,4 @@
-"""Ownership on its way: what is asked for, how often, and what an old log says of it (R104, R105)."""
+"""Ownership on its way: what is asked for, how often, and what a log says of it that is read again (R104, R105)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ def entered(number: int, **detail: Any) -> Record:
     """Return a record of one message of another journal, which is the next of a peer."""
     path, ranges = f"{number:032}.parquet", ((number, number + 1),)
     facts: dict[str, Any] = {"path": path, "rows": 1, "version": number, "token": "", "topics": ["T", "T"], "published": 0}
-    return Record(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail={**facts, "origin": [[0, 1, "uuid-t", number]], **detail})
+    told = {**facts, "origin": [[0, 1, "uuid-t", number]], **detail}
+    return Record(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail=told)
 
 
 def test_of_what_enters_only_that_is_kept_which_is_needed() -> None:
