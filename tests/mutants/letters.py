@@ -50,7 +50,7 @@ LETTERS = (
     ),
     Mutant(
         "barriers of the past are found anew at each fold",
-        'record.detail.get("barriers", {})', "{}",
+        'record.detail["barriers"]', "{}",
         ("tests/unit/core/test_records_win.py",), within="applied",
     ),
 )  # fmt: skip

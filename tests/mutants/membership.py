@@ -62,7 +62,8 @@ MEMBERSHIP = (
     ),
     Mutant(
         "each instance finds out by itself what is in a replicated queue",
-        "    return definitions.journal.instance is not None\n", "    return False\n", _SAID,
+        "return [each for each in self.queues_of(message_type) if each.ownership is None]", "return self.queues_of(message_type)",
+        _SAID,
     ),
     Mutant(
         "the filter of here is asked of messages of elsewhere",
@@ -88,7 +89,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "what came while its queue was set aside is never decided about",
-        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "", _SAID,
+        "        replicating.decide_all_published(self.state, self._emit(now_ms))\n", "", _SAID, within="take_over",
     ),
     Mutant(
         "an origin hears nothing of what it published itself",
@@ -98,7 +99,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "of messages of before its queue an origin says nothing",
-        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "", _SAID,
+        "        replicating.decide_all_published(self.state, self._emit(now_ms))\n", "", _SAID, within="_apply",
     ),
     Mutant(
         "what is over is said to be in the queue",
