@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core import folds
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
 from spark_queue.verification.state_digest import digest
-from tests.deciding import started
 from tests.scenario import run_scenario
 from tests.scenario.world import World
 from tests.unit.core.failing_query import FailingQuery, begin
@@ -119,20 +116,3 @@ end b
     status = queue_status(scenario.world.state, "Q", now_ms=scenario.world.now_ms)
     assert (status.dead_letters, status.acknowledged, status.paused) == (0, 39, False)
     assert status.alarm == "subscription 'a': 3 messages failed one after the other, each alone. The last error: down"
-
-
-def test_an_alarm_of_older_software_stops_every_subscription_of_its_time_until_each_succeeds() -> None:
-    """Its records name none; PROTOCOL: that speaks of all."""
-    world = begin(9, max_deliveries=1)
-    for name in ("s1", "s2"):
-        started(world.engine, "Q", name, max_backlog=5, now_ms=world.now_ms)
-    world.commit()
-    old = Record(kind=Kind.PAUSED, record=world.state.next_record, at_ms=world.now_ms, queue="Q", reason="alarm",
-                 detail={"error": "3 messages failed one after the other, each alone. The last error: boom"})  # fmt: skip
-    folds.fold(world.state, old)
-    ledger = world.state.queues["Q"]
-    assert [each.is_stopped for each in ledger.subscriptions.values()] == [True, True]
-    status = queue_status(world.state, "Q", now_ms=world.now_ms)
-    assert (status.paused, status.alarm) == (True, old.detail["error"])
-    folds.fold(world.state, replace(old, kind=Kind.UNPAUSED, record=old.record + 1, reason="probe", detail={}))
-    assert [each.is_stopped for each in ledger.subscriptions.values()] == [False, False]
