@@ -453,16 +453,6 @@ COORDINATOR: dict[str, str] = {
     "UNAUTHENTICATED": (
         "The coordinator at {address} refused the token. Name a file with its user's token, or a principal's, in SPARKQ_TOKEN_FILE."
     ),
-    "COORDINATOR_LACKS_SINKS": (
-        "The coordinator of '{path}' is of an older version that knows of no sinks, so batches of queue '{queue}' cannot be "
-        "appended to one by the commit that acknowledges them. Nothing was. End it with `sparkq stop`; the next call starts one of "
-        "this version."
-    ),
-    "COORDINATOR_OLDER": (
-        "The coordinator at {address} is of an older version and wants the token itself, which is not sent any more: it would open "
-        "all journals of its user. End it with the version that started it, by `sparkq stop` there or by a signal; the next call "
-        "starts one of this version."
-    ),
     "TOKEN_OF_OTHER_JOURNAL": (
         "The token from {source} is for other journals than '{path}', and is sent to no other. If you trust this journal, add a "
         "line there: the token that it gave you, a space, and the journal as you name it."

@@ -32,6 +32,12 @@ QUEUES: dict[str, dict[str, Any]] = {
 }
 
 
+#: The same, where everything belongs to frankfurt first.
+OF_FRANKFURT: dict[str, dict[str, Any]] = {
+    name: {**queue, "ownership": "group_local", "initial_owner": "frankfurt"} for name, queue in QUEUES.items()
+}
+
+
 class Instance:
     """One instance, and what it knows of its peers.
 
@@ -72,6 +78,12 @@ class Instance:
         pulled = {"topics": ["T"], "queues": list(queues), "passthrough": self._passthrough}
         peers = {each: {"journal": f"/{each}", **pulled} for each in self._folds}
         self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
+
+    def begin_late(self, queues: dict[str, dict[str, Any]]) -> None:
+        """Define queues that begin now: what is here already never was in them, whoever says so."""
+        self.define(
+            {name: {"recovery_point": "now", **queue} if "underlying_topic" in queue else queue for name, queue in queues.items()}
+        )
 
     def define(self, queues: dict[str, dict[str, Any]], *, pulled: Sequence[str] | None = None) -> None:
         """Define the queues anew, and pull some of them; None for all."""

@@ -20,6 +20,7 @@ ENTERED: Mapping[str, Any] = {
 #: Facts that every record of a kind has, where a test does not care which.
 _ANY: Mapping[str, Mapping[str, Any]] = {
     "entered": ENTERED,
+    "transfer_requested": {"limit": 500_000},
     "prepared": {"table_id": "t", "exceptions": []},
     "epoch_claimed": {"host": "h", "address": "a", "pid": 1},
     "left": {"incarnation": [1, 1]},

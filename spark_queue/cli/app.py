@@ -103,8 +103,6 @@ for each in (
 ):
     app.command()(each)
 app.command("return")(return_)
-# As it was called at first: pages and scripts of then say it.
-app.command("restored", hidden=True)(mark_restored)
 app.add_typer(peers)
 app.add_typer(tokens)
 

@@ -226,9 +226,6 @@ class Journal(Handle):
         CoordinatorClient(self.store, journal_id, endpoint=self.endpoint).forget_past()
         call_once(self.store, journal_id, command, endpoint=self.endpoint)
 
-    #: As it was called at first.
-    restored = mark_restored
-
     @checked
     def prove(self, checkpoint: str, *, storage_options: Mapping[str, str] | None = None) -> list[ProvenLease]:
         """Acknowledge the last batch that a query has committed to its checkpoint, where the query could not say so itself.

@@ -131,7 +131,7 @@ def _renewed(newest: Advertisement, candidate: Candidate, clock: Clock, verdict:
         return CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=newest.address)
     age_s = max(0, clock.wall_ms() - newest.renewed_at_ms) // 1000
     return CoordinatorError(
-        "COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.told_host, pid=newest.pid, address=newest.address, age_s=age_s
+        "COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.host_name, pid=newest.pid, address=newest.address, age_s=age_s
     )
 
 

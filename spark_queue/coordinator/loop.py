@@ -17,7 +17,6 @@ from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_p
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
-from spark_queue.core.definitions.keys import IDLE_LEAST_MS
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
@@ -111,7 +110,7 @@ class Loop:
         # A replay waits here only to save itself looks.
         is_asked = any(not isinstance(poll.request, wire.AwaitPublish) for poll in self._polls)
         may_end = self._ends_idle and not state.is_shared and not is_asked
-        return self._stopped or (may_end and idle_ms >= max(IDLE_LEAST_MS, state.definitions.journal.coordinator_idle_ms))
+        return self._stopped or (may_end and idle_ms >= state.definitions.journal.coordinator_idle_ms)
 
     def wait_ms(self) -> int:
         """Return how long the next step may wait for a call, in milliseconds."""

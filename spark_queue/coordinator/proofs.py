@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import secrets
 from collections.abc import Callable
 
@@ -12,8 +11,6 @@ import msgspec
 from spark_queue.coordinator.logins import CallerTokens, token_of
 from spark_queue.protocol import wire
 from spark_queue.protocol.proof import Introduction, Meeting
-
-_LOG = logging.getLogger(__name__)
 
 
 class Proofs:
@@ -28,7 +25,6 @@ class Proofs:
         self._journal_id = journal_id
         self._logins = logins
         self.location = location
-        self._was_given_token = False
 
     def meeting(self, introduction: Introduction) -> Meeting | None:
         """Return the secret that is shared with a caller that introduces itself; None where it has no key of this coordinator."""
@@ -45,15 +41,6 @@ class Proofs:
         """Return whether a call's header stands for the token of the user who runs the coordinator."""
         bearer = self._meeting(self._logins.own_key).bearer(self._logins.own, self._name)
         return hmac.compare_digest(bearer.encode(), token_of(header))
-
-    def was_given_token(self) -> None:
-        """Say once in the log that a caller should not send the user's own token."""
-        if not self._was_given_token:
-            self._was_given_token = True
-            _LOG.warning(
-                "A caller sent the token itself, as older versions do. That token opens all journals of this user, and such a "
-                "caller sends it to every address that a journal names. Install this version of spark_queue where it runs."
-            )
 
     def _meeting(self, key: bytes) -> Meeting:
         return Meeting(key=key, journal_id=self._journal_id, location=self.location())

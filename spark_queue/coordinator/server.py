@@ -18,7 +18,7 @@ from spark_queue.coordinator.logins import CallerTokens, Login, address_of
 from spark_queue.coordinator.proofs import Proofs
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import LOCATION_HEADER, PLACE_REFUSAL, PROVES, TOKEN_REFUSAL
+from spark_queue.protocol.connection import LOCATION_HEADER, PLACE_REFUSAL, TOKEN_REFUSAL
 from spark_queue.protocol.host import Bind
 from spark_queue.protocol.proof import PROOF_HEADER, Introduction
 
@@ -200,7 +200,7 @@ class Server:
         self._bind = bind
         self._admission = admission
         self._logins = logins
-        self._refusal = f"{TOKEN_REFUSAL}{journal_id}{PROVES}"
+        self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
         self._proofs = Proofs(journal_id, logins, location)
         self._reads = Reads()
         self._reads_of_unknown = threading.BoundedSemaphore(UNKNOWN_MAX)
@@ -220,8 +220,8 @@ class Server:
     def _answer(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Answer one call; its caller is checked before any of its message is read."""
         headers = {name: str(value) for name, value in context.invocation_metadata()}
-        # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
-        if headers.get(LOCATION_HEADER, self._proofs.location()) != self._proofs.location():
+        # Before the token: another user's copy must not be kept from having a coordinator.
+        if headers.get(LOCATION_HEADER) != self._proofs.location():
             _end(context, grpc.StatusCode.FAILED_PRECONDITION, PLACE_REFUSAL)
         try:
             reply, pieces = self._answer_caller(headers, messages, context)
@@ -239,16 +239,13 @@ class Server:
         if PROOF_HEADER in headers:
             return self._answer_introduced(headers[PROOF_HEADER], messages, context, is_early=is_early), None
         given, address = headers.get("authorization", "").encode(), address_of(context.peer())
-        is_hidden = self._proofs.stands_for_token(given)
-        if is_hidden:
-            given = self._logins.own_header
+        # The token itself, which opens all journals of its user, is nothing that a caller may send.
+        is_own = self._proofs.stands_for_token(given)
         # A principal may run the coordinator, and is held to its rights all the same.
-        principal = self._logins.principal_of(given)
+        principal = self._logins.principal_of(self._logins.own_header if is_own else given)
         if principal is not None:
             return self._answer_known(messages, context, Login(principal[0], address, principal[1]))
-        if self._logins.is_own(given):
-            if not is_hidden:
-                self._proofs.was_given_token()
+        if is_own:
             return self._answer_known(messages, context, Login(None, address, is_early=is_early))
         return self._answer_stranger(messages, context, may_be_known_later=is_early and self._logins.is_principals(given)), None
 

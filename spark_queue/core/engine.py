@@ -199,7 +199,7 @@ class Engine:
         for queue, fault in list(self.state.faults.items()):
             self.set_aside(queue, fault, now_ms=now_ms)
         self._of_each(self.state.queues, now_ms, say_barriers)
-        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)
+        replicating.decide_all_published(self.state, self._emit(now_ms))
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self.liveness.forget_claims()
         self._of_each(self.state.queues, now_ms, timers.take_over)
@@ -236,10 +236,9 @@ class Engine:
 
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Enter the messages of one commit of a message table; the segments continue its bookmarks."""
-        is_told = replicating.tells(self.state.definitions)
-        told = (replace(each, barriers=self.state.find_barriers(each, is_told=is_told), is_told=is_told) for each in segments)
+        told = (replace(each, barriers=self.state.find_barriers(each)) for each in segments)
         self.note(map(to_record, told), now_ms=now_ms)
-        if is_told and segments:
+        if segments:
             rows = to_bitmap([(segments[0].first, segments[-1].until)])
             replicating.decide_published(self.state, segments[0].message_type, rows, self._emit(now_ms))
         self.expire(now_ms=now_ms)
@@ -300,7 +299,7 @@ class Engine:
         """Replace the whole set of definitions."""
         applied = alteration.apply(self.state, command)
         self._emit(now_ms)(applied if caller is None else structs.replace(applied, by=caller.signature()))
-        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)
+        replicating.decide_all_published(self.state, self._emit(now_ms))
         self._of_each(applied.goes_on, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.

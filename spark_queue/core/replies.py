@@ -57,11 +57,11 @@ class QueueStatus:
     foreign_files: int
     #: How long the batch that runs for the longest has been running, in seconds, since its rows were granted or last taken up
     #: again, and which subscription's it is: one that hangs may well renew its lease. None when no batch runs.
-    longest_batch_seconds: float | None = None
-    longest_batch_subscription: str | None = None
+    longest_batch_seconds: float | None
+    longest_batch_subscription: str | None
     #: Attempts to append to a sink of which nobody knows whether they landed, and how long ago the oldest was prepared, in seconds.
-    attempts_in_doubt: int = 0
-    age_of_oldest_attempt: float | None = None
+    attempts_in_doubt: int
+    age_of_oldest_attempt: float | None
     #: Of a queue that other instances have, too: messages in it that this instance owns, and that another does; messages that came
     #: by transfers, that went, and that were claimed since their owner could not be reached (R119); whether that is allowed (R108).
     #: How old the oldest of another owner is, and for how long an owner has been asked in vain for messages, in seconds.
@@ -164,7 +164,7 @@ class RunStarted(Reply, frozen=True, kw_only=True):
     is_barrier: bool
     #: How many messages its batch reads.
     messages: int
-    #: The facts for a run that appends to a sink; None where they were not asked for, and from a coordinator without sinks.
+    #: What a run has to know that appends to a sink; None where that was not asked.
     sink: SinkTold | None = None
 
 

@@ -36,9 +36,6 @@ PLACE_REFUSAL = "its journal is at another place: one is a copy of the other"
 #: Refusals that another token may mend: the file of the token may hold a new one by now.
 _TOKEN_REFUSALS = frozenset({"UNAUTHENTICATED", "TOKEN_EXPIRED", "TOKEN_WITHDRAWN"})
 
-#: Follows the journal's id there: an older coordinator proves nothing and wants the token itself.
-PROVES = " which proves itself"
-
 _Headers = list[tuple[bytes, bytes]]
 
 
@@ -229,8 +226,7 @@ class Connection:
     def _unauthenticated(self, text: str) -> ConnectionLostError | CoordinatorError:
         if TOKEN_REFUSAL in text and f"{TOKEN_REFUSAL}{self._journal_id}" not in text:
             return ConnectionLostError("the port now belongs to another journal's coordinator", Verdict.GONE)
-        code = "UNAUTHENTICATED" if PROVES in text else "COORDINATOR_OLDER"
-        return CoordinatorError(code, address=self.address)
+        return CoordinatorError("UNAUTHENTICATED", address=self.address)
 
 
 def ping(address: str, journal_id: str, location: str, timeout_s: float, token: Callable[[], str] = LOCAL.token) -> Verdict:
@@ -246,13 +242,7 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float, token: 
             raise
         return Verdict.GONE
     with closing(connection):
-        try:
-            verdict = connection.ping(timeout_s=timeout_s)
-        except CoordinatorError as refusal:
-            # While hosts are upgraded one by one: a candidate must leave it alone.
-            if refusal.code != "COORDINATOR_OLDER":
-                raise
-            return Verdict.SERVES
+        verdict = connection.ping(timeout_s=timeout_s)
     if verdict is Verdict.CLOSED:
         return Verdict.SILENT if _is_heard(address, timeout_s) else Verdict.GONE
     return verdict

@@ -46,19 +46,14 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     #: The identity of the host; see `spark_queue.protocol.host`.
     host: str
-    #: The name that people use; empty from software that did not say so.
-    host_name: str = ""
+    #: The name that people use.
+    host_name: str
     epoch: int
     pid: int
     #: The coordinator's wall clock, in milliseconds since 1970 UTC.
     renewed_at_ms: int
     #: When each planner called last, by queue and subscription: one that finds nothing leaves no record. In milliseconds, too.
     heard: Heard = {}
-
-    @property
-    def told_host(self) -> str:
-        """The host as people see it."""
-        return self.host_name or self.host
 
 
 def seen_at_ms(recorded_ms: int, heard: Heard, *, queue: str, subscription: str, now_ms: int) -> int:

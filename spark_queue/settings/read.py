@@ -117,9 +117,9 @@ def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known:
 def load_definitions(source: str | Path | Mapping[str, Any]) -> Definitions:
     """Read and check definitions: a TOML file, or the same tables as a dict."""
     if isinstance(source, Mapping):
-        return parsing.parse_wanted(source)
+        return parsing.parse(source)
     try:
         stored = tomllib.loads(Path(source).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
         raise ConfigError("DEFINITIONS_UNREADABLE", path=str(source), reason=f"{reason}.") from None
-    return parsing.parse_wanted(stored)
+    return parsing.parse(stored)

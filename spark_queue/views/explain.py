@@ -118,9 +118,9 @@ class MessageHistory:
     origin: str | None = None
     origin_bookmark: int | None = None
     owner: str | None = None
-    #: The Delta commit that published it, and when that was; None where older software let it enter, which did not record it.
+    #: The Delta commit that published it, and when that was.
     version: int
-    committed_at: datetime | None
+    committed_at: datetime
     #: Where its row stands now.
     file: str
     row: int

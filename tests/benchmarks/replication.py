@@ -15,6 +15,7 @@ from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.deciding.instances.replicating import News, Pulled
+from spark_queue.core.deciding.instances.transfers import NAMED_MOST
 from spark_queue.core.records import TransferRequested
 from spark_queue.core.state.lifecycle import State
 from spark_queue.replication.exchange import ApplyPulled
@@ -81,7 +82,7 @@ def memory(bench: Bench) -> Iterator[Figure]:
     there, here = (BenchInstance(bench.place, name, [other]) for name, other in (("there", "here"), ("here", "there")))
     there.publish_numbers(MANY_MESSAGES)
     for drawn in _halves():
-        asked = TransferRequested(requester="here", owner="there")
+        asked = TransferRequested(requester="here", owner="there", limit=NAMED_MOST)
         news = News(queue=QUEUE, message_type="json", rows={there.state.journal_id: drawn}, requested=asked)
         pulled = Pulled(peer="here", journal=here.state.journal_id, record=-1, digest="", news=[news])
         assert there.hand_over(ApplyPulled(pulled=pulled, definitions=there.state.definitions))

@@ -39,9 +39,7 @@ def members(shown: Any) -> Iterator[tuple[str, Any]]:
     )
     for name in dict.fromkeys(name for home in homes for name in vars(home)):
         found = getattr(shown, name)
-        # A spelling of before is shown under its new name only.
-        is_named_so = getattr(found, "__name__", name) == name
-        if not name.startswith("_") and is_named_so and (callable(found) or isinstance(found, property)):
+        if not name.startswith("_") and (callable(found) or isinstance(found, property)):
             yield name, found
 
 

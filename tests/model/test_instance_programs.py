@@ -194,8 +194,10 @@ class InstanceProgram(RuleBasedStateMachine):
     def allow_claims(self, at: int, on: bool) -> None:
         """Allow proxied transfer, or forbid it (R108)."""
         world = self.side(at).core.world
-        # From anybody: the ends of a chain hear of each other later.
-        world.engine._emit(world.now_ms)(ProxiedTransfer(on=on), queue="WORK")
+        # The ends of a chain, which hear of each other later, are named all the same.
+        others = [each.name for each in self.sides if each is not self.side(at)]
+        for owner in others if on else [None]:
+            world.engine._emit(world.now_ms)(ProxiedTransfer(on=on, owner=owner), queue="WORK")
         world.commit()
         self.side(at).model.claims = on
 

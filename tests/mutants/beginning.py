@@ -13,14 +13,8 @@ BEGINNING = (
         "if message_type not in self._unchecked:", "if message_type in self._unchecked:", _RECOVERY,
     ),
     Mutant(
-        "a reign of an older version's definitions is over before its first call",
-        "idle_ms >= max(IDLE_LEAST_MS, state.definitions.journal.coordinator_idle_ms)",
-        "idle_ms >= state.definitions.journal.coordinator_idle_ms", ("tests/unit/coordinator/test_loop.py",),
-    ),
-    Mutant(
         "definitions may say that a reign is over before its first call",
-        "parsing.parse_wanted(command.definitions), set", "parsing.parse(command.definitions), set",
-        ("tests/unit/coordinator/test_loop.py",),
+        "    if idle_ms < IDLE_LEAST_MS:\n", "    if idle_ms < 1:\n", ("tests/unit/core/test_parsing.py",),
     ),
     Mutant("a reign reads files where they stood as it began", "    state.foresee(())\n", "", _RECOVERY, within="_fold"),
     Mutant("a state from a snapshot asks somebody else for traits", "    state.traits = traits\n", "", _RECOVERY, within="_fold"),

@@ -197,8 +197,7 @@ INSTANCES = (
     ),
     Mutant(
         "claims need nobody's word",
-        "allowed = ownership.others() if \"\" in ownership.claims_from else ownership.others() & ownership.claims_from",
-        "allowed = ownership.others()", _TESTS,
+        "allowed = ownership.others() & ownership.claims_from", "allowed = ownership.others()", _TESTS,
     ),
     Mutant(
         "claims do not wait for the news of those who can be read",

@@ -12,7 +12,7 @@ LETTERS = (
         "    if source is not None and over:\n", "    if source is None and over:\n", _SCENARIOS,
     ),
     Mutant(
-        "letters that logs of before settled are not ended",
+        "letters that were settled while their source was set aside are not ended",
         "        self._of_each(self.state.queues, now_ms, redriving.end_settled)\n", "",
         ("tests/unit/core/test_letters.py",),
     ),
@@ -50,7 +50,7 @@ LETTERS = (
     ),
     Mutant(
         "barriers of the past are found anew at each fold",
-        'record.detail.get("barriers", {})', "{}",
+        'record.detail["barriers"]', "{}",
         ("tests/unit/core/test_records_win.py",), within="applied",
     ),
 )  # fmt: skip

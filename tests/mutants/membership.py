@@ -56,18 +56,14 @@ MEMBERSHIP = (
         "for name, ledger in {**state.queues, **goes_on}.items():", "for name, ledger in state.queues.items():", _SAID,
     ),
     Mutant(
-        "older software passes over that a queue goes on",
-        'Kind.DEFINITIONS_APPLIED: "goes_on"}', "}",
-        ("tests/unit/journal/test_record_table.py",),
-    ),
-    Mutant(
         "what was said of a queue before it was left waits for its return",
         "in _withheld(self._now) and queue in self._definitions[self._peer.name].queues", "in _withheld(self._now)",
         ("tests/unit/replication/test_changed_definitions.py",),
     ),
     Mutant(
         "each instance finds out by itself what is in a replicated queue",
-        "    return definitions.journal.instance is not None\n", "    return False\n", _SAID,
+        "return [each for each in self.queues_of(message_type) if each.ownership is None]", "return self.queues_of(message_type)",
+        _SAID,
     ),
     Mutant(
         "the filter of here is asked of messages of elsewhere",
@@ -93,7 +89,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "what came while its queue was set aside is never decided about",
-        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=False)\n", "", _SAID,
+        "        replicating.decide_all_published(self.state, self._emit(now_ms))\n", "", _SAID, within="take_over",
     ),
     Mutant(
         "an origin hears nothing of what it published itself",
@@ -103,7 +99,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "of messages of before its queue an origin says nothing",
-        "        replicating.decide_all_published(self.state, self._emit(now_ms), begins=True)\n", "", _SAID,
+        "        replicating.decide_all_published(self.state, self._emit(now_ms))\n", "", _SAID, within="_apply",
     ),
     Mutant(
         "what is over is said to be in the queue",

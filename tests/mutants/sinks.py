@@ -145,7 +145,7 @@ SINKS = (
         "    return known is not None\n\n\ndef _is_of_own_leases", ("tests/unit/coordinator/test_sinks.py",),
     ),
     Mutant(
-        "older software may skip what is in doubt",
+        "whoever does not know what is in doubt may skip it",
         "CRITICAL_KINDS = REPLICATION_KINDS | SINK_KINDS", "CRITICAL_KINDS = REPLICATION_KINDS",
         ("tests/unit/coordinator/test_sinks.py",),
     ),

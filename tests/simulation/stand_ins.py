@@ -142,7 +142,13 @@ class StandInWorld(LoopWorld):
 
     def _advertise(self, node: Node) -> None:
         advertisement = Advertisement(
-            journal=self.journal_id, address=node.address, host=node.host, epoch=node.epoch, pid=1, renewed_at_ms=0
+            journal=self.journal_id,
+            address=node.address,
+            host=node.host,
+            host_name=node.host,
+            epoch=node.epoch,
+            pid=1,
+            renewed_at_ms=0,
         )
 
         def end(_newer: Advertisement) -> None:

@@ -10,19 +10,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from spark_queue.core.deciding.instances import replicating
 from tests.fake_clock import FakeClock
 
 
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-@pytest.fixture
-def logs_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let instances write logs in which origins do not say what their messages are, as before R129."""
-    monkeypatch.setattr(replicating, "tells", lambda _: False)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from itertools import chain
 
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.commands import Apply
-from spark_queue.core.deciding.instances import replicating
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import LOCAL, parse_timestamp_ms
@@ -21,7 +20,7 @@ from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 
 def apply(state: JournalState, command: Apply) -> DefinitionsApplied:
     """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs."""
-    wanted, resets = parsing.parse_wanted(command.definitions), set(command.reset)
+    wanted, resets = parsing.parse(command.definitions), set(command.reset)
     _refuse_unnamed(state, wanted, command.may_go)
     goes_on = back(state, wanted)
     recovery_points = starts(state, wanted, resets, goes_on)
@@ -31,7 +30,6 @@ def apply(state: JournalState, command: Apply) -> DefinitionsApplied:
         definitions=dict(command.definitions),
         resets=recovery_points,
         barriers=barriers,
-        told=replicating.tells(wanted),
         goes_on=tuple(goes_on),
         request=command.request,
     )

@@ -99,7 +99,7 @@ def purge_old(work: UnitOfWork) -> None:
 
 
 def end_settled(work: UnitOfWork) -> None:
-    """Let letters end that were settled in the dead-letter queue when logs did not say so of their source (DESIGN 15.11)."""
+    """Let letters end that were settled in the dead-letter queue while their source was set aside (R122, DESIGN 15.11)."""
     letters = work.dead_letters
     settled = BitMap64() if letters is None else work.ledger.rows[State.DEAD] & letters.rows[State.REMOVED]
     if letters is not None and settled:

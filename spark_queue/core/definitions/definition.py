@@ -36,6 +36,7 @@ from spark_queue.core.definitions.keys import (
     parse_depth,
     parse_entitlements,
     parse_expiry_ms,
+    parse_idle_ms,
     parse_limit,
     parse_name,
     parse_recovery_point,
@@ -115,7 +116,9 @@ class JournalDefinition:
 
     durability: str = key(one_of("os", "fsync"), "os", "What a commit survives: kills (os), or power loss too (fsync).")
     retention_ms: int | None = duration(None, "Age after which messages that no queue needs leave the journal; default: kept.")
-    coordinator_idle_ms: int = duration("60s", "A coordinator started on demand ends after this long without calls; 1s or more.")
+    coordinator_idle_ms: int = key(
+        parse_idle_ms, "60s", "A coordinator started on demand ends after this long without calls; 1s or more."
+    )
     instance: str | None = key(parse_name, None, "Its name among the instances of replicated queues; never changes once it is set.")
     group: str | None = key(parse_name, None, "The group of instances that it belongs to; default: its own name.")
 

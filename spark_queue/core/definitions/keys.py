@@ -189,6 +189,14 @@ def parse_expiry_ms(value: Any) -> int:
     return parse_timestamp_ms(parse_text(value))
 
 
+def parse_idle_ms(value: Any) -> int:
+    """Parse how long a coordinator awaits a call, `IDLE_LEAST_MS` at least, into milliseconds."""
+    idle_ms = parse_duration_ms(value)
+    if idle_ms < IDLE_LEAST_MS:
+        raise ValueError('a duration of "1s" or more')
+    return idle_ms
+
+
 def parse_rights(value: Any) -> tuple[str, ...]:
     """Parse a list of rights."""
     if not isinstance(value, list | tuple) or not value or not all(each in RIGHTS for each in value):

@@ -33,7 +33,6 @@ from spark_queue.core.definitions.keys import (
     AT_MOST_ONCE,
     DISTRIBUTED,
     GROUP_LOCAL,
-    IDLE_LEAST_MS,
     LOCAL,
     READ,
     ROUND_ROBIN,
@@ -187,15 +186,6 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
         _check_owner(queue)
     if peers:
         check_peers(definitions)
-    return definitions
-
-
-def parse_wanted(stored: Mapping[str, Any]) -> Definitions:
-    """Read definitions that are to be recorded, and refuse forms that were allowed once and may stand in logs."""
-    definitions = parse(stored)
-    if definitions.journal.coordinator_idle_ms < IDLE_LEAST_MS:
-        name, value = "coordinator_idle", stored["journal"]["coordinator_idle"]
-        raise ConfigError("BAD_VALUE", key=name, where="[journal]", value=value, expected='a duration of "1s" or more')
     return definitions
 
 

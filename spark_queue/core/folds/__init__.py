@@ -119,6 +119,6 @@ def _of_files(state: JournalState, record: Record) -> None:
         state.instances.update(record.body.instances)
     if isinstance(record.body, Entered):
         segment = message_type.segments[-1]
-        ledgers = state.queues_of(segment.message_type, is_told=segment.is_told)
+        ledgers = state.entered_queues(segment.message_type)
         state.enter(segment, ledgers, barriers=segment.barriers)
         state.note_clashes(ledgers, segment)

@@ -57,8 +57,8 @@ def applied(state: JournalState, record: Record) -> None:
             state.left[name] = dropped
     replicate(state)
     pull_from_the_start(state, before)
-    _enter_past(state, [each for each in fresh if each.ownership is None or not body.told], body.barriers)
-    for ledger in fresh if body.told else ():
+    _enter_past(state, [each for each in fresh if each.ownership is None], body.barriers)
+    for ledger in fresh:
         if ledger.ownership is not None:
             with state.guard(ledger.definition.name):
                 _enter_told(state, ledger)

@@ -11,24 +11,20 @@ from spark_queue.core.state.ledger import QueueLedger
 
 
 def paused(ledger: QueueLedger, record: Record) -> None:
-    """Let a queue grant nothing from now on; in an alarm, a subscription a lone message at a time.
-
-    An alarm of older software names no subscription and speaks of all.
-    """
+    """Let a queue grant nothing from now on; in an alarm, a subscription a lone message at a time."""
     if record.reason == PauseReason.USER:
         ledger.paused = True
         return
+    subscription = ledger.subscriptions[str(record.subscription)]
     probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
-    for name in ledger.subscriptions if record.subscription is None else (record.subscription,):
-        subscription = ledger.subscriptions[name]
-        subscription.alarm = Alarm(error=str(record.told(Paused).error), since_ms=record.at_ms, probe_at_ms=probe_at_ms)
-        subscription.failed, subscription.isolation_limit = BitMap64(), None
-        for row, known in subscription.suspects.items():
-            ledger.acquit(row, known)
+    subscription.alarm = Alarm(error=str(record.told(Paused).error), since_ms=record.at_ms, probe_at_ms=probe_at_ms)
+    subscription.failed, subscription.isolation_limit = BitMap64(), None
+    for row, known in subscription.suspects.items():
+        ledger.acquit(row, known)
 
 
 def unpaused(ledger: QueueLedger, record: Record) -> None:
-    """End its pauses, or only the alarm: that of a subscription, or, in a log of older software, all."""
+    """End its pauses, or only the alarm of a subscription."""
     if record.reason == UnpauseReason.USER:
         ledger.paused = False
     for name in ledger.subscriptions if record.subscription is None else (record.subscription,):

@@ -48,7 +48,7 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
 def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
     ownership, body, rows = _ownership(ledger), record.told(TransferRequested), to_bitmap(record.ranges)
-    limit, at_ms = len(rows) if body.limit is None else body.limit, record.at_ms
+    limit, at_ms = body.limit, record.at_ms
     before = ownership.requests.get(body.owner)
     is_repeat = before is not None and before.rows.intersect(rows & ledger.rows[State.REMOTE])
     request = Request(rows, limit, at_ms, body.life, since_ms=before.since_ms if before is not None and is_repeat else at_ms)
@@ -61,12 +61,12 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
     """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
     claims_from, body = _ownership(ledger).claims_from, record.told(ProxiedTransfer)
-    if body.on:
-        claims_from.add(body.owner or "")
-    elif body.owner:
-        claims_from.discard(body.owner)
-    else:
+    if body.owner is None:
         claims_from.clear()
+    elif body.on:
+        claims_from.add(body.owner)
+    else:
+        claims_from.discard(body.owner)
 
 
 def claim_confirmed(ledger: QueueLedger, record: Record) -> None:

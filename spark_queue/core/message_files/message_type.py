@@ -58,8 +58,6 @@ class MessageTypeState:
         self.origins = Origins()
         #: Their membership of replicated queues, also of those that this instance does not have.
         self.told: dict[str, Membership] = {}
-        #: The first bookmark of which that is so: earlier messages were decided by each instance for itself.
-        self.told_from: int | None = None
         #: The highest sequence of each named publisher that is known to be here.
         self.publishers: dict[str, int] = {}
 
@@ -98,8 +96,6 @@ class MessageTypeState:
         """Add the next segment."""
         self.segments.append(segment)
         self.entered_until = segment.until
-        if segment.is_told and self.told_from is None:
-            self.told_from = segment.first
         self.origins.add(segment.first, segment.origins)
         self.origins.groups.update(segment.groups)
         for publisher, (_, last) in segment.publishers.items():

@@ -51,8 +51,6 @@ class Segment:
     #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75). A queue with a
     #: `barrier` that is not in it was set aside then.
     barriers: Mapping[str, Ranges] = field(default_factory=dict)
-    #: Whether records of their own say which of its messages are in replicated queues (R129); before, each instance found out.
-    is_told: bool = False
     #: Which of its rows were pulled, and from where; and the names of those instances by UUID.
     origins: tuple[OriginRows, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +81,6 @@ def to_record(segment: Segment) -> Record:
         published=segment.published_at_ms,
         expires=expires if segment.expires_null_count < segment.row_count else None,
         barriers=dict(segment.barriers),
-        told=segment.is_told,
         origin=segment.origins,
         instances=dict(segment.instances),
         groups=dict(segment.groups),
@@ -115,7 +112,6 @@ def from_record(record: Record) -> Segment:
         expires_max_ms=max_ms,
         due_at_ms=record.due_at_ms,
         barriers=body.barriers,
-        is_told=body.told,
         origins=body.origin,
         instances=body.instances,
         groups=body.groups,

@@ -38,8 +38,6 @@ class Entered(Body, frozen=True, kw_only=True):
     expires: tuple[Number, Instant | None, Instant | None] | None = None
     #: The barriers among them, by queue; without a queue that was set aside then (R75).
     barriers: dict[Name, NumberRanges] = msgspec.field(default_factory=dict)
-    #: Whether records of their own tell the members of replicated queues (R129).
-    told: bool = False
     origin: tuple[OriginRows, ...] = ()
     #: The names of the instances of those origins, by UUID, and the groups of those that are in one of another name.
     instances: dict[Id, Name] = msgspec.field(default_factory=dict)

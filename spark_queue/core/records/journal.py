@@ -43,8 +43,6 @@ class DefinitionsApplied(Body, frozen=True, kw_only=True):
     resets: dict[str, int]
     #: Of each queue that begins and has a `barrier`, the messages that are there already and are barriers (R75).
     barriers: dict[str, NumberRanges] = msgspec.field(default_factory=dict)
-    #: Whether records of their own tell the members of replicated queues (R129).
-    told: bool = False
     #: Replicated queues that are put back, and go on from what is known of their messages.
     goes_on: tuple[str, ...] = ()
 

@@ -81,10 +81,10 @@ class TransferRequested(Body, frozen=True, kw_only=True):
 
     requester: Name
     owner: Name
+    #: The most of them that are wanted.
+    limit: Annotated[int, msgspec.Meta(ge=1, lt=NUMBER_MAX)]
     #: Instances that passed it on.
     passed: Annotated[tuple[Name, ...], msgspec.Meta(max_length=100)] = ()
-    #: The most of them that are wanted; None for all.
-    limit: Annotated[int, msgspec.Meta(ge=1, lt=NUMBER_MAX)] | None = None
     #: The earliest of them.
     life: Count = 0
 
@@ -107,7 +107,7 @@ class ProxiedTransfer(Body, frozen=True, kw_only=True):
     critical = True
 
     on: bool
-    #: None for those of any owner.
+    #: None to end it for all.
     owner: str | None = None
 
 

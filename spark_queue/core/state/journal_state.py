@@ -144,24 +144,22 @@ class JournalState:
             return 0
         return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
 
-    def find_barriers(
-        self, segment: Segment, requests: Iterable[TraitRequest] | None = None, *, is_told: bool = False
-    ) -> dict[str, Ranges]:
-        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
-
-        Without `requests`, by those of the queues that stand, which may have been prepared; with `is_told` without replicated
-        queues, whose barriers other records tell (R129).
-        """
-        standing = self.trait_requests(self.queues_of(segment.message_type, is_told=is_told)) if requests is None else requests
+    def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
+        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75)."""
+        standing = self.trait_requests(self.entered_queues(segment.message_type)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items()}
 
-    def queues_of(self, message_type: str, *, is_told: bool = False) -> list[QueueLedger]:
-        """Return the queues that messages of a type enter from its log; without replicated ones, if these have records (R129)."""
+    def queues_of(self, message_type: str) -> list[QueueLedger]:
+        """Return the queues that take messages from the log of a type."""
         names = self.definitions.queues_of.get(message_type, ())
         ledgers = (self.queues[name] for name in names if name in self.queues)
-        return [each for each in ledgers if each.definition.underlying_topic and (each.ownership is None or not is_told)]
+        return [each for each in ledgers if each.definition.underlying_topic]
+
+    def entered_queues(self, message_type: str) -> list[QueueLedger]:
+        """Return the queues that messages of a type enter by its log alone: for a replicated one records decide (R129)."""
+        return [each for each in self.queues_of(message_type) if each.ownership is None]
 
     def trait_requests(self, ledgers: Iterable[QueueLedger], *, told: Container[str] = ()) -> list[TraitRequest]:
         """Return the requests for traits of entering messages; `told` are the queues with recorded barriers."""
@@ -191,7 +189,6 @@ class JournalState:
                 wanted[name].enter(told)
                 if name not in barriers and wanted[name].definition.barrier is not None:
                     wanted[name].unsaid |= told.rows
-                self.give_to_first_owners(wanted[name], told.rows - told.barriers)
                 if segment.due_at_ms is not None:
                     wanted[name].delay(told.rows, segment.due_at_ms)
 
@@ -269,7 +266,7 @@ class JournalState:
         """Return undecided messages of other instances that may be for a replicated queue (R129)."""
         queue, known = ledger.definition, self.message_types[ledger.definition.message_type]
         told = known.membership(queue.name).known
-        first, until = known.entered_until if known.told_from is None else max(ledger.start, known.told_from), known.entered_until
+        first, until = ledger.start, known.entered_until
         if ledger.ownership is None or queue.underlying_topic is None or told.range_cardinality(first, until) >= until - first:
             return BitMap64()
         rows = to_bitmap([(first, until)]) - told - ledger.entered

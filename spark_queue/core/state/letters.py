@@ -42,7 +42,7 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
     own, source = list(ledger.dead_letters), state.definitions.source_of(queue)
     if source is None:
         home = state.queues.get(ledger.definition.dead_letter_queue or "")
-        # Logs of before do not say of a letter that was settled there that it is over.
+        # Of one that was settled there while this queue was set aside, only the next reign records that it is over.
         return own if home is None else _among(own, ledger.rows[State.DEAD] - home.rows[State.REMOVED])
     # One that another instance owns can be looked at.
     here = waiting_letters(ledger) | ledger.rows[State.LEASED] | ledger.rows[State.REMOTE]

@@ -106,7 +106,7 @@ class Ownership:
     given_to: Counter[str] = field(default_factory=Counter)
     #: Messages that this instance took since their owner could not be reached (R109).
     claimed: int = 0
-    #: The owners whose messages may be claimed while they cannot be reached (R108); in logs of before, ``""`` for any.
+    #: The owners whose messages may be claimed while they cannot be reached (R108).
     claims_from: set[str] = field(default_factory=set)
     #: Claimed messages, remote still, and not granted before another look at their owner's beacon, by that owner (R110).
     claims: dict[str, BitMap64] = field(default_factory=dict)

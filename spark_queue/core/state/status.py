@@ -27,7 +27,6 @@ def queue_status(
     Their cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
     """
     ledger = state.ledger(queue)
-    # An alarm of all subscriptions, in a log of older software, is shown once.
     told = "; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values() if each.since_ms <= now_ms))
     # Into a queue for dead letters alone nothing enters from a log.
     trouble = (troubles or {}).get(ledger.definition.message_type) if ledger.definition.underlying_topic is not None else None

@@ -1,4 +1,4 @@
-"""Values that older journals may hold, and Python does not have: they are shown, and hide no others."""
+"""Values that a peer's files may bring, and Python does not have: they are shown, and hide no others."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ TOLD = {
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
-    """Make a journal with such values, which a publish refuses today."""
+    """Make a journal with such values, which a publish refuses."""
     types = {"t": {"columns": COLUMNS, "topics": ["T"]}}
     journal = Journal.create(str(tmp_path / "journal"), {"message_types": types, "queues": {"Q": {"underlying_topic": "T"}}})
-    with monkeypatch.context() as older:
-        older.setattr(casting, "check", lambda column: None)
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(casting, "check", lambda column: None)
         journal.publish(pa.table(ROWS), topic="T")
     return journal
 

@@ -165,13 +165,10 @@ def test_a_peer_that_was_made_anew_is_reset(sparkq: Terminal, asked: Asked, jour
     assert "Peer 'virginia' is read from the beginning" in said.out
 
 
-@pytest.mark.parametrize("verb", ["mark-restored", "restored"])
-def test_a_journal_that_was_put_back_has_a_new_origin(
-    sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_a_journal_that_was_put_back_has_a_new_origin(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked()
     monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", asked)
-    said = sparkq(verb, journal.path, "--after", 7)
+    said = sparkq("mark-restored", journal.path, "--after", 7)
     (command,) = asked.requests
     assert isinstance(command, commands.Restored)
     assert (len(command.origin), command.after) == (36, 7)

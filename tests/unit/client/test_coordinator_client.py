@@ -249,17 +249,6 @@ def test_silence_and_a_coordinator_that_is_not_there_yet_are_asked_again_and_a_r
     assert len(host.asked) == 5
 
 
-def test_a_run_that_appends_is_told_where_its_coordinator_knows_of_no_sinks(host: World) -> None:
-    """DESIGN 19: an older one passes over the question, and would let the lease lapse while its batch is in doubt."""
-    run: dict[str, Any] = {"run": replies.Run(incarnation=(1, 1), lease=1), "ack_mode": "auto", "is_barrier": False, "messages": 1}
-    older, newer = replies.RunStarted(**run), replies.RunStarted(**run, sink=replies.SinkTold(messages=1))
-    host.hint, host.answers = hinted(), {HERE: [older, older, newer]}
-    with pytest.raises(CoordinatorError, match=r"COORDINATOR_LACKS_SINKS.*queue 'Q'"):
-        client().call(request(commands.StartRun, subscription="s", sink=True))
-    assert client().call(request(commands.StartRun, subscription="s")) == older
-    assert client().call(request(commands.StartRun, subscription="s", sink=True)) == newer
-
-
 def test_nobody_waits_longer_than_asked_for(host: World) -> None:
     host.hint, host.answers = hinted(), {HERE: [100.0]}
     began_s = host.now_s
@@ -332,7 +321,7 @@ def test_what_a_backup_says_of_its_coordinator_goes_unless_somebody_serves_there
 ) -> None:
     journal = Journal.create(str(tmp_path / "shop"))
     journal_id, place = journal.journal_id(), Path(journal.path, ADVERTISEMENT_KEY)
-    told = Advertisement(journal=journal_id, address=HERE, host=host_id(), epoch=1, pid=1, renewed_at_ms=0)
+    told = Advertisement(journal=journal_id, address=HERE, host=host_id(), host_name="h", epoch=1, pid=1, renewed_at_ms=0)
     place.write_bytes(msgspec.json.encode(told))
     monkeypatch.setattr(CoordinatorClient, "_serves", lambda *_: serves)
     monkeypatch.setattr(client_module, "call_once", lambda *_, **__: replies.Done())

@@ -43,10 +43,7 @@ METHODS: tuple[tuple[type, str], ...] = tuple(
     (kind, name)
     for kind in (Journal, Queue, Publisher, Peer)
     for name, value in inspect.getmembers(kind, callable)
-    if not name.startswith("_")
-    and name not in ("create", "restored")
-    and name not in ("decide", "publisher")
-    and len(inspect.signature(value).parameters) > 1
+    if not name.startswith("_") and name not in ("create", "decide", "publisher") and len(inspect.signature(value).parameters) > 1
 )
 
 

@@ -86,7 +86,7 @@ class World:
 
 
 def hint(host: str) -> Advertisement:
-    return Advertisement(journal="j", address="grpc://127.0.0.1:1", host=host, epoch=1, pid=1, renewed_at_ms=0)
+    return Advertisement(journal="j", address="grpc://127.0.0.1:1", host=host, host_name=host, epoch=1, pid=1, renewed_at_ms=0)
 
 
 @contextmanager
@@ -143,7 +143,9 @@ def test_only_the_newest_claim_is_asked() -> None:
 @pytest.mark.parametrize("living", [True, False])
 def test_one_on_this_host_whose_certificate_is_not_trusted_is_left_alone_while_it_renews(*, living: bool) -> None:
     """Who lacks its certificate cannot tell it from a stranger: a verb on its host must not depose it."""
-    hint = Advertisement(journal="j", address="grpc+tls://queue-a:7337", host="here", epoch=1, pid=1, renewed_at_ms=0)
+    hint = Advertisement(
+        journal="j", address="grpc+tls://queue-a:7337", host="here", host_name="queue-a", epoch=1, pid=1, renewed_at_ms=0
+    )
     world = World(verdict=Verdict.UNTRUSTED, hints=Hints(hint, living=living))
     log = Log(CREATED, claim_of("here", "grpc+tls://queue-a:7337"))
     if living:
@@ -260,7 +262,9 @@ def test_a_claim_that_names_no_address_keeps_nobody_from_reigning(
     [
         (record_of(kind="of_tomorrow", record=1, at_ms=1_500, detail={"critical": True}), "records of kind 'of_tomorrow'"),
         (
-            record_of(kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=1_500, detail={"definitions": {"of_tomorrow": 1}, "resets": {}}),
+            record_of(
+                kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=1_500, detail={"definitions": {"of_tomorrow": 1}, "resets": {}}
+            ),
             "Unknown key 'of_tomorrow'",
         ),
         (

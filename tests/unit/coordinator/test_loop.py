@@ -146,20 +146,6 @@ def test_an_idle_loop_is_over_and_a_called_one_is_not(world: World) -> None:
     assert world.loop.is_over()
 
 
-def test_a_loop_awaits_its_first_call_whatever_an_older_version_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else nobody could say so any more."""
-    monkeypatch.setattr(parsing, "parse_wanted", parsing.parse)
-    definitions = DEFINITIONS | {"journal": {"coordinator_idle": "1ms"}}
-    world = World(definitions)
-    monkeypatch.undo()
-    world.clock.advance(999)
-    assert not world.loop.is_over()
-    refused = world.ask(commands.Apply, definitions=definitions)
-    assert (refused.code, refused.facts["key"]) == ("BAD_VALUE", "coordinator_idle")
-    world.clock.advance(1_000)
-    assert world.loop.is_over()
-
-
 def test_a_served_loop_is_over_when_told_only() -> None:
     world = World(ends_idle=False)
     world.clock.advance(10 * parsing.parse(DEFINITIONS).journal.coordinator_idle_ms)

@@ -140,7 +140,7 @@ def test_a_record_that_cannot_be_stored_is_the_fault_of_its_command(two: World, 
 
 
 def test_a_fold_that_raises_at_a_start_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As new software may do with a log of old: the others are served, and the log says so."""
+    """As a later version may do, which folds otherwise: the others are served, and the log says so."""
     Planner(two).next()
     monkeypatch.setitem(folds._FOLDS, Kind.GRANTED, raising_of("WORK", folds._FOLDS[Kind.GRANTED]))
     two.loop, _ = two.reign()

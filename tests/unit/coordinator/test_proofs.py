@@ -158,7 +158,7 @@ def test_a_caller_is_known_again_by_the_next_process_at_the_address(server: Serv
 def test_who_introduces_itself_may_ask_nothing_else(server: Server) -> None:
     """Who reads the definitions knows the hash of a token, and so can introduce itself as its principal."""
     introduction = Meeting(key=key_of(PRINCIPALS), journal_id="j", location="p").introduce(is_principal=True)
-    headers = {PROOF_HEADER: introduction.header()}
+    headers = {PROOF_HEADER: introduction.header(), LOCATION_HEADER: "p"}
     assert isinstance(wire.decode_reply(send(server.address, PING, headers)), wire.Pong)
     with pytest.raises(flight.FlightUnauthenticatedError):
         send(server.address, wire.encode(commands.Purge(journal="j", request="r", queue="Q")), headers)
@@ -166,23 +166,12 @@ def test_who_introduces_itself_may_ask_nothing_else(server: Server) -> None:
 
 @pytest.mark.parametrize("header", ["", "own", "own a", "own a b", "principal a b", "other a b", "own a b c"])
 def test_who_has_no_key_is_told_nothing_but_a_refusal(server: Server, header: str) -> None:
-    with pytest.raises(flight.FlightUnauthenticatedError, match="which proves itself"):
-        send(server.address, PING, {PROOF_HEADER: header})
-
-
-def test_an_older_coordinator_is_told_apart_and_hears_no_token() -> None:
-    def refuse(frame: bytes, _: Headers, __: str) -> bytes:
-        raise flight.FlightUnauthenticatedError(f"{TOKEN_REFUSAL}{wire.decode_envelope(frame).journal}")
-
-    with Listener(refuse) as older:
-        with pytest.raises(CoordinatorError, match=r"COORDINATOR_OLDER.*sparkq stop"):
-            found(older.address, OWN).call(PINGED, timeout_s=30.0)
-        assert ping(older.address, "j", "p", 30.0, lambda: OWN) is Verdict.SERVES, "nobody deposes it"
-        assert OWN not in str(older.heard)
+    with pytest.raises(flight.FlightUnauthenticatedError, match=f"{TOKEN_REFUSAL}j"):
+        send(server.address, PING, {PROOF_HEADER: header, LOCATION_HEADER: "p"})
 
 
 def advertise(store: Store, address: str) -> None:
-    advertisement = Advertisement(journal="j", address=address, host=host_id(), epoch=1, pid=1, renewed_at_ms=0)
+    advertisement = Advertisement(journal="j", address=address, host=host_id(), host_name="h", epoch=1, pid=1, renewed_at_ms=0)
     Path(store.uri(ADVERTISEMENT_KEY)).write_bytes(msgspec.json.encode(advertisement))
 
 

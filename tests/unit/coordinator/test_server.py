@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -152,18 +151,21 @@ def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None
     assert stranger.ping(timeout_s=60.0) is Verdict.GONE
 
 
-def test_an_older_caller_sends_the_token_itself_and_the_log_says_what_to_do(
-    connection: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also, it does not say where its journal is."""
-    connection._headers = [(b"authorization", f"Bearer {user_files.token()}".encode())]
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            reply, _ = connection.call(wire.Ping(journal="j", request="r"), timeout_s=60.0)
-            assert isinstance(reply, wire.Pong)
-    (message,) = caplog.messages
-    assert "sent the token itself, as older versions do" in message
-    assert user_files.token() not in message
+def test_a_call_that_does_not_say_where_its_journal_is_is_refused(connection: Connection) -> None:
+    ping = wire.Ping(journal="j", request="r")
+    connection.call(ping, timeout_s=60.0)
+    connection._headers = [each for each in connection._headers or [] if each[0] == b"authorization"]
+    with pytest.raises(ConnectionLostError, match="another place"):
+        connection.call(ping, timeout_s=60.0)
+
+
+def test_the_token_itself_opens_nothing(connection: Connection) -> None:
+    """It would open all journals of its user, so whoever listens anywhere could ask for it."""
+    connection.call(wire.Ping(journal="j", request="r"), timeout_s=60.0)
+    place = [each for each in connection._headers or [] if each[0] != b"authorization"]
+    connection._headers = [(b"authorization", f"Bearer {user_files.token()}".encode()), *place]
+    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+        connection._ask(wire.encode(wire.Ping(journal="j", request="r")), 60.0)
 
 
 def test_a_call_for_another_journal_is_refused_by_name(connection: Connection) -> None:

@@ -51,7 +51,13 @@ class World:
         holder = self.holder
         return msgspec.json.encode(
             Advertisement(
-                journal="j", address=holder.address, host=holder.host, epoch=self.epoch, pid=1, renewed_at_ms=renewed_at_ms
+                journal="j",
+                address=holder.address,
+                host=holder.host,
+                host_name=holder.host,
+                epoch=self.epoch,
+                pid=1,
+                renewed_at_ms=renewed_at_ms,
             )
         )
 

@@ -69,6 +69,13 @@ def caller(served: Server, token: str = "own") -> Connection:
     return Connection(served.address, "j", "p", lambda: token)
 
 
+def own_bearer(served: Server) -> str:
+    """Return the authorization that calls of the user have who runs it."""
+    with closing(caller(served)) as connection:
+        connection.call(wire.Ping(journal="j", request="r"), timeout_s=WAIT_S)
+        return dict(connection._headers or [])[b"authorization"].decode()
+
+
 def test_connections_are_bounded_and_who_was_there_before_goes_on(serve: Serve) -> None:
     served = serve(connections_max=4)
     with ExitStack() as strangers:
@@ -99,7 +106,7 @@ def test_calls_without_a_token_end_at_their_headers_and_leave_no_thread(serve: S
     served, process = serve(), psutil.Process()
     before = process.num_threads()
     with closing(Stranger(served.port)) as stranger:
-        streams = [stranger.begin(method) for _ in range(400)]
+        streams = [stranger.begin(method, sparkq_place="p") for _ in range(400)]
         assert process.num_threads() < before + 100
         assert all(map(stranger.ends, streams))
     assert caller(served).ping(timeout_s=WAIT_S) is Verdict.SERVES
@@ -111,14 +118,15 @@ def test_nothing_of_a_message_is_read_before_the_token(serve: Serve, authorizati
     served, is_compressed = serve(), encoding == "gzip"
     message = INFLATING if is_compressed else bytes(1 << 20)
     with closing(Stranger(served.port)) as stranger:
-        stream = stranger.begin("DoAction", authorization=authorization, grpc_encoding=encoding)
+        stream = stranger.begin("DoAction", sparkq_place="p", authorization=authorization, grpc_encoding=encoding)
         assert stranger.send(stream, message, is_compressed=is_compressed) <= WINDOW_BYTES < len(message)
         assert stranger.ends(stream)
 
 
 def test_nothing_is_inflated_for_who_has_a_token_either(serve: Serve) -> None:
-    with closing(Stranger(serve().port)) as known:
-        stream = known.begin("DoAction", authorization="Bearer own", grpc_encoding="gzip")
+    served = serve()
+    with closing(Stranger(served.port)) as known:
+        stream = known.begin("DoAction", sparkq_place="p", authorization=own_bearer(served), grpc_encoding="gzip")
         assert known.send(stream, INFLATING, is_compressed=True) <= WINDOW_BYTES < len(INFLATING)
         assert known.ends(stream)
 
@@ -157,7 +165,7 @@ def test_who_may_be_known_later_may_not_be_slow(serve: Serve, monkeypatch: pytes
     monkeypatch.setattr(server, "UNKNOWN_MAX", 1)
     served, token = serve(knows=False), new_token()
     with closing(Stranger(served.port)) as slow:
-        stream = slow.begin("DoAction", authorization=f"Bearer {token}")
+        stream = slow.begin("DoAction", sparkq_place="p", authorization=f"Bearer {token}")
         assert slow.ends(stream)
         assert caller(served, token).ping(timeout_s=WAIT_S) is Verdict.SERVES
 
@@ -178,23 +186,27 @@ def test_who_has_a_token_may_not_be_slow_where_many_are(serve: Serve, monkeypatc
     monkeypatch.setattr(server, "CROWD", 3)
     monkeypatch.setattr(server, "READ_S", 600.0)
     served = serve()
+    bearer = own_bearer(served)
     with closing(Stranger(served.port)) as slow:
-        streams = [slow.begin("DoAction", authorization="Bearer own") for _ in range(4)]
+        streams = [slow.begin("DoAction", sparkq_place="p", authorization=bearer) for _ in range(4)]
         assert all(map(slow.ends, streams))
         assert caller(served).ping(timeout_s=WAIT_S) is Verdict.SERVES
 
 
 def test_who_has_a_token_has_as_long_as_callers_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "READ_S", 0.5)
-    with closing(Stranger(serve().port)) as slow:
-        assert slow.ends(slow.begin("DoAction", authorization="Bearer own"))
+    served = serve()
+    bearer = own_bearer(served)
+    with closing(Stranger(served.port)) as slow:
+        assert slow.ends(slow.begin("DoAction", sparkq_place="p", authorization=bearer))
 
 
 def test_one_that_has_all_calls_that_it_may_have_is_not_gone(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flight_port, "CALLS_MAX", 2)
     served = serve()
+    bearer = own_bearer(served)
     with closing(Stranger(served.port)) as slow:
-        streams = [slow.begin("DoAction", authorization="Bearer own") for _ in range(3)]
+        streams = [slow.begin("DoAction", sparkq_place="p", authorization=bearer) for _ in range(3)]
         assert slow.ends(streams[2])
         assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Verdict.SILENT
 

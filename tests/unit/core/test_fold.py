@@ -59,8 +59,8 @@ def test_fold_skips_an_unknown_kind_unless_it_is_marked_critical() -> None:
 def test_fold_skips_a_kind_of_a_later_version_in_a_queue() -> None:
     state = JournalState(MemoryTraits())
     folds.fold(state, applied({"T": {}}, {"T": 0}))
-    folds.fold(state, record_of(kind="paused", record=1, queue="T", reason="user", detail={}))
-    assert state.next_record == 2
+    folds.fold(state, record_of(kind="teleported", record=1, queue="T", reason="user", detail={}))
+    assert (state.next_record, state.queues["T"].paused) == (2, False)
 
 
 def test_fold_skips_records_of_a_queue_that_is_gone() -> None:

@@ -21,7 +21,8 @@ def test_what_a_peer_says_to_be_in_its_last_term_or_life_is_not_transferred_or_r
     frankfurt.publish(3)
     said = {0: MessageValue(term=COUNT_MAX, owner="frankfurt"), 1: MessageValue(COUNT_MAX, Stage.DEAD, 1, "frankfurt")}
     news = [
-        News(queue="WORK", message_type="json", rows={"uuid-of-frankfurt": BitMap64([row])}, replicated=value_told(value, deliveries=0, cancels=0),
+        News(queue="WORK", message_type="json", rows={"uuid-of-frankfurt": BitMap64([row])},
+             replicated=value_told(value, deliveries=0, cancels=0),
              reason="max_deliveries" if value.stage == Stage.DEAD else None)
         for row, value in said.items()
     ]  # fmt: skip

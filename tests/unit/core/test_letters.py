@@ -1,19 +1,13 @@
-"""Dead letters in logs of before, which did not say of a letter's source that it was settled (DESIGN 15.11)."""
+"""Dead letters that their dead-letter queue is done with while their source is set aside (R122, DESIGN 15.11)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.engine import Engine
-from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.records import Kind
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import State
-from tests.deciding import claim
+from tests.records import detail_of
 from tests.scenario import run_scenario
-from tests.scenario.world import World
 
 SETTLED = """
 define
@@ -26,29 +20,36 @@ define
   message_type = "json"
 publish T 0..2
 settle Q expire 0..1 -> expired 2
+set_aside Q
 settle D acknowledge 0 -> acknowledged 1
 """
 
 
-def as_before(world: World) -> list[Record]:
-    """Return the records as older software made them."""
-    told = [each for each in world.committed if (each.kind, each.queue, each.reason) != (Kind.REMOVED, "Q", "acknowledged")]
-    assert len(told) == len(world.committed) - 1
-    return [replace(record, record=number) for number, record in enumerate(told)]
+def test_what_was_settled_while_its_source_was_set_aside_is_no_dead_letter_once_that_is_back() -> None:
+    scenario = run_scenario(SETTLED)
+    before = len(scenario.world.committed)
+    scenario.run("revive Q\n")
+    state = scenario.world.state
+    ended = [
+        (each.queue, each.reason, each.ranges, detail_of(each))
+        for each in scenario.world.committed[before:]
+        if each.kind == Kind.REMOVED
+    ]
+    assert ended == [("Q", "acknowledged", ((0, 1),), {"settled_in": "D"})]
+    assert state.queues["Q"].rows[State.DEAD] == to_bitmap([(1, 2)])
+    assert [letter.rows for letter in standing_letters(state, "Q")] == [to_bitmap([(1, 2)])]
+    # Once is enough.
+    scenario.world.engine.take_over(now_ms=scenario.world.now_ms)
+    assert scenario.world.engine.take() == []
 
 
-def test_what_older_software_settled_is_no_dead_letter_and_ends_with_the_next_reign() -> None:
-    world = run_scenario(SETTLED).world
-    state = JournalState(world.traits)
-    folds.fold_all(state, as_before(world))
+def test_looking_at_a_source_that_is_back_shows_none_of_them_before_a_reign_says_so() -> None:
+    scenario = run_scenario(SETTLED)
+    revived = len(scenario.world.committed)
+    scenario.run("revive Q\n")
+    world = scenario.world
+    (number,) = [index for index, each in enumerate(world.committed) if index >= revived and each.kind == Kind.REVIVED]
+    world.committed[number + 1 :] = []
+    state = world.folded()
     assert state.queues["Q"].rows[State.DEAD] == to_bitmap([(0, 2)])
     assert [letter.rows for letter in standing_letters(state, "Q")] == [to_bitmap([(1, 2)])]
-    engine = Engine(state)
-    claim(engine, epoch=state.epoch + 1, host="h", address="a", pid=1, now_ms=world.now_ms)
-    engine.take_over(now_ms=world.now_ms)
-    made = [(record.kind, record.queue, record.reason, tuple(record.ranges)) for record in engine.take()]
-    assert made[1:] == [(Kind.REMOVED, "Q", "acknowledged", ((0, 1),))]
-    assert state.queues["Q"].rows[State.DEAD] == to_bitmap([(1, 2)])
-    # Once is enough.
-    engine.take_over(now_ms=world.now_ms)
-    assert engine.take() == []

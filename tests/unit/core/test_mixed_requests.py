@@ -12,7 +12,7 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.instances import OF_FRANKFURT, QUEUES, Consumer, Instance, exchange
 from tests.scenario.traits import PublishedMessage
 
 LOST_MS = 31_000
@@ -50,16 +50,21 @@ def claimer(instance: Instance) -> Consumer:
     return consumer
 
 
-def with_filter(queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {**queues, "WORK": {**queues["WORK"], "filter": "kind = 'a'"}}
+def late_owner(clock: FakeClock) -> Three:
+    """Make three instances with two messages that frankfurt owns: the first never was in its queue, the second is."""
+    frankfurt = Instance("frankfurt", ["virginia", "tokyo"], clock, queues={})
+    virginia = Instance("virginia", ["frankfurt", "tokyo"], clock, queues=OF_FRANKFURT)
+    tokyo = Instance("tokyo", ["frankfurt", "virginia"], clock, queues=OF_FRANKFURT)
+    virginia.publish(1)
+    exchange(frankfurt, virginia, tokyo)
+    frankfurt.begin_late(OF_FRANKFURT)
+    frankfurt.publish(1)
+    return frankfurt, virginia, tokyo
 
 
-@pytest.mark.usefixtures("logs_of_before")
 def test_what_never_was_in_the_owners_queue_ends_in_no_later_life_than_it_is_in(clock: FakeClock) -> None:
     """R105: a request also names a message that was redriven; what another has claimed and redriven stays."""
-    frankfurt, virginia, tokyo = three(clock)
-    frankfurt.define(with_filter(QUEUES))
-    publish(frankfurt, "b", "a")
+    frankfurt, virginia, tokyo = late_owner(clock)
     Consumer(frankfurt).take()
     redrive(frankfurt, 1)
     exchange(frankfurt, virginia, tokyo)
@@ -71,16 +76,12 @@ def test_what_never_was_in_the_owners_queue_ends_in_no_later_life_than_it_is_in(
     frankfurt.pull(virginia)
     assert frankfurt.count("not_in_queue") == 1
     exchange(frankfurt, virginia, tokyo)
-    assert [each.value("WORK", 0) for each in (virginia, tokyo)] == [MessageValue(1, Stage.PRESENT, 0, "tokyo")] * 2
+    assert [each.value("WORK", 0) for each in (virginia, tokyo)] == [MessageValue(1, Stage.PRESENT, 0, "frankfurt")] * 2
 
 
-@pytest.mark.usefixtures("logs_of_before")
 def test_what_is_in_a_later_life_is_asked_for_alone_once_all_was_asked_for_in_vain(clock: FakeClock) -> None:
     """R105: so it is called gone, too, though its owner keeps what stands in an earlier life."""
-    queues = {name: {**queue, "ownership": "group_local", "initial_owner": "frankfurt"} for name, queue in QUEUES.items()}
-    frankfurt, virginia, tokyo = three(clock, queues)
-    frankfurt.define(with_filter(queues))
-    publish(frankfurt, "b", "a")
+    frankfurt, virginia, tokyo = late_owner(clock)
     exchange(frankfurt, virginia, tokyo)
     assert claimer(tokyo).take(limit=1) == [0]
     redrive(tokyo, 0)

@@ -46,7 +46,7 @@ def test_a_message_of_two_instances_is_one_row_with_two_names_and_belongs_to_the
     assert digest(state_codec.decode(state_codec.encode(one.world.state))) == digest(one.world.state)
 
 
-def test_a_queue_that_begins_over_an_old_log_gives_a_message_of_two_instances_to_the_greater_owner() -> None:
+def test_a_queue_that_becomes_replicated_gives_a_message_of_two_instances_to_the_greater_owner() -> None:
     """R129: of what nobody has said anything, whoever published it owns it first."""
     one, two = instances(F, V)
     one.publish_as("app", [1, 2])

@@ -1,4 +1,4 @@
-"""Ownership on its way: what is asked for, how often, and what an old log says of it (R104, R105)."""
+"""Ownership on its way: what is asked for, how often, and what a log says of it that is read again (R104, R105)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, ask, exchange
+from tests.instances import OF_FRANKFURT, QUEUES, Consumer, Instance, ask, exchange
 from tests.records import detail_of
 from tests.scenario.traits import PublishedMessage
 
@@ -244,13 +244,16 @@ def test_a_paused_owner_grants_nothing_and_passes_on_what_others_own(clock: Fake
     assert tokyo.ids(taken) == {("uuid-of-frankfurt", 0)}
 
 
-@pytest.mark.usefixtures("logs_of_before")
 def test_what_never_came_into_the_owners_queue_is_gone_for_who_asks(clock: FakeClock) -> None:
     """R105: also where an instance stands between, and whatever life it is in there."""
-    frankfurt, virginia, tokyo = chain(clock)
-    narrow = {**QUEUES, "WORK": {**QUEUES["WORK"], "filter": "kind = 'a'"}}
-    frankfurt.define(narrow)
-    frankfurt.publish(2)
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues={})
+    virginia, tokyo = (
+        Instance(name, peers, clock, queues=OF_FRANKFURT)
+        for name, peers in (("virginia", ["frankfurt", "tokyo"]), ("tokyo", ["virginia"]))
+    )
+    virginia.publish(2)
+    frankfurt.pull(virginia)
+    frankfurt.begin_late(OF_FRANKFURT)
     exchange(frankfurt, virginia, tokyo)
     assert (frankfurt.rows("available"), tokyo.rows("remote")) == ([], [0, 1])
     waiting = Consumer(tokyo)

@@ -17,7 +17,9 @@ ALARM = "No coordinator runs, and {} messages wait in {} queue: nobody is given 
 
 
 def advertiser(world: DashboardWorld, clock: FakeClock) -> Advertiser:
-    own = Advertisement(journal=world.opened.journal_id, address="grpc://127.0.0.1:1", host="h", epoch=1, pid=1, renewed_at_ms=0)
+    own = Advertisement(
+        journal=world.opened.journal_id, address="grpc://127.0.0.1:1", host="h", host_name="h", epoch=1, pid=1, renewed_at_ms=0
+    )
     return Advertiser(world.journal.store, own, wall_ms=clock.wall_ms, deposed=lambda _: None)
 
 

@@ -38,7 +38,8 @@ def value_of(state: JournalState) -> Any:
     "value",
     [
         None, True, -1, 2**64 - 1, 0.5, "text", b"bytes", [], (), {}, set(), frozenset({1}), [1, [2, (3,)]], {(1, "a"): {2: None}},
-        [Kind.GRANTED, "granted"], EpochClaimed(host="h", address="a", pid=1, by={"user": "u"}), BitMap64([1, 2**40]), [BitMap64(), None], {Kind.LEFT: BitMap64([1])},
+        [Kind.GRANTED, "granted"], EpochClaimed(host="h", address="a", pid=1, by={"user": "u"}),
+        BitMap64([1, 2**40]), [BitMap64(), None], {Kind.LEFT: BitMap64([1])},
     ],
     ids=repr,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.store import ADVERTISEMENT_KEY
 from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 
-OWN = Advertisement(journal="j", address="grpc://127.0.0.1:1", host="h", epoch=3, pid=1, renewed_at_ms=0)
+OWN = Advertisement(journal="j", address="grpc://127.0.0.1:1", host="h", host_name="queue-a", epoch=3, pid=1, renewed_at_ms=0)
 
 
 class Objects:
@@ -42,15 +42,6 @@ class Objects:
 @pytest.fixture
 def store() -> Objects:
     return Objects()
-
-
-def test_the_hint_of_older_software_names_its_host_by_what_it_compares(store: Objects) -> None:
-    data = msgspec.json.decode(msgspec.json.encode(OWN))
-    del data["host_name"]
-    store.objects[ADVERTISEMENT_KEY] = msgspec.json.encode(data)
-    found = read_advertisement(store, "j")
-    assert found is not None
-    assert (found.told_host, msgspec.structs.replace(found, host_name="queue-a").told_host) == ("h", "queue-a")
 
 
 def beacon(store: Objects, deposed: list[Advertisement], *, hint: Advertisement = OWN, wall_ms: int = 77) -> Advertiser:

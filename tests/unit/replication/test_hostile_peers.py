@@ -151,7 +151,7 @@ def claim_messages(attack: Attack, *, name: str = "frankfurt") -> None:
     """Let the peer say that two of its messages were published here."""
     own = attack.here.state.journal_id
     number = attack.peer.number("entered", rows=2, message_type="order")
-    attack.peer.rewrite(number, detail(origin=[[0, 2, own, 7]], instances={own: name}, v=2))
+    attack.peer.rewrite(number, detail(origin=[[0, 2, own, 7]], instances={own: name}))
 
 
 def test_messages_that_were_never_published_here_are_told_as_a_backup_that_was_put_back(attack: Attack) -> None:

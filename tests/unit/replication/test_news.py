@@ -66,8 +66,9 @@ def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
 def entered(number: int, **detail: Any) -> Record:
     """Return a record of one message of another journal, which is the next of a peer."""
     path, ranges = f"{number:032}.parquet", ((number, number + 1),)
-    facts = {"path": path, "rows": 1, "version": number, "token": "", "topics": ["T", "T"], "origin": [[0, 1, "uuid-t", number]]}
-    return record_of(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail={**facts, **detail})
+    facts: dict[str, Any] = {"path": path, "rows": 1, "version": number, "token": "", "topics": ["T", "T"], "published": 0}
+    told = {**facts, "origin": [[0, 1, "uuid-t", number]], **detail}
+    return record_of(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail=told)
 
 
 def test_of_what_enters_only_that_is_kept_which_is_needed() -> None:

@@ -33,7 +33,14 @@ def world(tmp_path: Path) -> DashboardWorld:
 def tell(world: DashboardWorld, heard: Any) -> None:
     """Let the journal's coordinator say when planners called last."""
     own = Advertisement(
-        journal=world.opened.journal_id, address="grpc://127.0.0.1:1", host="h", epoch=1, pid=1, renewed_at_ms=0, heard=heard
+        journal=world.opened.journal_id,
+        address="grpc://127.0.0.1:1",
+        host="h",
+        host_name="h",
+        epoch=1,
+        pid=1,
+        renewed_at_ms=0,
+        heard=heard,
     )
     advertiser = Advertiser(world.journal.store, own, wall_ms=SystemClock().wall_ms, deposed=lambda _: None)
     advertiser.know(lambda: heard)

@@ -29,7 +29,7 @@ def claimable(work: UnitOfWork, *, of_living: bool = False) -> BitMap64:
 def _lost(work: UnitOfWork, ownership: Ownership) -> set[str]:
     """Return the owners that cannot be reached, and whose messages may be claimed by somebody's permission."""
     after_ms = work.state.definitions.replication.unreachable_after_ms
-    allowed = ownership.others() if "" in ownership.claims_from else ownership.others() & ownership.claims_from
+    allowed = ownership.others() & ownership.claims_from
     return {owner for owner in allowed if work.liveness.is_lost(owner, after_ms=after_ms)}
 
 

@@ -19,10 +19,10 @@ from spark_queue.core.commands import Caller, DrainTo, ForgetPeer, ResetPeer, Re
 from spark_queue.core.deciding.instances.liveness import Liveness
 from spark_queue.core.deciding.instances.naming import OtherNames, take_first_owner, take_known_names, take_names
 from spark_queue.core.deciding.instances.requests import Asked, answer
-from spark_queue.core.deciding.instances.transfers import NAMED_MOST, note_ends, transfer
+from spark_queue.core.deciding.instances.transfers import note_ends, transfer
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.definitions.definition import Definitions, Disagreement
+from spark_queue.core.definitions.definition import Disagreement
 from spark_queue.core.records import (
     CLAIMED,
     Body,
@@ -44,20 +44,11 @@ from spark_queue.core.state.ownership import MessageValue, Stage, value_of
 from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
 
 
-def tells(definitions: Definitions) -> bool:
-    """Return whether a journal's records have the members of replicated queues; logs of before left these to each instance."""
-    return definitions.journal.instance is not None
-
-
-def decide_all_published(state: JournalState, emit: Emit, *, begins: bool) -> None:
-    """Record missing decisions about messages published here: all of them where queues may begin, else those that came meanwhile.
-
-    Meanwhile one of them may have been set aside.
-    """
-    for name, known in state.message_types.items() if tells(state.definitions) else ():
-        first = 0 if begins else known.entered_until if known.told_from is None else known.told_from
-        if first < known.entered_until:
-            decide_published(state, name, to_bitmap([(first, known.entered_until)]), emit)
+def decide_all_published(state: JournalState, emit: Emit) -> None:
+    """Record what nobody has said yet of what was published here: a queue begins, or was set aside meanwhile."""
+    for name, known in state.message_types.items():
+        if known.entered_until:
+            decide_published(state, name, to_bitmap([(0, known.entered_until)]), emit)
 
 
 def decide_published(state: JournalState, message_type: str, rows: BitMap64, emit: Emit) -> None:
@@ -191,8 +182,7 @@ def _take_value(ledger: QueueLedger, news: News, rows: BitMap64, *, work_on: Cal
 
 def _asked(peer: str, body: TransferRequested) -> Asked:
     """Return the request in the log of a peer."""
-    limit = NAMED_MOST if body.limit is None else body.limit
-    return Asked(peer=peer, requester=body.requester, owner=body.owner, passed=body.passed, limit=limit, life=body.life)
+    return Asked(peer=peer, requester=body.requester, owner=body.owner, passed=body.passed, limit=body.limit, life=body.life)
 
 
 def _take_decision(state: JournalState, news: News, decided: Decided, *, peer: str, emit: Emit) -> None:

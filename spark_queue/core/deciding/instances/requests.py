@@ -38,11 +38,11 @@ class Asked:
     requester: str
     owner: str
     #: The instances that have passed it on.
-    passed: Sequence[str] = ()
+    passed: Sequence[str]
     #: How many of the messages it wants, from any owner.
-    limit: int = NAMED_MOST
+    limit: int
     #: The earliest life of the messages, as far as the requester knows: none of them is gone in a later one.
-    life: int = 0
+    life: int
 
 
 def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:

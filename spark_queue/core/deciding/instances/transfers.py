@@ -155,8 +155,9 @@ def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
     known = {*peers, *work.state.instances.values(), *ownership.others()} - {ownership.instance}
     if owner is not None and owner not in known:
         raise ConfigError("UNKNOWN_PEER", peer=owner, nearest=nearest(owner, known))
-    is_new = bool(ownership.claims_from) if owner is None else (owner in ownership.claims_from) != command.on
-    if is_new:
+    # To allow it while nobody is known changes nothing.
+    ends_all = owner is None and not command.on and bool(ownership.claims_from)
+    if ends_all or (owner is not None and (owner in ownership.claims_from) != command.on):
         work.emit(records.ProxiedTransfer(on=command.on, owner=owner))
     return Done()
 
