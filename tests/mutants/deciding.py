@@ -24,8 +24,13 @@ DECIDING = (
         "    came_back = lease.rows - lease.leased\n", _SCENARIOS,
     ),
     Mutant(
+        "what no log can be read with is recorded",
+        "msgspec.json.decode(msgspec.json.encode(part), type=type(part))", "msgspec.json.encode(part)",
+        ("tests/unit/coordinator/test_loop_faults.py",),
+    ),
+    Mutant(
         "every resume counts as a delivery (P3)",
-        '    if record.detail["counted"]:\n', "    if True:\n",
+        "    if body.counted:\n", "    if True:\n",
         _SCENARIOS,
     ),
     Mutant(
@@ -157,7 +162,7 @@ DECIDING = (
     ),
     Mutant(
         "a barrier is received again and again",
-        "        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n", _SCENARIOS,
+        "        work.emit(records.BarrierReceived(), lease.rows, of=lease)\n", "        return\n", _SCENARIOS,
     ),
     Mutant(
         "round-robin begins with who was served last",

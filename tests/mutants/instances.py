@@ -276,7 +276,7 @@ INSTANCES = (
     ),
     Mutant(
         "what another instance delivered counts as never delivered",
-        'ledger.delivered.raise_to(min(record.detail.get("deliveries", 0), ', "ledger.delivered.raise_to(min(0, ",
+        "ledger.delivered.raise_to(min(body.deliveries or 0, ", "ledger.delivered.raise_to(min(0, ",
         ("tests/model/test_instance_programs.py",),
     ),
     Mutant(
@@ -285,7 +285,7 @@ INSTANCES = (
     ),
     Mutant(
         "what an origin says is passed on of the queues of here alone",
-        "or (news.is_decision and not self._definitions.is_replicated(news.queue))", "",
+        "news.decided is not None and not self._definitions.is_replicated(news.queue)", "False",
         ("tests/unit/replication/test_changed_definitions.py",),
     ),
     Mutant(

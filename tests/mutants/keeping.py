@@ -150,7 +150,7 @@ KEEPING = (
     # What is told, and what expressions fail on.
     Mutant(
         "all files of a stranger's commit count as one",
-        'sum(len(detail["paths"]) for detail in self.foreign.values())', "len(self.foreign)",
+        "sum(len(each.paths) for each in self.foreign.values())", "len(self.foreign)",
         ("tests/unit/core/test_status.py",),
     ),
     Mutant(

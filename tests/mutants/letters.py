@@ -50,7 +50,7 @@ LETTERS = (
     ),
     Mutant(
         "barriers of the past are found anew at each fold",
-        'record.detail["barriers"]', "{}",
+        "is None], body.barriers)", "is None], {})",
         ("tests/unit/core/test_records_win.py",), within="applied",
     ),
 )  # fmt: skip

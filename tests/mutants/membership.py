@@ -18,7 +18,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "a queue that was set aside before it was left ends the fold of its return",
-        'record.detail.get("goes_on", ()) if name in state.left}', 'record.detail.get("goes_on", ())}',
+        "for name in body.goes_on if name in state.left}", "for name in body.goes_on}",
         _SAID,
     ),
     Mutant(
@@ -44,7 +44,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "what was claimed in a queue that was left stays nobody's when it is put back",
-        '        self._of_each(detail.get("goes_on", ()), now_ms, timers.take_over)\n', "",
+        "        self._of_each(applied.goes_on, now_ms, timers.take_over)\n", "",
         ("tests/unit/core/test_proxied_transfer.py",),
     ),
     Mutant(
@@ -76,7 +76,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "what was said is recorded each time that it is heard",
-        "    new = here - told.known\n    if owner", "    new = here\n    if owner", _SAID,
+        "owner, new = decided.owner, here - told.known", "owner, new = decided.owner, here", _SAID,
     ),
     Mutant(
         "a message that one of two origins leaves out stays out",

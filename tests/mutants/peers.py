@@ -33,9 +33,9 @@ PEERS = (
         " for queue in queues if queue not in withheld)", " for queue in queues)", ("tests/unit/cli/test_verify_peers.py",),
     ),
     Mutant(
-        "what nobody checked of a record is told on",
-        "for name in form.__struct_fields__ if name in record.detail", "for name in record.detail",
-        ("tests/unit/replication/test_news.py",),
+        "a peer's record with a fault is passed over",
+        "if record.body.fault is not None and _tells(BODIES[record.kind]):", "if False:",
+        ("tests/unit/replication/test_hostile_peers.py",),
     ),
     Mutant(
         "what was asked for long ago counts as open at the end of each chunk",
@@ -264,8 +264,8 @@ PEERS = (
     ),
     Mutant(
         "an acknowledgement is not told",
-        "                return MessageValue(life, Stage.GONE)\n            case Kind.REDRIVEN if",
-        "                return None\n            case Kind.REDRIVEN if", _TESTS,
+        "                return MessageValue(life, Stage.GONE)\n            case Redriven(life=life, stage",
+        "                return None\n            case Redriven(life=life, stage", _TESTS,
     ),
     Mutant(
         "ranges of a peer are expanded as they are",
@@ -302,12 +302,12 @@ PEERS = (
     ),
     Mutant(
         "a watermark of another journal is gone on from",
-        "        if created != watermark.journal:", "        if False:", ("tests/unit/replication",),
+        "        if created.journal != watermark.journal:", "        if False:", ("tests/unit/replication",),
     ),
     Mutant(
         "who skips what is lost skips only the first part of it",
-        'gaps_after = detail.get("gaps_after", before.gaps_after)',
-        'gaps_after = detail.get("gaps_after", -1)',
+        "gaps_after = before.gaps_after if body",
+        "gaps_after = -1 if body",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
@@ -344,7 +344,7 @@ PEERS = (
     Mutant("a peer may have any name", "            self._check_name()\n", "", ("tests/unit/replication",)),
     Mutant(
         "an old request is answered",
-        " or (news.is_request and record.at_ms < self._newest_ms - OPEN_MS)):", "):", ("tests/unit/replication",),
+        " or (news.requested is not None and record.at_ms < self._newest_ms - OPEN_MS)", "", ("tests/unit/replication",),
     ),
     Mutant(
         "a peer in another store is read with the own credentials",
@@ -356,7 +356,7 @@ PEERS = (
     ),
     Mutant(
         "what an instance has heard of others goes no further",
-        "            case Kind.TRANSFERRED | Kind.REPLICATED:\n", "            case Kind.TRANSFERRED:\n",
+        "            case Transferred() | Replicated() as body:\n", "            case Transferred() as body:\n",
         ("tests/integration/test_replication.py::test_along_a_chain_messages_outcomes_and_ownership_reach_the_other_end",),
     ),
     Mutant(
@@ -369,8 +369,8 @@ PEERS = (
     ),
     Mutant(
         "an archive hears of outcomes",
-        "(not self._is_wanted(news) or (news.is_request",
-        "((news.is_request", ("tests/unit/replication/test_puller.py",),
+        "not self._is_wanted(news) or (news.requested",
+        "(news.requested", ("tests/unit/replication/test_puller.py",),
     ),
     Mutant(
         "a peer is heard of as often as it is pulled",
@@ -395,7 +395,7 @@ PEERS = (
     ),
     Mutant(
         "a peer asks in the name of another",
-        "if self.requester != known.instance and not self.passed:", "if False:", (f"{_REFUSED}[a request in the name of another]",),
+        "if body.requester != known.instance and not body.passed:", "if False:", (f"{_REFUSED}[a request in the name of another]",),
     ),
     Mutant(
         "a peer lets a message in twice",

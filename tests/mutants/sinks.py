@@ -146,7 +146,7 @@ SINKS = (
     ),
     Mutant(
         "whoever does not know what is in doubt may skip it",
-        "CRITICAL_KINDS = REPLICATION_KINDS | SINK_KINDS", "CRITICAL_KINDS = REPLICATION_KINDS",
+        "    kind = Kind.PREPARED\n    critical = silent = True\n", "    kind = Kind.PREPARED\n    silent = True\n",
         ("tests/unit/coordinator/test_sinks.py",),
     ),
     Mutant(

@@ -16,7 +16,7 @@ from spark_queue.core.deciding import handlers, timers
 from spark_queue.core.deciding.instances import naming, replicating, transfers
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Paused, Record
+from spark_queue.core.records import Body, Decided, Kind, Paused, Record
 from spark_queue.core.retention import Retention
 from spark_queue.core.state import status
 from spark_queue.core.state.faults import FaultError
@@ -126,11 +126,14 @@ def test_a_queue_that_is_set_aside_loses_nothing_and_is_revived_whole(two: World
     assert work.next(limit=10).messages == 4
 
 
-def test_a_record_that_cannot_be_stored_is_the_fault_of_its_command(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("body", [Paused(error=cast(Any, object())), Decided(owner="no/name")], ids=["stored", "read again"])
+def test_a_record_that_cannot_be_stored_or_read_is_the_fault_of_its_command(
+    two: World, monkeypatch: pytest.MonkeyPatch, body: Body
+) -> None:
     """Found at the commit it would end the reign, and each that is asked the same again."""
 
     def odd(work: UnitOfWork, _: commands.Pause) -> replies.Done:
-        work.emit(Paused(error=cast(Any, object())))
+        work.emit(body)
         return replies.Done()
 
     monkeypatch.setitem(cast(Any, handlers.HANDLERS), commands.Pause, handlers.Handling(odd))
