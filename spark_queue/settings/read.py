@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import ConfigError, nearest, parsed
-from spark_queue.settings.registry import OPTIONS, Option
-from spark_queue.settings.types import TYPES, VIEWS_OF_ALL_QUEUES, Options, Purpose
+from spark_queue.settings.option import Option, options_of
+from spark_queue.settings.types import TYPES, VIEWS_OF_ALL_QUEUES, Options, Purpose, TopicBatchOptions, ViewOptions
 
 STORAGE_PREFIX = "storage."
 
@@ -42,7 +41,7 @@ def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
 
     Names are in any case; Spark's own options are let through, ``path`` stands for ``journal``, and ``storage.*`` is collected.
     """
-    known = [option for option in OPTIONS if purpose in option.purposes]
+    known = options_of(TYPES[purpose])
     given, storage = _sort_out(options, known, purpose)
     values: dict[str, Any] = {"storage": storage}
     for option in known:
@@ -50,13 +49,9 @@ def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
             values[option.field] = parsed(option.parse, given[option.name], key=option.name, where="the options")
         elif option.required:
             raise ConfigError("MISSING_OPTION", option=option.name, where=f"a {purpose}", reason=option.about)
-        elif option.field not in values:
-            default = option.default_for(purpose)
-            values[option.field] = None if default is None else option.parse(default)
-    _check_relations(given, values, known, purpose)
-    kind = TYPES[purpose]
-    typed: dict[str, Any] = {entry.name: values.get(entry.name) for entry in fields(kind)}
-    return kind(**typed)
+    typed = TYPES[purpose](**values)
+    _check_relations(given, typed, known, purpose)
+    return typed
 
 
 def _sort_out(options: Mapping[str, str], known: Iterable[Option], purpose: Purpose) -> tuple[dict[str, str], dict[str, str]]:
@@ -86,21 +81,25 @@ def _sort_out(options: Mapping[str, str], known: Iterable[Option], purpose: Purp
 
 
 def _advice(lowered: str, names: Iterable[str]) -> str:
-    elsewhere = sorted({str(purpose) for option in OPTIONS if option.name.lower() == lowered for purpose in option.purposes})
+    every = {(purpose, option.name) for purpose, kind in TYPES.items() for option in options_of(kind)}
+    elsewhere = sorted({str(purpose) for purpose, name in every if name.lower() == lowered})
     if elsewhere:
         return f" It belongs to: {', '.join(elsewhere)}."
     # The purpose follows from the names of the options, so a misspelt one may have led to the wrong purpose.
-    return nearest(lowered, names) or nearest(lowered, [option.name for option in OPTIONS])
+    return nearest(lowered, names) or nearest(lowered, sorted({name for _, name in every}))
 
 
-def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known: Iterable[Option], purpose: Purpose) -> None:
+def _check_relations(given: Mapping[str, str], typed: Options, known: Iterable[Option], purpose: Purpose) -> None:
     by_field: dict[str, str] = {}
     for option in known:
         if option.name in given and by_field.setdefault(option.field, option.name) != option.name:
             keys = f"{by_field[option.field]}, {option.name}"
             raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="both say the same thing.", keys=keys)
-    starting, ending = values.get("starting"), values.get("ending")
-    if starting is not None and ending is not None and starting.kind == ending.kind and starting.value > ending.value:
+    if (
+        isinstance(typed, TopicBatchOptions)
+        and typed.starting.kind == typed.ending.kind
+        and typed.starting.value > typed.ending.value
+    ):
         keys = f"{by_field['starting']}, {by_field['ending']}"
         raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="the read ends before it starts.", keys=keys)
     if "sequenceColumn" in given and "publisher" not in given:
@@ -109,8 +108,8 @@ def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known:
     for one, other in (("txnAppId", "txnVersion"), ("txnVersion", "txnAppId"), ("txnCompare", "txnAppId")):
         if one in given and other not in given:
             raise ConfigError("MISSING_OPTION", option=other, where=f"a {purpose}", reason=f"{one} has no meaning without it.")
-    if purpose is Purpose.VIEW_BATCH and values["queue"] is None and values["view"] not in VIEWS_OF_ALL_QUEUES:
-        reason = f"view '{values['view']}' is of one queue."
+    if isinstance(typed, ViewOptions) and typed.queue is None and typed.view not in VIEWS_OF_ALL_QUEUES:
+        reason = f"view '{typed.view}' is of one queue."
         raise ConfigError("MISSING_OPTION", option="queue", where=f"a {purpose}", reason=reason)
 
 

@@ -25,7 +25,7 @@ from spark_queue.journal.pieces import PIECES
 from spark_queue.journal.schema import ORIGIN
 from spark_queue.journal.store import Store
 from spark_queue.ports import MessageLogEntry, entered
-from spark_queue.settings.types import Position
+from spark_queue.settings.parsers import Position
 from spark_queue.views.message_search import one_of
 
 _log = logging.getLogger(__name__)

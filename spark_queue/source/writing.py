@@ -16,7 +16,7 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.settings.read import read_options
-from spark_queue.settings.types import Purpose, WriteOptions
+from spark_queue.settings.types import BatchWriteOptions, Purpose, WriteOptions
 from spark_queue.source.committing import readable_checkpoint
 from spark_queue.source.write_job import WriteJob
 
@@ -46,8 +46,9 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     location = lowered.get("checkpointlocation") if streaming else None
     checkpoint = location if readable_checkpoint(location, store) is not None else None
     # A repeat is known by nothing else, and tasks have to be asked for their fingerprints beforehand.
-    by_rows = given.publisher is None and (checkpoint is None if streaming else given.txn_compare == "rows" and given.txn_app_id)
-    if by_rows:
+    of_batch = given if isinstance(given, BatchWriteOptions) else None
+    compares = checkpoint is None if of_batch is None else of_batch.txn_app_id is not None and of_batch.txn_compare == "rows"
+    if given.publisher is None and compares:
         plans = {name: replace(plan, sums_columns=True) for name, plan in plans.items()}
     return WriteJob(
         journal_id=journal.journal_id,
@@ -57,8 +58,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         definitions={} if message_type is not None else definitions.stored,
         publisher=given.publisher,
         sequence_column=given.sequence_column,
-        txn_app_id=given.txn_app_id,
-        txn_version=given.txn_version or 0,
+        txn_app_id=None if of_batch is None else of_batch.txn_app_id,
+        txn_version=0 if of_batch is None else of_batch.txn_version or 0,
         checkpoint=checkpoint,
         query_name=lowered.get("queryname"),
     )

@@ -12,10 +12,11 @@ import pytest
 from spark_queue.core.definitions.definition import TABLES, Entitlement
 from spark_queue.core.definitions.keys import keys_of
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
+from spark_queue.settings.parsers import Position
 from spark_queue.settings.read import load_definitions, read_options, read_purpose
 from spark_queue.settings.registry import key_rows, option_rows
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
-from spark_queue.settings.types import Position, Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions
+from spark_queue.settings.types import Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions
 
 QUEUE = {"path": "/j", "queue": "WORK", "subscription": "s"}
 TOPIC = {"path": "/j", "topic": "ORDERS"}

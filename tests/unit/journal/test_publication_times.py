@@ -9,8 +9,8 @@ import pytest
 
 from spark_queue.core.deciding.alteration import recovery_point
 from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.settings.parsers import Position
 from spark_queue.settings.timestamps import to_text
-from spark_queue.settings.types import Position
 from spark_queue.source.topic_log import TopicLog
 from tests.commit_times import date_commit, newest_entry
 from tests.fake_clock import FakeClock

@@ -21,7 +21,7 @@ from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import Store, messages_key
-from spark_queue.settings.types import Position
+from spark_queue.settings.parsers import Position
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.verification.state_digest import digest
 from spark_queue.views.journal_view import state_at
