@@ -33,7 +33,7 @@ from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
-from spark_queue.core.records import Body, Emit, Envelope, Kind, PeerChange, PeerChanged, Record, Returning, Revived, SetAside
+from spark_queue.core.records import Body, Emit, Kind, PeerChange, PeerChanged, Record, RecordColumns, Returning, Revived, SetAside
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.faults import FaultError, describe
@@ -136,7 +136,7 @@ class Engine:
         """Take over what a peer's log says (DESIGN 17.3)."""
         emit_record, begun = self._emit(now_ms), list[Body]()
 
-        def emit(body: Body, **envelope: Unpack[Envelope]) -> None:
+        def emit(body: Body, **envelope: Unpack[RecordColumns]) -> None:
             begun.append(body)
             emit_record(body, **envelope)
 
@@ -316,7 +316,7 @@ class Engine:
     def _emit(self, now_ms: int) -> Emit:
         at_ms = max(now_ms, self.state.last_at_ms)
 
-        def emit(body: Body, **envelope: Unpack[Envelope]) -> None:
+        def emit(body: Body, **envelope: Unpack[RecordColumns]) -> None:
             for part, about in of_one_life(self.state, body, envelope):
                 record = Record(body=part, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **about)
                 # What cannot be stored, or read again, is a fault of its command; at the commit it would end this reign and the

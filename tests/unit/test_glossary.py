@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
+from spark_queue.core.records import BODIES, Kind
 from tests.source_tree import ROOT, SourceFile, product_files, python_files
 
 DESIGN = ROOT / "docs" / "design.md"
@@ -113,16 +114,29 @@ def test_tables_are_read_from_their_section_only() -> None:
     assert tables(text) == [[["a", "b.", "`c`"]], [["d", "`e`"]]]
 
 
+#: A record is named by its kind, as the command that makes it and the reply that tells of it may be, too; beside one of these it is
+#: written as `records.Granted`.
+RECORDS = "spark_queue/core/records/"
+
+
 def twins(files: Iterable[SourceFile]) -> list[str]:
-    """Return the public names that more than one class has."""
+    """Return the public names that more than one class has, records not counted."""
     classes = Counter(
-        node.name for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef) and node.name[0] != "_"
+        node.name
+        for file in files
+        if not file.path.startswith(RECORDS)
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.ClassDef) and node.name[0] != "_"
     )
     return sorted(name for name, count in classes.items() if count > 1)
 
 
 def test_no_two_classes_have_one_name() -> None:
     assert twins(product_files()) == []
+
+
+def test_a_record_is_named_by_its_kind() -> None:
+    assert {each.__name__ for each in BODIES.values()} == {kind.title().replace("_", "") for kind in Kind}
 
 
 def test_two_classes_of_one_name_are_found() -> None:

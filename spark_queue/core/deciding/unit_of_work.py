@@ -13,7 +13,7 @@ from spark_queue.core.commands import Caller
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.records import Body, Emit, Envelope
+from spark_queue.core.records import Body, Emit, RecordColumns
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
@@ -39,12 +39,12 @@ class UnitOfWork:
     #: The caller; None for a timer's work, and where there are no principals.
     caller: Caller | None = None
 
-    def emit(self, body: Body, rows: BitMap64 | None = None, *, of: Lease | None = None, **envelope: Unpack[Envelope]) -> None:
+    def emit(self, body: Body, rows: BitMap64 | None = None, *, of: Lease | None = None, **envelope: Unpack[RecordColumns]) -> None:
         """Record something for this queue, about `rows`, and `of` a lease and its subscription when given."""
         signature = self.caller.signature() if self.caller is not None and self.caller.signs else {}
         if self.request or signature:
             body = structs.replace(body, request=self.request, by=signature)
-        known: Envelope = {"queue": self.ledger.definition.name, "ranges": () if rows is None else to_ranges(rows)}
+        known: RecordColumns = {"queue": self.ledger.definition.name, "ranges": () if rows is None else to_ranges(rows)}
         if of is not None:
             known |= {"lease": of.number, "subscription": of.subscription}
         self.emit_record(body, **(known | envelope))

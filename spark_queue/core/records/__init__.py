@@ -8,9 +8,7 @@ from spark_queue.core.records.files import (
     ClashingRows,
     Entered,
     Foreign,
-    MergedFile,
     Moved,
-    MovedRows,
     Named,
     OriginRows,
     Repeated,
@@ -19,14 +17,15 @@ from spark_queue.core.records.files import (
 )
 from spark_queue.core.records.journal import DefinitionsApplied, EpochClaimed, JournalCreated, Revived, SetAside
 from spark_queue.core.records.leases import Claimed, Granted, Lapsed, Outcomes, Proven, Renewed, Resumed
+from spark_queue.core.records.merged_file import MergedFile, MovedRows
 from spark_queue.core.records.record import (
     BODIES,
     BODY_VERSION,
     FORMAT,
     Body,
     Emit,
-    Envelope,
     Record,
+    RecordColumns,
     Unread,
     kinds_that,
     refuse_unknown,
@@ -98,7 +97,6 @@ __all__ = [
     "DefinitionsApplied",
     "Emit",
     "Entered",
-    "Envelope",
     "EpochClaimed",
     "ExceptionRows",
     "ExpressionFailed",
@@ -133,6 +131,7 @@ __all__ = [
     "Pulled",
     "Ranges",
     "Record",
+    "RecordColumns",
     "Redriven",
     "Removal",
     "Removed",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
+from spark_queue.core.records.merged_file import MergedFile
 from spark_queue.core.records.record import Body
 from spark_queue.core.records.vocabulary import Id, Instant, Kind, Name, Number, NumberRanges, PublisherName, Text
 
@@ -76,36 +75,6 @@ class Repeated(Body, frozen=True, kw_only=True):
     version: int
     token: str
     paths: tuple[str, ...]
-
-
-class MovedRows(msgspec.Struct, frozen=True, array_like=True):
-    """Adjacent rows of one file, with adjacent bookmarks, that were copied to a merged file."""
-
-    #: The file they stood in, relative to the message table, and the row of it at which they began.
-    path: Text
-    first_row: Number
-    row_count: Number
-    #: That of the first of them.
-    bookmark: Number
-
-
-class MergedFile(msgspec.Struct, frozen=True):
-    """A file that compaction made: its rows are those of the parts, one part after the other (PROTOCOL 8)."""
-
-    path: Text
-    parts: tuple[MovedRows, ...] = msgspec.field(name="from")
-
-    @property
-    def row_count(self) -> int:
-        """Number of messages in it."""
-        return sum(part.row_count for part in self.parts)
-
-    def places(self) -> Iterator[tuple[MovedRows, int]]:
-        """Yield each part with the row of this file at which it begins."""
-        row = 0
-        for part in self.parts:
-            yield part, row
-            row += part.row_count
 
 
 class Moved(Body, frozen=True, kw_only=True):

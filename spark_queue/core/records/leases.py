@@ -52,7 +52,7 @@ class Lapsed(Body, frozen=True):
 
 
 class Outcomes(Body, frozen=True, kw_only=True):
-    """What a batch says of its messages, or how its run ended; the reason tells which."""
+    """Outcomes of messages of a batch, or the end of its run; the reason tells which."""
 
     kind = Kind.OUTCOMES
     silent = True

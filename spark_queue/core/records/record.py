@@ -61,7 +61,7 @@ class Unread(Body, frozen=True, kw_only=True):
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 
-class Envelope(TypedDict, total=False):
+class RecordColumns(TypedDict, total=False):
     """The columns of a record that say what it is about."""
 
     message_type: str | None
@@ -111,7 +111,7 @@ class Record:
 class Emit(Protocol):
     """Makes, numbers, folds and collects one record."""
 
-    def __call__(self, body: Body, **envelope: Unpack[Envelope]) -> None:
+    def __call__(self, body: Body, **envelope: Unpack[RecordColumns]) -> None:
         """Record a body, and what it is about."""
         ...
 

@@ -112,7 +112,7 @@ class ProxiedTransfer(Body, frozen=True, kw_only=True):
 
 
 class ClaimConfirmed(Body, frozen=True):
-    """What was claimed may be granted (R110)."""
+    """Claimed messages may be granted (R110)."""
 
     kind = Kind.CLAIM_CONFIRMED
     critical = silent = True

@@ -26,12 +26,12 @@ def through(state: JournalState) -> JournalState:
 def with_value(value: object) -> JournalState:
     """Return a state with an attribute that is made up."""
     state = JournalState(MemoryTraits())
-    state.made_up = value  # type: ignore[attr-defined]
+    state.made_up = value  # type: ignore[attr-defined]  # made up
     return state
 
 
 def value_of(state: JournalState) -> Any:
-    return state.made_up  # type: ignore[attr-defined]
+    return state.made_up  # type: ignore[attr-defined]  # made up
 
 
 @pytest.mark.parametrize(

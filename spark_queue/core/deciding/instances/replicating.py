@@ -28,10 +28,10 @@ from spark_queue.core.records import (
     Body,
     Decided,
     Emit,
-    Envelope,
     Kind,
     PeerChange,
     Record,
+    RecordColumns,
     Removal,
     Replicated,
     TransferRequested,
@@ -293,7 +293,7 @@ class PeersWork:
     #: Makes the unit of work of a queue.
     work_on: Callable[[str], UnitOfWork]
 
-    def emit(self, body: Body, **envelope: Unpack[Envelope]) -> None:
+    def emit(self, body: Body, **envelope: Unpack[RecordColumns]) -> None:
         """Record something for this request."""
         signature = {} if self.caller is None else self.caller.signature()
         self.emit_record(structs.replace(body, request=self.request, by=signature), **envelope)
