@@ -394,7 +394,7 @@ def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_s
     world = World(PULLS)
     planner = {"queue": "WORK", "subscription": "s", "incarnation": (1, 1)}
     is_searched = False
-    for early in (world.ask(commands.Restored, origin="another origin"), world.ask(commands.DrainTo, peer="virginia")):
+    for early in (world.ask(commands.Restored, origin="another-origin"), world.ask(commands.DrainTo, peer="virginia")):
         with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
             wire.raise_failed(early)
     is_searched = True
@@ -406,7 +406,7 @@ def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_s
     world.clock.advance(1_000)
     world.loop.step([])
     assert world.loop._engine.state.message_types["json"].entered_until == 0
-    assert world.ask(commands.Restored, origin="another origin") == replies.Done()
+    assert world.ask(commands.Restored, origin="another-origin") == replies.Done()
     told.clear()
     assert begun == [True]
     for _ in range(2):

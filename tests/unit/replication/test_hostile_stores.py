@@ -190,7 +190,9 @@ def _said(change: dict[str, Any], kind: str = "definitions_applied") -> Callable
 DEFINITIONS: dict[str, tuple[Callable[[Attack], None], str, str]] = {
     "a pipe": (lambda attack: pipe(_definitions(attack)), "PEER_REFUSED", "it is no file, or a link"),
     "more records than its log says": (_many_definitions, "PEER_REFUSED", "it has no 1 records"),
-    "definitions that are none": (_said({"detail": {"v": 1, "definitions": {"queues": 7}}}), "PEER_REFUSED", "its definitions"),
+    "definitions that are none": (
+        _said({"detail": {"v": 1, "definitions": {"queues": 7}, "resets": {}}}), "PEER_REFUSED", "its definitions",
+    ),
     "a record of another kind": (_said({"kind": "subscribed"}), "PEER_REFUSED", "it is not of kind definitions_applied"),
     "a journal that is none": (_said({"detail": {"v": 1, "journal": 7}}, "journal_created"), "PEER_REFUSED", "journal"),
     "newer software": (
