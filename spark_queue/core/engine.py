@@ -238,7 +238,8 @@ class Engine:
         """Enter the messages of one commit of a message table; the segments continue its bookmarks."""
         told = (replace(each, barriers=self.state.find_barriers(each)) for each in segments)
         self.note(map(to_record, told), now_ms=now_ms)
-        if segments:
+        # Only an instance has replicated queues.
+        if segments and self.state.definitions.journal.instance is not None:
             rows = to_bitmap([(segments[0].first, segments[-1].until)])
             replicating.decide_published(self.state, segments[0].message_type, rows, self._emit(now_ms))
         self.expire(now_ms=now_ms)

@@ -46,7 +46,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError, nearest
 
 def decide_all_published(state: JournalState, emit: Emit) -> None:
     """Record what nobody has said yet of what was published here: a queue begins, or was set aside meanwhile."""
-    for name, known in state.message_types.items():
+    for name, known in state.message_types.items() if state.definitions.journal.instance is not None else ():
         if known.entered_until:
             decide_published(state, name, to_bitmap([(0, known.entered_until)]), emit)
 
