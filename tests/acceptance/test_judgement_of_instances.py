@@ -20,7 +20,7 @@ CLAIMS: dict[str, Any] = {"kind": Kind.TRANSFERRED, "reason": CLAIMED}
 
 def pulls(peer: str, number: int) -> dict[str, Any]:
     """Return what an instance says that has read the log of another up to a record."""
-    return {"kind": Kind.PULLED, "detail": {"peer": peer, "number": number}}
+    return {"kind": Kind.PULLED, "detail": {"peer": peer, "journal": peer, "number": number, "digest": ""}}
 
 
 #: What two instances say one after the other, and whether the last of them may deliver.
