@@ -136,7 +136,7 @@ def _understand_change(entry: LogEntry, adds: list[_Add]) -> MessageLogEntry:
         mark = msgspec.convert(entry.mark, _Mark)
     except msgspec.ValidationError:
         raise NotExplainedError from None
-    merged = tuple(MergedFile(path=file.path, parts=tuple(map(_part, file.parts))) for file in mark.moved)
+    merged = tuple(MergedFile(path=file.path, parts=tuple(MovedRows(*part) for part in file.parts)) for file in mark.moved)
     removed = {remove.get("path") for remove in entry.removes}
     replaced = {part.path for file in merged for part in file.parts}
     explained = bool(mark.token) and removed == replaced | set(mark.retired)
@@ -146,11 +146,6 @@ def _understand_change(entry: LogEntry, adds: list[_Add]) -> MessageLogEntry:
         version=entry.version, token=mark.token, committed_at_ms=entry.committed_at_ms, merged=merged,
         retired_paths=tuple(mark.retired),
     )  # fmt: skip
-
-
-def _part(stored: tuple[str, int, int, int]) -> MovedRows:
-    path, first_row, rows, bookmark = stored
-    return MovedRows(path=path, first_row=first_row, row_count=rows, bookmark=bookmark)
 
 
 def _of_mark(entry: LogEntry, mark: _Mark, number: int) -> dict[str, Any]:

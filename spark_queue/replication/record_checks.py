@@ -182,12 +182,7 @@ def _(body: records.Restored, _record: Record, known: Known) -> str | None:
 
 
 @_fault.register
-def _(body: records.Valued, record: Record, known: Known) -> str | None:
-    if record.queue not in known.definitions.queues:
-        return None
-    fault = _ranges_fault(record.ranges)
-    if fault is not None:
-        return fault
+def _(body: records.Valued, record: Record, _known: Known) -> str | None:
     is_replicated = isinstance(body, records.Replicated)
     is_owned = isinstance(body, records.Transferred) or (is_replicated and body.stage != Stage.GONE)
     if (is_owned or body.owner) and not valid_name(body.owner):
@@ -202,12 +197,7 @@ def _(body: records.Valued, record: Record, known: Known) -> str | None:
 
 
 @_fault.register
-def _(body: records.TransferRequested, record: Record, known: Known) -> str | None:
-    if record.queue not in known.definitions.queues:
-        return None
-    fault = _ranges_fault(record.ranges)
-    if fault is not None:
-        return fault
+def _(body: records.TransferRequested, _record: Record, known: Known) -> str | None:
     if body.requester == body.owner:
         return f"'{body.owner}' asks itself."
     if body.requester != known.instance and not body.passed:
@@ -263,6 +253,9 @@ def _origins_fault(
 #: Records of which the message type must be known.
 _OF_TYPES = (records.Entered, records.Decided, records.Named, records.Moved, records.Retired)
 
+#: Records of messages of a queue, which tell something only where its definitions have that.
+_OF_QUEUES = (records.Valued, records.TransferRequested)
+
 
 def refused(peer: str, record: Record, reason: str) -> JournalError:
     """Make PEER_REFUSED for a record of a peer."""
@@ -285,7 +278,12 @@ def check(record: Record, known: Known) -> None:
         raise refused(known.instance, record, "a log begins with the creation of its journal.")
     if isinstance(record.body, _OF_TYPES) and str(record.message_type) not in known.message_types:
         raise refused(known.instance, record, "its journal has no such message type.")
-    fault = _fault(record.body, record, known)
+    fault = None
+    if isinstance(record.body, _OF_QUEUES):
+        if record.queue not in known.definitions.queues:
+            return
+        fault = _ranges_fault(record.ranges)
+    fault = fault or _fault(record.body, record, known)
     if fault is not None:
         raise refused(known.instance, record, fault)
 

@@ -42,11 +42,6 @@ def joined(parts: Sequence[Mapping[str, SequenceRange]]) -> dict[str, SequenceRa
     return found
 
 
-def sequence_ranges(stored: Mapping[str, Sequence[int]]) -> dict[str, SequenceRange]:
-    """Read the form of records and of commitInfo."""
-    return {name: (first, last) for name, (first, last) in stored.items()}
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class _Stretch:
     """Adjacent rows that are adjacent at their origin, too."""

@@ -27,7 +27,6 @@ from spark_queue.core.records.record import (
     Record,
     RecordColumns,
     Unread,
-    kinds_that,
     refuse_unknown,
 )
 from spark_queue.core.records.sinks import ExceptionRows, Fenced, Landed, OfAttempt, Prepared, SinkUnreadable
@@ -157,6 +156,5 @@ __all__ = [
     "Unread",
     "Unsubscribed",
     "Valued",
-    "kinds_that",
     "refuse_unknown",
 ]

@@ -116,11 +116,6 @@ class Emit(Protocol):
         ...
 
 
-def kinds_that(flag: str) -> frozenset[Kind]:
-    """Return the kinds whose class has a flag: critical, separate or silent."""
-    return frozenset(each.kind for each in BODIES.values() if getattr(each, flag))
-
-
 def refuse_unknown(record: Record, *, path: str) -> None:
     """Refuse a record that cannot be skipped and is of no kind that is known here."""
     if isinstance(record.body, Unread) and record.body.must_be_known:
