@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from spark_queue import Journal
 from spark_queue.core import commands
@@ -22,6 +22,9 @@ TOKEN = "a token for one test"
 
 #: How long a test waits for what must be seen, in milliseconds.
 DEADLINE_MS = 30_000
+
+# What is expected has a deadline of its own, which that of a page does not change: 5 s, too short where others take the processors.
+expect.set_options(timeout=DEADLINE_MS)
 
 
 class Served:

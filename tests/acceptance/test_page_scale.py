@@ -23,7 +23,7 @@ def served(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     page = visitor(browser, made)
     page.goto("/")
     # Charts come last.
-    expect(page.locator(".spark").first).to_be_visible(timeout=DEADLINE_MS)
+    expect(page.locator(".spark").first).to_be_visible()
     page.context.close()
     yield made
     made.end()
@@ -123,7 +123,7 @@ def test_what_takes_long_is_told_of(browser: Browser, served: Served) -> None:
     for route in held:
         route.continue_()
     page.unroute("**find=queue.eu*")
-    expect(page.locator("tbody th a").first).to_contain_text("queue.eu", timeout=DEADLINE_MS)
+    expect(page.locator("tbody th a").first).to_contain_text("queue.eu")
     expect(page.locator("#live")).to_have_text("live")
     page.context.close()
 
@@ -148,6 +148,6 @@ def test_figures_that_somebody_opened_stay_open(browser: Browser, served: Served
     before = page.locator("dd").first.inner_text()
     served.world.publish(7, 179.5, topic="RETURNS")
     served.world.commit()
-    expect(page.locator("dd").first).not_to_have_text(before, timeout=DEADLINE_MS)
+    expect(page.locator("dd").first).not_to_have_text(before)
     expect(more).to_have_attribute("open", "")
     page.context.close()

@@ -1,15 +1,13 @@
-"""A journal on an object store: moto's S3 server, which honours conditional puts (DESIGN 4, 13)."""
+"""A journal on an object store, which honours conditional puts (DESIGN 4, 13)."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import Kind
@@ -21,33 +19,22 @@ from spark_queue.journal.publisher import Identity, publish
 from spark_queue.journal.store import Store
 from spark_queue.journal.traits import FileTraits
 from tests.contract.test_journal import segments
+from tests.integration.s3_server import BUCKET, SECRET, s3_server
 from tests.records import record_of
 from tests.unit.journal.journal_on_disk import Disk, claim, left, orders
 
-SECRET = "nobody-should-see-this"
 NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, str]]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/journals", method="PUT"), timeout=10).close()
-    yield {
-        "aws_endpoint_url": endpoint,
-        "aws_access_key_id": "key",
-        "aws_secret_access_key": SECRET,
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-    }
-    server.stop()
+    with s3_server() as server:
+        yield server.options
 
 
 @pytest.fixture
 def disk(options: dict[str, str]) -> Disk:
-    return Disk(f"s3://journals/{next(NUMBERS)}", storage_options=options)
+    return Disk(f"s3://{BUCKET}/{next(NUMBERS)}", storage_options=options)
 
 
 def test_journal_is_created_published_to_and_read(disk: Disk) -> None:
@@ -150,8 +137,8 @@ def test_old_reign_is_deposed_by_a_newer_claim(disk: Disk) -> None:
 def test_store_that_overwrites_is_refused(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "create", lambda store, key, data: store.write(key, data) is None)
     with pytest.raises(JournalError, match="STORE_UNSAFE"):
-        create_journal(Store("s3://journals/unsafe", disk.store.storage_options))
-    assert Store("s3://journals/unsafe", disk.store.storage_options).list("") == []
+        create_journal(Store(f"s3://{BUCKET}/unsafe", disk.store.storage_options))
+    assert Store(f"s3://{BUCKET}/unsafe", disk.store.storage_options).list("") == []
 
 
 def test_bucket_that_is_not_there_is_named_without_secrets(options: dict[str, str]) -> None:
@@ -163,9 +150,9 @@ def test_bucket_that_is_not_there_is_named_without_secrets(options: dict[str, st
 
 def test_place_without_a_journal_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(JournalError, match="NOT_A_JOURNAL"):
-        open_journal(Store("s3://journals/nothing-here", options))
+        open_journal(Store(f"s3://{BUCKET}/nothing-here", options))
 
 
 def test_option_that_means_nothing_is_named(options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="STORAGE_OPTION_UNSUPPORTED.*'aws_secret_acess_key'"):
-        create_journal(Store("s3://journals/x", {**options, "aws_secret_acess_key": "x"}))
+        create_journal(Store(f"s3://{BUCKET}/x", {**options, "aws_secret_acess_key": "x"}))

@@ -15,7 +15,8 @@ from tests.seed_window import window
 #: Worlds of the real loop; other simulations take a part of them. `make test` runs 600, `make nightly` 100,000.
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "400"))
 
-#: Worlds of one test: enough to forget what a test costs by itself, and few enough to spread over processes.
+#: Worlds of the real loop in one test: enough to forget what a test costs by itself, and few enough to spread over processes.
+#: Of larger worlds, of which fewer run, a test takes fewer.
 CHUNK = 50
 
 #: What a chunk may take where other work takes the processors, in seconds; reached only when something hangs.
@@ -25,7 +26,8 @@ CHUNK_S = 1_200
 def over_seeds(*, every: int = 1, kept: Iterable[int] = ()) -> Callable[[Callable[..., None]], Any]:
     """Let a test of one `seed` run in as many worlds as `SEEDS` says, or one in so many, and in those that once failed."""
     seeds = list(dict.fromkeys([*kept, *window(-(-SEEDS // every))]))
-    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+    size = max(1, CHUNK // every)
+    chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
 
     def decorate(check: Callable[..., None]) -> Any:
         def run(seeds: list[int], **others: Any) -> None:
