@@ -242,7 +242,7 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
     ------
     ConfigError
         JAVA_UNSUITABLE when Spark would start no Java, or one that it does not run on; DELTA_JARS_MISSING when Delta's jars are
-        not on this machine, and cannot be fetched.
+        not on this machine, and cannot be fetched, or not in the Java that spark-submit has started.
     """
     # Only this interpreter is known to have our packages; one that was chosen on purpose stands.
     if "PYSPARK_PYTHON" not in os.environ:
@@ -261,10 +261,28 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
         builder = builder.config("spark.jars.packages", coordinates)
     if starts_jvm:
         java()
+    elif not is_remote and with_delta:
+        _check_submitted()
     if not is_remote and with_delta:
         named = filter(None, options.get("spark.jars", "").split(","))
         builder = builder.config("spark.jars", ",".join([*named, *map(str, jars())]))
     return builder
+
+
+def _check_submitted() -> None:
+    """Refuse a Java that was started without Delta: the first query would fail in it, or the first batch, for a class."""
+    from pyspark import SparkContext  # noqa: PLC0415 - Plain Python asks this module for jars, and has no pyspark.
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - There is no other way to ask.
+        return
+    SparkContext._ensure_initialized()  # noqa: SLF001 - What the builder does next.
+    loader = SparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]  # noqa: SLF001
+    try:
+        loader.loadClass(_OF_DELTA["spark.sql.catalog.spark_catalog"])
+    except Exception:  # noqa: BLE001 - py4j's error of Java's ClassNotFoundException.
+        reason = "spark-submit had started Java before this program ran, without them."
+        next_step = f"Start the job with `spark-submit --jars '{directory()}/*.jar'`; `sparkq doctor --fetch` puts them there."
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step) from None
 
 
 def worker_python() -> dict[str, str]:
