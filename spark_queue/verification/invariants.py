@@ -1,186 +1,26 @@
 """Invariants of a journal, in one place: the simulation, the kill tests and `sparkq verify` run these.
 
-Three views of the same promises: of the folded state, of the control log as records (a second, simpler model, so that an
-error in the fold cannot hide itself), and of the control log against the message logs. Each function gives the faults
+Three views of the same promises: of the folded state, with targets of depth (R79 to R84), barriers (R68 to R73) and order keys
+(DESIGN 8); of the control log as records; and of the control log against the message logs. Each function gives the faults
 as sentences; an empty list is a sound journal.
-
-Invariants of a queue with a target depth (R79 to R84).
-Invariants of barriers (R68 to R73): in a queue's state, and in the records, without the fold.
-Invariants of order keys in a queue's state (DESIGN 8).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import below, from_array, to_bitmap
+from spark_queue.core.bitmaps.ranges import from_array
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import (
-    DEAD_LETTER_REASONS,
-    BarrierReceived,
-    BarrierReleased,
-    BarriersDecided,
-    Decided,
-    DefinitionsApplied,
-    Entered,
-    Granted,
-    Kind,
-    Moved,
-    OriginRows,
-    Record,
-    Removed,
-    Replicated,
-    Resumed,
-    Returned,
-    Unsubscribed,
-)
+from spark_queue.core.records import Kind, Moved, OriginRows, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, IN_QUEUE, State
-from spark_queue.core.state.ownership import Stage
 from spark_queue.ports import AddedFile, MessageLogEntry
-from spark_queue.verification.lives import MessageLives
-
-
-def of_active_part(ledger: QueueLedger) -> Iterator[str]:
-    """Yield faults: the active part is full as long as anything waits, and messages that come up acknowledged are gone."""
-    inactive, target = ledger.rows[State.INACTIVE], ledger.definition.target_queue_depth
-    if inactive and sum(len(ledger.rows[state]) for state in ACTIVE) < max(target, 1):
-        yield f"{len(inactive)} message(s) are inactive, and the active part is not full"
-    deferred = BitMap64.union(BitMap64(), *ledger.deferred.values())
-    if not deferred.issubset(inactive) or sum(map(len, ledger.deferred.values())) != len(deferred):
-        yield "messages whose acknowledgement is deferred are not inactive, or are deferred twice"
-    if ledger.reached:
-        yield f"{len(ledger.reached)} message(s) were acknowledged before, came up, and are still there"
-
-
-@dataclass(slots=True)
-class _Line:
-    """One queue as a line of messages with barriers across it."""
-
-    #: Barriers that an `entered` record named, until their release; those of past messages in a new queue are in no record.
-    held: BitMap64 = field(default_factory=BitMap64)
-    released: BitMap64 = field(default_factory=BitMap64)
-    #: Messages that were granted, and have not left the queue.
-    present: BitMap64 = field(default_factory=BitMap64)
-    #: Dead letters, and those that came back from there: these may stand before a barrier that is long gone.
-    dead: BitMap64 = field(default_factory=BitMap64)
-    #: Barriers that each subscription was promised and has not received.
-    promised: dict[str, BitMap64] = field(default_factory=dict)
-
-
-def of_barriers(ledger: QueueLedger) -> Iterator[str]:
-    """Yield faults of a queue: a held barrier waits for something, nothing behind it is leased, a released one is gone."""
-    held = ledger.rows[State.HELD]
-    if not held.issubset(ledger.barriers):
-        yield f"message {(held - ledger.barriers).min()} is held and no barrier"
-    for rows in (ledger.rows[State.LEASED], ledger.delivered.at_least(1, ledger.rows[State.DELAYED])):
-        if held and rows and rows.max() > held.min():
-            yield f"message {rows.max()} was granted behind barrier {held.min()}, which is held"
-    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if (rows := ledger.rows[state])]
-    if held and ledger.subscriptions and not ledger.paused and min(waiting, default=held.max()) >= held.min():
-        yield f"barrier {held.min()} is held, though nothing stands before it and somebody subscribes"
-    gone = ledger.barriers & ledger.rows[State.REMOVED]
-    for name, subscription in ledger.subscriptions.items():
-        if not subscription.barriers.issubset(gone):
-            yield f"subscription '{name}' waits for a barrier that was not released"
-
-
-class BarrierOrder:
-    """Follows a control log and reports contradictions to the order that barriers promise."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
-
-    def follow(self, record: Record) -> Iterator[str]:
-        """Take the next record and give what it contradicts."""
-        for queue, ranges in record.body.barriers.items() if isinstance(record.body, Entered) else ():
-            self._line(queue).held |= to_bitmap(ranges)
-        if isinstance(record.body, DefinitionsApplied):
-            self._lines = {name: line for name, line in self._lines.items() if name not in record.body.resets}
-        elif record.queue is not None:
-            yield from _follow(record, self._line(record.queue), to_bitmap(record.ranges))
-
-    def _line(self, queue: str) -> _Line:
-        return self._lines.setdefault(queue, _Line())
-
-
-def _follow(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
-    name = str(record.subscription)
-    match record.body:
-        case Decided(barrier=True) | BarriersDecided(barrier=True):
-            line.held |= rows
-        case BarrierReleased(subscriptions=subscriptions):
-            yield from _released(subscriptions, line, rows)
-        case BarrierReceived():
-            yield from _not_promised(rows, line.promised.get(name, BitMap64()), f"received by '{name}'")
-            line.promised[name] = line.promised.get(name, BitMap64()) - rows
-        case Unsubscribed():
-            line.promised.pop(name, None)
-        case Granted(barrier=True) | Resumed(barrier=True):
-            yield from _not_promised(rows, line.promised.get(name, BitMap64())[:1], f"granted to '{name}'")
-        case Granted() | Resumed() | Returned():
-            yield from _out_of_place(line, rows)
-            line.present |= rows
-        case Removed():
-            # What nobody holds may leave from behind a barrier: by hand, or by its age.
-            yield from _out_of_place(line, rows - line.dead, behind=record.lease is not None)
-            line.present -= rows
-            line.held -= rows
-            if record.reason in DEAD_LETTER_REASONS:
-                line.dead |= rows
-        case Replicated(stage=stage, life=life) if stage or life:
-            # What another instance ended stands before no barrier any more; what it gave another life may stand before a gone one.
-            line.present -= rows
-            if stage == Stage.DEAD or life:
-                line.dead |= rows
-
-
-def _released(subscriptions: Iterable[str], line: _Line, rows: BitMap64) -> Iterator[str]:
-    before = below(line.present | (line.held - rows), rows.max())
-    if before:
-        yield f"barrier {rows.max()} is released while message {before.min()} stands before it"
-    if rows.intersect(line.released):
-        yield f"barrier {(rows & line.released).min()} is released again"
-    line.held -= rows
-    line.released |= rows
-    for name in subscriptions:
-        line.promised[name] = line.promised.get(name, BitMap64()) | rows
-
-
-def _not_promised(rows: BitMap64, promised: BitMap64, what: str) -> Iterator[str]:
-    if not rows.issubset(promised):
-        yield f"barrier {(rows - promised).min()} is {what}, which does not wait for it now"
-
-
-def _out_of_place(line: _Line, rows: BitMap64, *, behind: bool = True) -> Iterator[str]:
-    """Refuse messages before a barrier that is gone, and those `behind` one that is held."""
-    rows = rows - line.held
-    if behind and rows and line.held and rows.max() > line.held.min():
-        yield f"message {rows.max()} stands behind barrier {line.held.min()}, which is held"
-    late = below(rows, line.released.max()) - line.dead if line.released else BitMap64()
-    if late:
-        yield f"message {late.min()} was in the queue when barrier {line.released.max()} was released"
-
-
-def of_order_keys(ledger: QueueLedger) -> Iterator[str]:
-    """Yield faults of a queue: a key is held by one lease at most, and by messages that this lease has under way."""
-    order_keys = ledger.selection.order_keys
-    under_way = [order_keys.keys_of(ledger.outstanding(lease)) for lease in ledger.leases.values()]
-    if sum(len(rows) for rows, _ in under_way) != len(order_keys.under_lease) or any(
-        not from_array(rows).issubset(order_keys.under_lease) for rows, _ in under_way
-    ):
-        yield "the messages that hold their order keys are not exactly those that are under way"
-    holders = Counter(key for _, keys in under_way for key in set(keys.tolist()))
-    shared = [key for key, leases in holders.items() if leases > 1]
-    if shared:
-        yield f"{len(shared)} order key(s), first {shared[0]:016x}, are held by two leases at once"
 
 
 def of_state(state: JournalState) -> list[str]:
@@ -198,12 +38,12 @@ def of_state(state: JournalState) -> list[str]:
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
     """Return the faults of one queue."""
-    parts = (_conservation, of_active_part, _leases, _subscriptions, _filters, of_order_keys, of_barriers, _failing)
+    parts = (_conservation, _active_part, _leases, _subscriptions, _filters, _order_keys, _barriers, _failing)
     return [text for part in parts for text in part(ledger)]
 
 
 def of_records(records: Sequence[Record]) -> list[str]:
-    """Return the faults of a control log: dense records, rising epochs, and lives of messages that make sense."""
+    """Return the faults of a control log: numbers that are not dense, epochs or times that go back."""
     broken: list[str] = []
     if not records or records[0].kind != Kind.JOURNAL_CREATED:
         broken.append("the control log does not begin with journal_created")
@@ -213,10 +53,6 @@ def of_records(records: Sequence[Record]) -> list[str]:
             broken.append(f"record {later.record}: epoch {later.epoch} follows epoch {earlier.epoch}")
         if later.at_ms < earlier.at_ms:
             broken.append(f"record {later.record}: its time lies {earlier.at_ms - later.at_ms} ms before the one before it")
-    lives, barriers = MessageLives(), BarrierOrder()
-    for record in records:
-        found = [*lives.follow(record), *barriers.follow(record)]
-        broken += [f"record {record.record} ({record.kind}): {text}" for text in found]
     return broken
 
 
@@ -335,9 +171,44 @@ def _not_dense(records: Sequence[Record]) -> list[int]:
     return [index for index, record in enumerate(records) if record.record != index][:1]
 
 
-def problems(state: JournalState, records: Sequence[Record], logs: Mapping[str, Iterable[MessageLogEntry]]) -> list[str]:
-    """Return everything that is broken in a journal: its state, its control log, and both against the message logs."""
-    broken = [*of_records(records), *of_state(state)]
-    for message_type, entries in logs.items():
-        broken += of_message_log(records, message_type, entries)
-    return broken
+def _active_part(ledger: QueueLedger) -> Iterator[str]:
+    """Yield faults: the active part is full as long as anything waits, and messages that come up acknowledged are gone."""
+    inactive, target = ledger.rows[State.INACTIVE], ledger.definition.target_queue_depth
+    if inactive and sum(len(ledger.rows[state]) for state in ACTIVE) < max(target, 1):
+        yield f"{len(inactive)} message(s) are inactive, and the active part is not full"
+    deferred = BitMap64.union(BitMap64(), *ledger.deferred.values())
+    if not deferred.issubset(inactive) or sum(map(len, ledger.deferred.values())) != len(deferred):
+        yield "messages whose acknowledgement is deferred are not inactive, or are deferred twice"
+    if ledger.reached:
+        yield f"{len(ledger.reached)} message(s) were acknowledged before, came up, and are still there"
+
+
+def _barriers(ledger: QueueLedger) -> Iterator[str]:
+    """Yield faults: a held barrier waits for something, nothing behind it is leased, a released one is gone."""
+    held = ledger.rows[State.HELD]
+    if not held.issubset(ledger.barriers):
+        yield f"message {(held - ledger.barriers).min()} is held and no barrier"
+    for rows in (ledger.rows[State.LEASED], ledger.delivered.at_least(1, ledger.rows[State.DELAYED])):
+        if held and rows and rows.max() > held.min():
+            yield f"message {rows.max()} was granted behind barrier {held.min()}, which is held"
+    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if (rows := ledger.rows[state])]
+    if held and ledger.subscriptions and not ledger.paused and min(waiting, default=held.max()) >= held.min():
+        yield f"barrier {held.min()} is held, though nothing stands before it and somebody subscribes"
+    gone = ledger.barriers & ledger.rows[State.REMOVED]
+    for name, subscription in ledger.subscriptions.items():
+        if not subscription.barriers.issubset(gone):
+            yield f"subscription '{name}' waits for a barrier that was not released"
+
+
+def _order_keys(ledger: QueueLedger) -> Iterator[str]:
+    """Yield faults: a key is held by one lease at most, and by messages that this lease has under way."""
+    order_keys = ledger.selection.order_keys
+    under_way = [order_keys.keys_of(ledger.outstanding(lease)) for lease in ledger.leases.values()]
+    if sum(len(rows) for rows, _ in under_way) != len(order_keys.under_lease) or any(
+        not from_array(rows).issubset(order_keys.under_lease) for rows, _ in under_way
+    ):
+        yield "the messages that hold their order keys are not exactly those that are under way"
+    holders = Counter(key for _, keys in under_way for key in set(keys.tolist()))
+    shared = [key for key, leases in holders.items() if leases > 1]
+    if shared:
+        yield f"{len(shared)} order key(s), first {shared[0]:016x}, are held by two leases at once"

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.journal.open import open_journal
+from spark_queue.views.journal_view import state_of
 from tests.acceptance.farm.farm import Farm
 from tests.acceptance.farm.judgement import judge
 from tests.acceptance.farm.load import FEATURES, PLAIN, Load
+from tests.second_model.problems import problems
 
 KILLS = int(os.environ.get("FARM_KILLS", "20"))
 SEED = int(os.environ.get("FARM_SEED", "20111209"))
@@ -48,3 +51,5 @@ def test_random_kills_lose_nothing_and_every_duplicate_is_explained(
     assert farm.published > 0
     assert len(farm.kills) == min(len(farm.cards), int(KILLS * share)), "each kind was killed, as far as the kills allow"
     assert verdict.broken == {}
+    opened = open_journal(farm.sites[0].journal.store)
+    assert problems(state_of(opened.records(), opened.traits), opened.records(), {}) == []

@@ -11,9 +11,9 @@ from spark_queue.journal import control_compaction
 from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import CONTROL
-from spark_queue.verification import invariants
 from tests.integration.coordinator_world import DEADLINE_S, Planner, World
 from tests.integration.faulty_coordinator import Faults
+from tests.second_model.problems import of_records
 
 MESSAGES = 120
 
@@ -32,7 +32,7 @@ def test_a_kill_in_the_middle_of_a_merge_loses_and_doubles_nothing(world: World,
     assert victim.wait(DEADLINE_S) == -signal.SIGKILL
     assert sorted(received) == list(range(published))
     assert [claim.epoch for claim in world.claims()] == [1, 2]
-    assert invariants.of_records(world.records()) == []
+    assert of_records(world.records()) == []
     table = DeltaTable(world.store.uri(CONTROL))
     assert table.to_pyarrow_table().num_rows == len(world.records())
     assert any(file.records > 10 for file in _files(world)) == (die_merging != "planned")

@@ -9,6 +9,7 @@ from tests.deciding import due_by_all
 from tests.scenario import acts, looks
 from tests.scenario.script import Step, Words, compare, read
 from tests.scenario.world import World
+from tests.second_model.problems import of_records
 
 
 class ScenarioError(AssertionError):
@@ -73,7 +74,7 @@ class Scenario:
             compare(answer, step.expected, f"answered {answer!r}")
 
     def _check(self) -> None:
-        broken = [*invariants.of_state(self.world.state), *invariants.of_records(self.world.committed)]
+        broken = [*invariants.of_state(self.world.state), *of_records(self.world.committed)]
         live, folded = digest(self.world.state), digest(self.world.folded())
         broken += [f"folding the log anew gives other {name}" for name in live if live[name] != folded[name]]
         restored = digest(self.world.restored())

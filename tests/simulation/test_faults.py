@@ -16,9 +16,9 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.protocol import wire
-from spark_queue.verification.invariants import problems
 from spark_queue.verification.state_digest import of_ledger
 from tests.scenario.traits import PublishedMessage
+from tests.second_model.problems import problems
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver
 from tests.simulation.loop_node import HeardCall

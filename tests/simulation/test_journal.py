@@ -17,8 +17,8 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.commit import OFFSETS_TXN, ROWS_TXN
 from spark_queue.journal.traits import FileTraits
-from spark_queue.verification.invariants import problems
 from spark_queue.verification.state_digest import of_ledger
+from tests.second_model.problems import problems
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.disk_world import DiskWorld, simulated_delta

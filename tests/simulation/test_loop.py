@@ -15,9 +15,9 @@ from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Incarnation, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.verification.invariants import problems
 from spark_queue.verification.state_digest import of_ledger
 from tests.records import detail_of
+from tests.second_model.problems import problems
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.key_promises import delivered_out_of_order

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.in_doubt import in_doubt
-from spark_queue.verification.invariants import problems
+from tests.second_model.problems import problems
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.seeds import over_seeds

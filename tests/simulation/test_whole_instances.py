@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_queue.core.records import Kind
 from spark_queue.core.state.ownership import Stage
-from spark_queue.verification.invariants import problems
+from tests.second_model.problems import problems
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.disk_world import simulated_delta

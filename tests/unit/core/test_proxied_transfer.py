@@ -20,6 +20,7 @@ from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
+from tests.second_model.problems import of_records
 
 LOST_MS = 31_000
 
@@ -332,7 +333,7 @@ def test_a_log_is_sound_whose_messages_got_another_life_elsewhere(clock: FakeClo
     exchange(frankfurt, virginia)
     assert consumer.take() == [0]
     for each in (frankfurt, virginia):
-        assert invariants.of_records(each.world.committed) == []
+        assert of_records(each.world.committed) == []
 
 
 def test_a_queue_that_is_changed_to_deliver_at_most_once_claims_nothing_more(clock: FakeClock) -> None:

@@ -16,6 +16,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.ports import MessageLogEntry
 from spark_queue.verification import invariants
 from tests.records import record_of, replaced
+from tests.second_model.problems import of_records, problems
 from tests.unit.views.views_world import START_MS, ViewsWorld
 
 
@@ -45,7 +46,7 @@ def test_a_life_with_every_kind_of_end_breaks_nothing(world: ViewsWorld) -> None
     moment = world.moment()
     assert {"granted", "returned", "removed", "dead_lettered", "proven"} <= {record.kind for record in world.records}
     logs = {"line": list(world.opened.messages("line").tail(-1))}
-    assert invariants.problems(moment.state, world.records, logs) == []
+    assert problems(moment.state, world.records, logs) == []
 
 
 def lose(state: JournalState) -> None:
@@ -156,14 +157,14 @@ def test_a_log_that_moves_what_may_stand_in_a_sink_is_noticed(
     log += [] if landed is None else [record_of(kind=Kind.LANDED, detail=landed, **fresh)]
     log.append(record_of(**{"detail": {}, **fresh, **wrong}))
     numbered = [replace(each, record=number, epoch=1, at_ms=first.at_ms) for number, each in enumerate(log)]
-    assert text in "\n".join(invariants.of_records(numbered))
-    assert invariants.of_records(numbered[:-1]) == []
+    assert text in "\n".join(of_records(numbered))
+    assert of_records(numbered[:-1]) == []
 
 
 @pytest.mark.parametrize(("damage", "text"), RECORD_DAMAGE, ids=[text for _, text in RECORD_DAMAGE])
 def test_a_damaged_control_log_is_noticed(world: ViewsWorld, damage: Callable[[list[Record]], list[Record]], text: str) -> None:
     records = list(recorded(world))
-    assert text in "\n".join(invariants.of_records(damage(records)))
+    assert text in "\n".join(of_records(damage(records)))
 
 
 def test_a_bookmark_granted_to_two_at_once_is_noticed(world: ViewsWorld) -> None:
@@ -171,13 +172,13 @@ def test_a_bookmark_granted_to_two_at_once_is_noticed(world: ViewsWorld) -> None
     last = max(record.lease or 0 for record in records)
     granted = next(record for record in reversed(records) if record.kind == Kind.GRANTED)
     twice = replace(granted, record=len(records), lease=last + 1)
-    assert "is granted while it is leased" in "\n".join(invariants.of_records([*records, twice]))
+    assert "is granted while it is leased" in "\n".join(of_records([*records, twice]))
 
 
 def test_a_removed_bookmark_that_never_entered_is_noticed(world: ViewsWorld) -> None:
     records = list(recorded(world))
     removed = replaced(records[-1], kind=Kind.REMOVED, detail={}, number=len(records), ranges=((900, 901),), reason="acknowledged")
-    assert "message 900 never entered" in "\n".join(invariants.of_records([*records, removed]))
+    assert "message 900 never entered" in "\n".join(of_records([*records, removed]))
 
 
 LOG_DAMAGE: list[tuple[Callable[[MessageLogEntry], MessageLogEntry], str]] = [
