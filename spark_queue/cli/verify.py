@@ -1,4 +1,4 @@
-"""``sparkq verify``: the invariants of `verification.invariants`, run on a journal on disk, and all message files read.
+"""``sparkq verify``: the invariants of `verification`, run on a journal on disk, and all message files read.
 
 ``sparkq verify`` of an instance: its state against the logs of its peers, as far as they can be read (DESIGN 17.4).
 """
@@ -31,8 +31,9 @@ from spark_queue.replication.peer_files import DAMAGE, PeerMessages, refused
 from spark_queue.replication.peer_process import ask
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.restored import has_record, read_records
-from spark_queue.verification import invariants
 from spark_queue.verification.instances import of_origins, of_what_was_pulled
+from spark_queue.verification.of_log import of_message_log, of_records
+from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from spark_queue.views import JournalView, state_at
 from spark_queue.views.journal_view import repeated_entries, state_of
@@ -178,13 +179,13 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Journ
         records = journal.records()
     except SparkQueueError as damage:
         return (), None, [str(damage)]
-    problems = invariants.of_records(records)
+    problems = of_records(records)
     try:
         folded = state_of(records, journal.traits)
     except SparkQueueError as damage:
         return records, None, [*problems, str(damage)]
     bar.update(task, completed=1)
-    return records, folded, problems + invariants.of_state(folded)
+    return records, folded, problems + of_state(folded)
 
 
 def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> tuple[list[str], list[str]]:
@@ -226,7 +227,7 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
                 found = f"its table uses {', '.join(unnamed)}, which its Delta protocol does not list"
                 what_to_do = "Nothing is lost, but Spark's Delta does not open it. Add them with add_feature of deltalake's alter"
                 yield f"message type '{name}': {found}. {what_to_do}"
-            yield from invariants.of_message_log(records, name, entries)
+            yield from of_message_log(records, name, entries)
 
 
 def _of_strangers(seen: JournalView) -> list[str]:

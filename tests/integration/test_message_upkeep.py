@@ -22,7 +22,8 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.open import open_journal
 from spark_queue.protocol import wire
 from spark_queue.source.topic_log import TopicLog
-from spark_queue.verification import invariants
+from spark_queue.verification.of_log import of_message_log
+from spark_queue.verification.of_state import of_state
 from spark_queue.views.journal_view import state_at
 from tests.integration.coordinator_world import DEADLINE_S, TOPIC, MakeWorld, Planner, World, request_id, wait_until_stopped
 from tests.integration.faulty_coordinator import Faults
@@ -85,10 +86,10 @@ def check(world: World, count: int) -> None:
     assert sorted(json.loads(value)["n"] for value in stored) == list(range(count))
     journal = open_journal(world.store)
     moment = state_at(journal)
-    assert invariants.of_state(moment.state) == []
+    assert of_state(moment.state) == []
     records = journal.records()
     assert of_records(records) == []
-    assert invariants.of_message_log(records, "json", list(journal.messages("json").tail(-1))) == []
+    assert of_message_log(records, "json", list(journal.messages("json").tail(-1))) == []
 
 
 def test_files_are_merged_under_load_and_every_reader_goes_on(world: World) -> None:
@@ -169,5 +170,5 @@ def test_retention_takes_what_was_consumed_and_nothing_else(make_world: MakeWorl
     world.client().call(wire.Stop(journal=world.journal_id, request=request_id()))
     assert Planner(world, "later").next(limit=100).messages == 0
     moment = state_at(open_journal(world.store))
-    assert invariants.of_state(moment.state) == []
+    assert of_state(moment.state) == []
     assert moment.state.ledger("WORK").depth == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.verification import invariants
+from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.deciding import due_by_all
 from tests.scenario import acts, looks
@@ -74,7 +74,7 @@ class Scenario:
             compare(answer, step.expected, f"answered {answer!r}")
 
     def _check(self) -> None:
-        broken = [*invariants.of_state(self.world.state), *of_records(self.world.committed)]
+        broken = [*of_state(self.world.state), *of_records(self.world.committed)]
         live, folded = digest(self.world.state), digest(self.world.folded())
         broken += [f"folding the log anew gives other {name}" for name in live if live[name] != folded[name]]
         restored = digest(self.world.restored())

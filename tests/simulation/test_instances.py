@@ -9,8 +9,8 @@ from spark_queue.core.deciding.instances.liveness import GAP_MS
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
-from spark_queue.verification import invariants
 from spark_queue.verification.instances import of_origins, of_what_was_pulled
+from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
@@ -213,12 +213,12 @@ class World:
         """Raise unless each message is leased by one instance at most, and one instance, which has changed, is sound."""
         for message, holders in () if self.claims else self._leased().items():
             assert len(holders) <= self._hands(message), f"{holders} have a message leased"
-        assert invariants.of_state(instance.world.state) == []
+        assert of_state(instance.world.state) == []
 
     def compare(self) -> None:
         """Raise unless each instance knows all that it has pulled of the others, as `sparkq verify` finds it."""
         for instance in self.instances:
-            assert invariants.of_state(instance.world.state) == []
+            assert of_state(instance.world.state) == []
             assert list(of_origins(instance.world.state)) == []
             for other in self.instances:
                 watermark = instance.world.state.pulled.get(other.name)

@@ -107,6 +107,7 @@ def test_nobody_asks_for_a_java_where_no_jvm_is_started(host: Path, monkeypatch:
         assert "spark.jars" not in configure_spark(SparkSession.Builder())._options
     # What spark-submit tells the program that it has started.
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(session, "_check_submitted", lambda: None)
     options = configure_spark(SparkSession.Builder())._options
     assert options["spark.jars"] == "delta.jar"
     assert not options.keys() & session._OF_WORKERS.keys(), "spark-submit's own settings say it"

@@ -9,7 +9,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.state.ownership import MessageValue, Stage
-from spark_queue.verification import invariants
+from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import OF_FRANKFURT, QUEUES, Consumer, Instance, exchange
@@ -133,7 +133,7 @@ def test_who_owns_a_part_of_what_is_asked_for_gives_it_and_then_the_rest(clock: 
         assert [frankfurt.value("WORK", row) for row in range(4)] == values, "by both"
     for each in of_all:
         assert digest(each.world.folded()) == digest(each.world.state)
-        assert invariants.of_state(each.world.state) == []
+        assert of_state(each.world.state) == []
 
 
 def limits(instance: Instance) -> dict[str, int]:

@@ -15,7 +15,7 @@ from spark_queue.core.replies import Run
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError
-from spark_queue.verification import invariants
+from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, ask, exchange
@@ -422,7 +422,7 @@ def test_what_waits_for_the_proof_of_a_batch_counts_as_far_as_its_lease_still_ho
     assert frankfurt.rows("leased") == ([0] if found.stage == Stage.PRESENT else [])
     assert [each.value("FAILED", 0).owner for each in pair] == ["virginia", "virginia"] if outcome == "expire" else True
     for each in pair:
-        assert invariants.of_state(each.world.state) == []
+        assert of_state(each.world.state) == []
 
 
 @pytest.mark.parametrize("is_leased", [False, True])
@@ -456,4 +456,4 @@ def test_somebody_may_end_what_a_living_owner_has(
     done = frankfurt.decide(commands.SettleWhere(queue="WORK", where="n = 1", outcome=outcome, of_owner=True))
     assert done.acknowledged + done.expired == 2
     for each in pair:
-        assert invariants.of_state(each.world.state) == []
+        assert of_state(each.world.state) == []

@@ -12,7 +12,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.verification.invariants import of_state
+from spark_queue.verification.of_state import of_state
 from tests.records import detail_of
 from tests.scenario import Scenario, run_scenario
 from tests.scenario.traits import PublishedMessage

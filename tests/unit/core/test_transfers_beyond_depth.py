@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.state.ownership import MessageValue, Stage
-from spark_queue.verification import invariants
+from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
@@ -41,7 +41,7 @@ def acknowledge(instance: Instance, first: int, until: int) -> None:
 
 def check(*instances: Instance) -> None:
     for each in instances:
-        assert invariants.of_state(each.world.state) == []
+        assert of_state(each.world.state) == []
         assert digest(each.world.folded()) == digest(each.world.state)
 
 

@@ -21,7 +21,7 @@ from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
-from spark_queue.verification import invariants
+from spark_queue.verification.of_state import of_state
 from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers
 from tests.sites_on_disk import NOBODY, DiskInstance
@@ -121,7 +121,7 @@ class Site(DiskInstance):
 
     def check(self) -> None:
         """Raise unless this instance is sound, knows no message twice, serves its callers, and reads its own log alike."""
-        assert invariants.of_state(self.state) == []
+        assert of_state(self.state) == []
         for known in self.state.message_types.values():
             pulled = sum(len(rows) for rows in known.origins.pulled.values())
             assert pulled == sum(len(rows) for rows in known.origins.held.values()), "a message is here twice"

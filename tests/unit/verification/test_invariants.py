@@ -14,7 +14,8 @@ from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.ports import MessageLogEntry
-from spark_queue.verification import invariants
+from spark_queue.verification.of_log import of_message_log
+from spark_queue.verification.of_state import of_state
 from tests.records import record_of, replaced
 from tests.second_model.problems import of_records, problems
 from tests.unit.views.views_world import START_MS, ViewsWorld
@@ -104,7 +105,7 @@ STATE_DAMAGE: list[tuple[Callable[[JournalState], None], str]] = [
 def test_a_damaged_state_is_noticed(world: ViewsWorld, damage: Callable[[JournalState], None], text: str) -> None:
     state = world.moment().state
     damage(state)
-    assert text in "\n".join(invariants.of_state(state))
+    assert text in "\n".join(of_state(state))
 
 
 def of_kind(records: Sequence[Record], kind: Kind) -> int:
@@ -193,10 +194,10 @@ def test_a_message_log_that_is_not_the_one_that_entered_is_noticed(
     world: ViewsWorld, damage: Callable[[MessageLogEntry], MessageLogEntry], text: str
 ) -> None:
     *earlier, last = world.opened.messages("line").tail(-1)
-    assert text in "\n".join(invariants.of_message_log(recorded(world), "line", [*earlier, damage(last)]))
+    assert text in "\n".join(of_message_log(recorded(world), "line", [*earlier, damage(last)]))
 
 
 def test_cleaned_versions_are_no_damage(world: ViewsWorld) -> None:
     """DESIGN 15.10: what entered may be cleaned away; only what is still there can be compared."""
     *_, last = world.opened.messages("line").tail(-1)
-    assert invariants.of_message_log(recorded(world), "line", [last]) == []
+    assert of_message_log(recorded(world), "line", [last]) == []

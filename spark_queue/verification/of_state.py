@@ -1,26 +1,21 @@
-"""Invariants of a journal, in one place: the simulation, the kill tests and `sparkq verify` run these.
+"""Invariants of a folded state: messages, targets of depth (R79 to R84), barriers (R68 to R73) and order keys (DESIGN 8).
 
-Three views of the same promises: of the folded state, with targets of depth (R79 to R84), barriers (R68 to R73) and order keys
-(DESIGN 8); of the control log as records; and of the control log against the message logs. Each function gives the faults
-as sentences; an empty list is a sound journal.
+Each function gives the faults as sentences; none is a sound state. Simulations, the kill farm and `sparkq verify` look for them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import from_array
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import Kind, Moved, OriginRows, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, IN_QUEUE, State
-from spark_queue.ports import AddedFile, MessageLogEntry
 
 
 def of_state(state: JournalState) -> list[str]:
@@ -40,61 +35,6 @@ def of_ledger(ledger: QueueLedger) -> list[str]:
     """Return the faults of one queue."""
     parts = (_conservation, _active_part, _leases, _subscriptions, _filters, _order_keys, _barriers, _failing)
     return [text for part in parts for text in part(ledger)]
-
-
-def of_records(records: Sequence[Record]) -> list[str]:
-    """Return the faults of a control log: numbers that are not dense, epochs or times that go back."""
-    broken: list[str] = []
-    if not records or records[0].kind != Kind.JOURNAL_CREATED:
-        broken.append("the control log does not begin with journal_created")
-    broken += [f"record {number} is missing, or numbers repeat" for number in _not_dense(records)]
-    for earlier, later in pairwise(records):
-        if later.epoch < earlier.epoch:
-            broken.append(f"record {later.record}: epoch {later.epoch} follows epoch {earlier.epoch}")
-        if later.at_ms < earlier.at_ms:
-            broken.append(f"record {later.record}: its time lies {earlier.at_ms - later.at_ms} ms before the one before it")
-    return broken
-
-
-def of_message_log(records: Sequence[Record], message_type: str, entries: Iterable[MessageLogEntry]) -> list[str]:
-    """Return the contradictions between the `entered` records of a message type and its log.
-
-    Versions of the log that were cleaned away cannot be compared.
-    """
-    segments = [from_record(record) for record in records if record.kind == Kind.ENTERED and record.message_type == message_type]
-    by_version = {entry.version: entry for entry in entries}
-    oldest = min(by_version, default=0)
-    broken: list[str] = []
-    for version in sorted({segment.version for segment in segments if segment.version >= oldest}):
-        mine = [segment for segment in segments if segment.version == version]
-        entry = by_version.get(version)
-        if entry is None:
-            broken.append(f"message type '{message_type}': version {version} entered the queues, but its log does not have it")
-        elif any(segment.token != entry.token for segment in mine):
-            broken.append(f"message type '{message_type}': version {version} is another commit than the one that entered")
-        elif [_file(segment) for segment in mine] != [_file(added) for added in entry.added]:
-            broken.append(
-                f"message type '{message_type}': version {version} names other files, rows or origins than those that entered"
-            )
-    moved = {
-        record.told(Moved).version: record
-        for record in records
-        if record.kind == Kind.MOVED and record.message_type == message_type
-    }
-    for entry in by_version.values():
-        record = moved.pop(entry.version, None)
-        if entry.merged and record is not None and record.told(Moved).files != entry.merged:
-            broken.append(f"message type '{message_type}': version {entry.version} merged other files than the control log says")
-    broken += [
-        f"message type '{message_type}': version {version} merged files, but its log does not say so"
-        for version in moved
-        if version >= oldest
-    ]
-    return broken
-
-
-def _file(added: AddedFile | Segment) -> tuple[str, int, tuple[OriginRows, ...]]:
-    return added.path, added.row_count, added.origins
 
 
 def _of_segments(message_type: MessageTypeState) -> Iterator[str]:
@@ -165,10 +105,6 @@ def _failing(ledger: QueueLedger) -> Iterator[str]:
     known = [each.failed | BitMap64(each.suspects) for each in ledger.subscriptions.values()]
     if not BitMap64.union(ledger.lone_failures.at_least(1, ledger.entered), *known).issubset(in_queue):
         yield "messages that left the queue still count as failed"
-
-
-def _not_dense(records: Sequence[Record]) -> list[int]:
-    return [index for index, record in enumerate(records) if record.record != index][:1]
 
 
 def _active_part(ledger: QueueLedger) -> Iterator[str]:
