@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.records import BODIES, BODY_VERSION, Body, Record, Unread
+from spark_queue.core.records import BODIES, BODY_VERSION, Body, Record, Unread, kinds_with
 from spark_queue.journal.schema import INSTANT, schema_of
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
@@ -39,7 +39,7 @@ _plain_of = attrgetter(*_PLAIN)
 _FLAT = pa.struct([CONTROL_SCHEMA.field(name) for name in (*_PLAIN, "at", "due_at", "detail")])
 
 #: Kinds whose records stand in files of their own, so that statistics alone find them.
-SEPARATE_KINDS = frozenset(kind for kind, body in BODIES.items() if body.separate)
+SEPARATE_KINDS = kinds_with(lambda body: body.separate)
 _MICROSECONDS = 1_000
 
 #: The beginning of a stored body, by whether software that does not know its kind must refuse the log.

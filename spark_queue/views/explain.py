@@ -22,7 +22,7 @@ from spark_queue.core.bitmaps.ranges import BOOKMARK_LIMIT, count_rows, holds
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, DefinitionsApplied, Kind, Record, Returned
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, About, DefinitionsApplied, Kind, Record, Returned
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import LEFT, State
@@ -215,10 +215,6 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-#: They are about a message while its lease has it, without naming it.
-_LEASE_KINDS = frozenset({Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN})
-
-
 def explain(
     journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | int | None = None, *, state_now: StateNow | None = None
 ) -> MessageHistory:
@@ -364,7 +360,8 @@ class _Life:
             return False
         ended = record.kind == Kind.OUTCOMES and record.reason in (RUN_FAILED, RUN_STOPPED)
         # Returned messages are no longer its own; a barrier is never held, and an at-most-once batch gives up at once.
-        return (record.kind in _LEASE_KINDS or ended) and (self._bookmark in lease.leased or record.kind == Kind.PROVEN or ended)
+        is_held = self._bookmark in lease.leased or record.kind == Kind.PROVEN
+        return ended or (record.body.about is About.LEASE and is_held)
 
     def _note(self, record: Record, event: str, text: str, *, queue: str | None = None) -> None:
         ledger = self._state.queues.get(str(record.queue))

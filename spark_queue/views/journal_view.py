@@ -25,10 +25,9 @@ from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import RangeArray, to_array
 from spark_queue.core.engine import Engine
 from spark_queue.core.log_tail import LogTail
-from spark_queue.core.message_files.foresight import TELLING
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, TraitSource
-from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record
+from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, kinds_with
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
@@ -185,11 +184,10 @@ def _count_all(
     return {name: str(trouble) for name, trouble in found.items() if trouble is not None}
 
 
-#: Kinds with the version up to which a message log was read.
-_READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
+_SHOW_MEMBERSHIP = kinds_with(lambda body: body.shows_membership)
 
 #: Kinds of the records after a moment that move its messages to their place of today.
-_LATER = (*_READING, Kind.RETIRED, Kind.REVIVED, Kind.DEFINITIONS_APPLIED)
+_LATER = kinds_with(lambda body: body.reads_on) | {Kind.RETIRED, Kind.REVIVED, Kind.DEFINITIONS_APPLIED}
 
 
 def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> JournalView:
@@ -212,7 +210,7 @@ def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> 
     fold_until(state, records, len(past), now_ms=now_ms, looks_ahead=of_time)
     troubles: Mapping[str, str] = {}
     if of_time:
-        read_further = {record.message_type for record in records[len(past) :] if record.kind in _READING}
+        read_further = {record.message_type for record in records[len(past) :] if record.body.reads_on}
         logs, behind = PublishedBy(journal, now_ms), state.message_types.keys() - read_further
         troubles = _count_all(logs, state, traits, behind, now_ms=now_ms)
     return JournalView(journal=journal, state=state, now_ms=now_ms, troubles=troubles, log_history=past.fold_history)
@@ -233,7 +231,7 @@ def _later(rows: ControlRows, columns: pa.Table, *, first: int) -> list[Record]:
     kinds, applied = columns.column("kind"), rows.applied()
     queues = [each.told(DefinitionsApplied).definitions.get("queues", {}) for each in applied]
     with_barriers = {name for each in queues for name, keys in each.items() if "barrier" in keys}
-    tells = one_of(kinds, TELLING)
+    tells = one_of(kinds, _SHOW_MEMBERSHIP)
     alike = tells & ~one_of(columns.column("queue"), with_barriers)
     read = rows.records(first + np.flatnonzero(one_of(kinds, _LATER) | (tells & ~alike)))
     found: list[Record] = []

@@ -14,22 +14,10 @@ from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import holds
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, DeadLettered, Kind, Record
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, About, DeadLettered, Kind, Record, kinds_with
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.control_files import ControlRows
 from spark_queue.views.message_search import Mask, one_of
-
-#: Of the whole journal.
-_GENERAL = (Kind.JOURNAL_CREATED, Kind.EPOCH_CLAIMED, Kind.DEFINITIONS_APPLIED, Kind.RETURNING)
-
-#: Of the message's type, where they touch it.
-_OF_FILES = (Kind.ENTERED, Kind.NAMED, Kind.RETIRED)
-
-#: Of its queues, with any messages.
-_OF_QUEUE = (Kind.SUBSCRIBED, Kind.UNSUBSCRIBED, Kind.PAUSED, Kind.UNPAUSED)
-
-#: Of the leases that it was in, without naming it.
-_OF_LEASE = (Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN, Kind.RESUMED)
 
 
 class MessageRows:
@@ -51,21 +39,25 @@ class MessageRows:
 
     def chosen(self, queues: Iterable[str]) -> list[Record]:
         """Return the records of the message's life in some queues."""
-        mask = self._kinds(_GENERAL) | (self._message_type & self._kinds([Kind.MOVED]))
-        mask |= self._message_type & self._touching & self._kinds(_OF_FILES)
+        mask = self._about(About.JOURNAL) | (self._message_type & self._about(About.TYPE))
+        mask |= self._message_type & self._touching & self._about(About.FILES)
         # The version up to which the message log was read, to count on from there.
-        read = np.flatnonzero(self._message_type & self._kinds([Kind.ENTERED, Kind.FOREIGN]))
+        read = np.flatnonzero(self._message_type & self._kinds(kinds_with(lambda body: body.reads_on)))
         mask[read[-1:]] = True
         for queue in queues:
             own = self._among("queue", [queue])
-            mask |= own & (self._touching | self._kinds(_OF_QUEUE) | (self._with_its_leases(own)))
+            mask |= own & (self._touching | self._about(About.QUEUE) | (self._with_its_leases(own)))
         return self._log.records(np.flatnonzero(mask))
 
     def _with_its_leases(self, own: Mask) -> Mask:
         leased = own & self._touching & self._kinds([Kind.GRANTED, Kind.RESUMED])
-        # A run that failed, or was stopped, is an outcome of the whole lease.
-        told = self._kinds(_OF_LEASE) | (self._kinds([Kind.OUTCOMES]) & self._among("reason", [RUN_FAILED, RUN_STOPPED]))
+        # A resume may give up messages of its lease; a run that failed, or was stopped, is an outcome of the whole lease.
+        told = self._about(About.LEASE) | self._kinds([Kind.RESUMED])
+        told |= self._kinds([Kind.OUTCOMES]) & self._among("reason", [RUN_FAILED, RUN_STOPPED])
         return told & np.isin(self._lease, np.unique(self._lease[leased]))
+
+    def _about(self, about: About) -> Mask:
+        return self._kinds(kinds_with(lambda body: body.about is about))
 
     def _kinds(self, kinds: Iterable[str]) -> Mask:
         return self._among("kind", kinds)
@@ -148,7 +140,7 @@ def fold_alone(state: JournalState, record: Record, *, message_type: str, bookma
     A queue's records about messages of another type are left out. Its subscriptions and pauses outlive them (DESIGN 15.6).
     """
     if record.queue is not None:
-        if is_of_others(state, record, message_type=message_type) and record.kind not in _OF_QUEUE:
+        if is_of_others(state, record, message_type=message_type) and record.body.about is not About.QUEUE:
             return
         record = replace(record, ranges=((bookmark, bookmark + 1),) if holds(record.ranges, bookmark) else ())
     folds.fold(state, record)

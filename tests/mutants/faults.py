@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Mutant(
         "what is recorded of barriers when their queue is back is found anew by each fold",
-        "    Kind.BARRIERS_DECIDED, Kind.REPLICATED,", "    Kind.REPLICATED,", ("tests/unit/core/test_records_win.py",),
+        "    shows_membership = True\n\n    barrier: bool", "\n    barrier: bool", ("tests/unit/core/test_records_win.py",),
     ),
     Mutant(
         "what is said of barriers when their queue is back is said again by each reign",

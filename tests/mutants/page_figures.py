@@ -47,7 +47,7 @@ PAGE_FIGURES: tuple[Mutant, ...] = (
     Mutant("explain blames the turn where none may read", "    elif not readers:\n", "    elif readers is None:\n", _WAITING_TESTS),
     Mutant("explain hides who else may read", "for each in readers if all(", "for each in known if all(", _WAITING_TESTS),
     Mutant(
-        "explain forgets who subscribed before a queue got another message type", " and record.kind not in _OF_QUEUE", "",
+        "explain forgets who subscribed before a queue got another message type", " and record.body.about is not About.QUEUE", "",
         ("tests/unit/views/test_explain.py",),
     ),
     Mutant(

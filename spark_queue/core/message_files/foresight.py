@@ -12,11 +12,6 @@ from spark_queue.core.message_files.relocation import Places
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import BarriersDecided, DefinitionsApplied, Granted, Kind, Moved, Record, Resumed
 
-#: Kinds of records that show that their messages are in a queue.
-TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED}) | {
-    Kind.BARRIERS_DECIDED, Kind.REPLICATED, Kind.TRANSFERRED,
-}  # fmt: skip
-
 
 def _names_barriers(record: Record) -> bool:
     return isinstance(record.body, Granted | Resumed | BarriersDecided) and record.body.barrier
@@ -48,7 +43,7 @@ class Foresight:
                     self._of_queue(queue).append((BitMap64(), BitMap64()))
             elif record.kind == Kind.REVIVED:
                 self._revived[str(record.queue)] = record.record
-            elif record.kind in TELLING:
+            elif record.body.shows_membership:
                 rows = to_bitmap(record.ranges)
                 messages, barriers = self._of_queue(str(record.queue))[-1]
                 into = barriers if record.kind == Kind.BARRIER_RELEASED or _names_barriers(record) else messages

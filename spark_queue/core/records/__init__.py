@@ -22,11 +22,13 @@ from spark_queue.core.records.record import (
     BODIES,
     BODY_VERSION,
     FORMAT,
+    About,
     Body,
     Emit,
     Record,
     RecordColumns,
     Unread,
+    kinds_with,
     refuse_unknown,
 )
 from spark_queue.core.records.sinks import ExceptionRows, Fenced, Landed, OfAttempt, Prepared, SinkUnreadable
@@ -81,6 +83,7 @@ __all__ = [
     "RETURNED_CLAIM",
     "RUN_FAILED",
     "RUN_STOPPED",
+    "About",
     "Attached",
     "BarrierReceived",
     "BarrierReleased",
@@ -156,5 +159,6 @@ __all__ = [
     "Unread",
     "Unsubscribed",
     "Valued",
+    "kinds_with",
     "refuse_unknown",
 ]

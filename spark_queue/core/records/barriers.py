@@ -10,6 +10,7 @@ class BarriersDecided(Body, frozen=True, kw_only=True):
     """Messages that entered while the queue was set aside are barriers of it, or are not (R75)."""
 
     kind = Kind.BARRIERS_DECIDED
+    shows_membership = True
 
     barrier: bool = False
 
@@ -18,6 +19,7 @@ class BarrierReleased(Body, frozen=True, kw_only=True):
     """Barriers leave the queue for the subscriptions of that moment (R70)."""
 
     kind = Kind.BARRIER_RELEASED
+    shows_membership = True
 
     #: Their names.
     subscriptions: tuple[str, ...]

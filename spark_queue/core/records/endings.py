@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from spark_queue.core.records.record import Body
+from spark_queue.core.records.record import About, Body
 from spark_queue.core.records.vocabulary import Count, ErrorText, Kind, Name
 
 
@@ -25,6 +25,7 @@ class Returned(Body, frozen=True, kw_only=True):
     """Leased messages are back in their queue."""
 
     kind = Kind.RETURNED
+    settles = shows_membership = True
 
     #: Whether the delivery is taken back that the grant counted.
     undelivered: bool = False
@@ -40,6 +41,7 @@ class Removed(Valued, frozen=True, kw_only=True):
     """Messages leave their queue: the delete marker."""
 
     kind = Kind.REMOVED
+    settles = shows_membership = True
 
     #: Of dead letters: how often each was delivered and cancelled, and the last error.
     deliveries: Count | None = None
@@ -71,12 +73,14 @@ class Deferred(Body, frozen=True):
     """Messages were acknowledged before their turn (R83)."""
 
     kind = Kind.DEFERRED
+    shows_membership = True
 
 
 class Paused(Body, frozen=True, kw_only=True):
     """A queue grants nothing, by hand; or a subscription only lone messages, in an alarm."""
 
     kind = Kind.PAUSED
+    about = About.QUEUE
 
     error: str | None = None
 
@@ -85,3 +89,4 @@ class Unpaused(Body, frozen=True):
     """A pause, or an alarm, is over."""
 
     kind = Kind.UNPAUSED
+    about = About.QUEUE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from spark_queue.core.records.merged_file import MergedFile
-from spark_queue.core.records.record import Body
+from spark_queue.core.records.record import About, Body
 from spark_queue.core.records.vocabulary import Id, Instant, Kind, Name, Number, NumberRanges, PublisherName, Text
 
 #: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
@@ -22,6 +22,8 @@ class Entered(Body, frozen=True, kw_only=True):
     """The messages of one `add` action of a message table enter."""
 
     kind = Kind.ENTERED
+    about = About.FILES
+    reads_on = True
 
     #: Path of the file, relative to the message table, and its number of messages.
     path: Text
@@ -50,6 +52,7 @@ class Named(Body, frozen=True, kw_only=True):
     """Further names of messages that are here already."""
 
     kind = Kind.NAMED
+    about = About.FILES
     critical = silent = True
 
     #: First own bookmark, number of messages, UUID of the other origin, bookmark there.
@@ -61,6 +64,8 @@ class Foreign(Body, frozen=True, kw_only=True):
     """Files without the marks of ours, which somebody else appended to a message table."""
 
     kind = Kind.FOREIGN
+    about = About.TYPE
+    reads_on = True
 
     version: int
     paths: tuple[str, ...]
@@ -81,6 +86,8 @@ class Moved(Body, frozen=True, kw_only=True):
     """Message files were merged."""
 
     kind = Kind.MOVED
+    about = About.TYPE
+    reads_on = True
 
     version: Number
     token: Text
@@ -91,3 +98,4 @@ class Retired(Body, frozen=True):
     """Messages that no queue needs are let go, with their files."""
 
     kind = Kind.RETIRED
+    about = About.FILES

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from spark_queue.core.records.record import Body
+from spark_queue.core.records.record import About, Body
 from spark_queue.core.records.vocabulary import Id, Kind, NumberRanges
 
 
@@ -14,6 +14,7 @@ class JournalCreated(Body, frozen=True, kw_only=True):
     """The first record of every journal."""
 
     kind = Kind.JOURNAL_CREATED
+    about = About.JOURNAL
     separate = True
 
     #: UUID of the journal, and the version of what is stored.
@@ -25,6 +26,7 @@ class EpochClaimed(Body, frozen=True, kw_only=True):
     """A reign begins: the host, the address and the process id of its coordinator."""
 
     kind = Kind.EPOCH_CLAIMED
+    about = About.JOURNAL
     silent = True
 
     host: str
@@ -36,6 +38,7 @@ class DefinitionsApplied(Body, frozen=True, kw_only=True):
     """The whole set of definitions, as it holds from then on."""
 
     kind = Kind.DEFINITIONS_APPLIED
+    about = About.JOURNAL
     separate = True
 
     definitions: dict[str, Any]

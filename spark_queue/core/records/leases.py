@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_queue.core.records.record import Body
+from spark_queue.core.records.record import About, Body
 from spark_queue.core.records.subscriptions import Called, Planned
 from spark_queue.core.records.vocabulary import Kind
 
@@ -11,7 +11,7 @@ class Granted(Called, frozen=True, kw_only=True):
     """Messages are leased to a subscription."""
 
     kind = Kind.GRANTED
-    silent = True
+    shows_membership = silent = True
 
     #: The most messages that the planner asked for.
     limit: int
@@ -23,7 +23,7 @@ class Resumed(Called, frozen=True, kw_only=True):
     """A lease is these messages from now on, for a planner start (P2)."""
 
     kind = Kind.RESUMED
-    silent = True
+    shows_membership = silent = True
 
     #: Whether it counts as a delivery.
     counted: bool
@@ -36,6 +36,7 @@ class Renewed(Planned, frozen=True, kw_only=True):
     """A lease ends later."""
 
     kind = Kind.RENEWED
+    about = About.LEASE
     silent = True
 
 
@@ -43,6 +44,7 @@ class Claimed(Called, frozen=True, kw_only=True):
     """One planner start alone gets the rows of an at-most-once lease (R16)."""
 
     kind = Kind.CLAIMED
+    about = About.LEASE
 
 
 class Lapsed(Body, frozen=True):
@@ -55,7 +57,7 @@ class Outcomes(Body, frozen=True, kw_only=True):
     """Outcomes of messages of a batch, or the end of its run; the reason tells which."""
 
     kind = Kind.OUTCOMES
-    silent = True
+    settles = silent = True
 
     error: str | None = None
     #: Whether the proof of the batch gives it back.
@@ -66,4 +68,5 @@ class Proven(Body, frozen=True):
     """Spark has committed the batch of a lease."""
 
     kind = Kind.PROVEN
+    about = About.LEASE
     silent = True

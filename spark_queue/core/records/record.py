@@ -7,8 +7,9 @@ record is made by a command, committed, and only then believed; state is always 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar, Protocol, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -26,6 +27,23 @@ BODY_VERSION = 1
 BODIES: dict[str, type[Body]] = {}
 
 
+class About(StrEnum):
+    """The messages that a record is about."""
+
+    #: Those of its ranges.
+    MESSAGES = "messages"
+    #: Those of its lease, though it does not name them.
+    LEASE = "lease"
+    #: All of its queue.
+    QUEUE = "queue"
+    #: Those of its ranges, in whatever queue of its type.
+    FILES = "files"
+    #: All of its type.
+    TYPE = "type"
+    #: All of the journal.
+    JOURNAL = "journal"
+
+
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The facts of a record beside its envelope. A field that has its default is not stored."""
 
@@ -37,6 +55,13 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Whether it tells a peer nothing: for such records alone no watermark is written, or two instances would answer each other
     #: for ever.
     silent: ClassVar[bool] = False
+    about: ClassVar[About] = About.MESSAGES
+    #: Whether its messages are in its queue, whatever is known of them besides (records win, DESIGN 4).
+    shows_membership: ClassVar[bool] = False
+    #: Whether a call settles or purges its messages by it.
+    settles: ClassVar[bool] = False
+    #: Whether its message log is read on behind its version.
+    reads_on: ClassVar[bool] = False
 
     #: Id of the request that made it; empty for a timer's work.
     request: str = ""
@@ -47,6 +72,11 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kind = cls.__dict__.get("kind")
         if isinstance(kind, Kind):
             BODIES[kind] = cls
+
+
+def kinds_with(have: Callable[[type[Body]], bool]) -> frozenset[str]:
+    """Return the kinds of which something is true, by their classes."""
+    return frozenset(kind for kind, body in BODIES.items() if have(body))
 
 
 class Unread(Body, frozen=True, kw_only=True):

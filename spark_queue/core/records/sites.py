@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from spark_queue.core.records.endings import Valued
-from spark_queue.core.records.record import Body
+from spark_queue.core.records.record import About, Body
 from spark_queue.core.records.vocabulary import NUMBER_MAX, Count, ErrorText, Id, Kind, Name, Number, NumberRanges, Text
 
 
@@ -50,7 +50,7 @@ class Replicated(Valued, frozen=True, kw_only=True):
     """The value of messages by the word of a peer: greater than what was known."""
 
     kind = Kind.REPLICATED
-    critical = True
+    critical = shows_membership = True
 
     peer: str
     deliveries: Count | None = None
@@ -65,7 +65,7 @@ class Transferred(Valued, frozen=True, kw_only=True):
     """Messages belong to another instance from now on, or are claimed for this one."""
 
     kind = Kind.TRANSFERRED
-    critical = True
+    critical = shows_membership = True
 
     deliveries: Count = 0
     cancels: Count = 0
@@ -122,6 +122,7 @@ class Returning(Body, frozen=True, kw_only=True):
     """An instance was away: it grants nothing of its own before it has heard from its peers, or has heard them (R130)."""
 
     kind = Kind.RETURNING
+    about = About.JOURNAL
     critical = silent = True
 
     on: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_queue.core.records.record import Body
+from spark_queue.core.records.record import About, Body
 from spark_queue.core.records.vocabulary import Incarnation, Kind
 
 
@@ -10,6 +10,7 @@ class Subscribed(Body, frozen=True, kw_only=True):
     """A subscription begins, or asks for something else (R118)."""
 
     kind = Kind.SUBSCRIBED
+    about = About.QUEUE
 
     ack_mode: str
     max_backlog: int
@@ -24,6 +25,7 @@ class Unsubscribed(Body, frozen=True):
     """A subscription ends."""
 
     kind = Kind.UNSUBSCRIBED
+    about = About.QUEUE
 
 
 class Planned(Body, frozen=True, kw_only=True):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from spark_queue.core.bitmaps.ranges import count_rows
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Record
 
 #: How long a request is known at least, in milliseconds: its caller asks again for a minute at most.
 _KEPT_MS = 120_000
 
 #: So many of the newest are known however long ago they were: the next coordinator's clock may be far ahead.
 _KEPT = 4_096
-
-#: Kinds by which a settlement or a purge changes messages.
-_SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
 
 
 class DoneRequests:
@@ -40,5 +37,5 @@ class DoneRequests:
             return
         if len(self._newest) >= _KEPT and record.at_ms >= self._newest_since_ms + _KEPT_MS:
             self._earlier, self._newest, self._newest_since_ms = self._newest, {}, record.at_ms
-        messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
+        messages = count_rows(record.ranges) if record.body.settles else 0
         self._newest[request] = self._newest.get(request, 0) + messages
