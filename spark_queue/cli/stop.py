@@ -49,9 +49,9 @@ def _nobody_listens(journal: Journal, journal_id: str) -> bool:
     from functools import partial
 
     from spark_queue.client.coordinator_client import PING_S
-    from spark_queue.protocol.connection import Verdict, ping
+    from spark_queue.protocol.connection import Presence, ping
     from spark_queue.protocol.host import location_of
 
     store, token = journal.store, partial(journal.endpoint.token, journal.store)
     at = (ping(address, journal_id, location_of(store), PING_S, token) for address in journal.endpoint.uris())
-    return all(verdict is Verdict.GONE for verdict in at)
+    return all(presence is Presence.GONE for presence in at)

@@ -28,7 +28,7 @@ from spark_queue.core.definitions.keys import ADMINISTER, CHANGE
 from spark_queue.errors import ConfigError, CoordinatorError, error
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict
+from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Presence
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import (
     Report,
@@ -239,7 +239,7 @@ class CoordinatorClient:
                 answer = connection.call(request, timeout_s=min(left_s, attempt_s))
             except ConnectionLostError as lost:
                 # Silence in an attempt that the call's end cut short tells less than the failure before.
-                if lost.verdict is not Verdict.SILENT or left_s >= attempt_s or not reason:
+                if lost.presence is not Presence.SILENT or left_s >= attempt_s or not reason:
                     reason = f"{connection.address} did not answer: {lost}."
                 self._lose(connection)
             else:
@@ -330,7 +330,7 @@ class CoordinatorClient:
     def _serves(self, address: str) -> bool:
         connection = self._open(address)
         try:
-            return connection.ping(timeout_s=PING_S) is Verdict.SERVES
+            return connection.ping(timeout_s=PING_S) is Presence.SERVES
         finally:
             connection.close()
 

@@ -21,7 +21,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal.store import Store
 from spark_queue.ports import Clock, ControlLog
-from spark_queue.protocol.connection import LOCAL, Verdict, ping
+from spark_queue.protocol.connection import LOCAL, Presence, ping
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, AdvertisementStore, read_advertisement
 from spark_queue.protocol.host import is_loopback, location_of
 
@@ -35,7 +35,7 @@ SILENCE_S = 10.0
 WATCH_S = 3 * RENEWAL_S
 
 #: Asks an address whether the journal's coordinator answers there, for at most some seconds.
-Pinger = Callable[[str, float], Verdict]
+Pinger = Callable[[str, float], Presence]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,23 +109,23 @@ def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPort
     # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
     asked = address != candidate.address and (same_host or not is_loopback(address))
     begun_ms, known = around.clock.monotonic_ms(), read_advertisement(around.advertisements, candidate.journal_id)
-    verdict = around.ping(address, SILENCE_S) if asked else Verdict.GONE
-    if verdict is Verdict.SERVES:
+    presence = around.ping(address, SILENCE_S) if asked else Presence.GONE
+    if presence is Presence.SERVES:
         raise CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=address)
     # Nobody listens there for certain. A listener may be the one that serves, though it is full of calls, or not trusted here.
-    if same_host and verdict is Verdict.GONE:
+    if same_host and presence is Presence.GONE:
         return
     # Three renewals by the own monotonic clock; another host's clock is not compared with.
     while around.clock.monotonic_ms() - begun_ms < WATCH_S * 1000:
         around.pause(1.0)
         newest = read_advertisement(around.advertisements, candidate.journal_id)
         if newest is not None and newest != known:
-            raise _renewed(newest, candidate, around.clock, verdict, same_host=same_host)
+            raise _renewed(newest, candidate, around.clock, presence, same_host=same_host)
 
 
-def _renewed(newest: Advertisement, candidate: Candidate, clock: Clock, verdict: Verdict, *, same_host: bool) -> CoordinatorError:
+def _renewed(newest: Advertisement, candidate: Candidate, clock: Clock, presence: Presence, *, same_host: bool) -> CoordinatorError:
     """Return why one that does not answer here is left alone, since it renews its advertisement."""
-    if verdict is Verdict.UNTRUSTED:
+    if presence is Presence.UNTRUSTED:
         return CoordinatorError("COORDINATOR_UNTRUSTED", path=candidate.path, address=newest.address)
     if same_host:
         return CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=newest.address)

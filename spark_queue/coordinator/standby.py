@@ -11,7 +11,7 @@ from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, cl
 from spark_queue.core.records import EpochClaimed, Record
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import ControlLog, JournalPort
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Presence
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import is_loopback
 
@@ -87,19 +87,19 @@ class Watch:
         now_ms = self._around.clock.monotonic_ms()
         passed_ms = min(now_ms - self._looked_at_ms, LOOK_MOST_MS)
         self._looked_at_ms = now_ms
-        verdict = self._ask()
-        self._unheard_ms = 0 if verdict is Verdict.SERVES else self._unheard_ms + passed_ms
+        presence = self._ask()
+        self._unheard_ms = 0 if presence is Presence.SERVES else self._unheard_ms + passed_ms
         self._unrenewed_ms += passed_ms
-        if verdict is not Verdict.SERVES or now_ms - self._read_at_ms >= READ_MS:
+        if presence is not Presence.SERVES or now_ms - self._read_at_ms >= READ_MS:
             self._read_at_ms = now_ms
             self._read()
-        return self._is_over(verdict)
+        return self._is_over(presence)
 
-    def _ask(self) -> Verdict:
+    def _ask(self) -> Presence:
         holder, candidate = self.holder, self._candidate
         if holder.address == candidate.address or (holder.host != candidate.host and is_loopback(holder.address)):
             # This process itself would answer, or a stranger on this host.
-            return Verdict.GONE
+            return Presence.GONE
         return self._around.ping(holder.address, ASK_S)
 
     def _read(self) -> None:
@@ -121,11 +121,11 @@ class Watch:
             self.holder = Holder(epoch=newest.epoch, host=newest.host, address=newest.address)
             self._unheard_ms = 0
 
-    def _is_over(self, verdict: Verdict) -> bool:
-        if verdict is Verdict.SERVES:
+    def _is_over(self, presence: Presence) -> bool:
+        if presence is Presence.SERVES:
             return self._renews and self._unrenewed_ms >= STUCK_MS
         # Nobody listens there on this very host; or it ended in good order. One that sends everybody away may serve all the same.
-        if self._has_left or (verdict is Verdict.GONE and self.holder.host == self._candidate.host):
+        if self._has_left or (presence is Presence.GONE and self.holder.host == self._candidate.host):
             return True
         return min(self._unheard_ms, self._unrenewed_ms) >= SILENCE_MS
 

@@ -85,7 +85,7 @@ class Endpoint:
 LOCAL = Endpoint()
 
 
-class Verdict(Enum):
+class Presence(Enum):
     """The result of a ping at an address."""
 
     #: The journal's coordinator, serving or recovering.
@@ -103,9 +103,9 @@ class Verdict(Enum):
 class ConnectionLostError(Exception):
     """No answer came; whether the call took effect is unknown. Never leaves this package."""
 
-    def __init__(self, reason: str, verdict: Verdict) -> None:
+    def __init__(self, reason: str, presence: Presence) -> None:
         super().__init__(reason)
-        self.verdict = verdict
+        self.presence = presence
 
 
 class Connection:
@@ -187,13 +187,13 @@ class Connection:
         if isinstance(reply, wire.Failed):
             return reply, None
         if not isinstance(reply, wire.Pong) or reply.journal != self._journal_id:
-            raise ConnectionLostError("somebody else answered", Verdict.GONE)
+            raise ConnectionLostError("somebody else answered", Presence.GONE)
         if meeting.believes(introduction, reply) and (self._check_sends is None or reply.address == self.address):
             bearer = token if reply.wants_token else meeting.bearer(token.encode(), reply.session)
             return reply, [(b"authorization", f"Bearer {bearer}".encode()), place]
         if introduction.is_principal and reply.recovering and not reply.proof:
             return reply, None
-        raise ConnectionLostError("whoever answered could not prove to be the journal's coordinator", Verdict.GONE)
+        raise ConnectionLostError("whoever answered could not prove to be the journal's coordinator", Presence.GONE)
 
     def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # The stubs say text here; Flight needs bytes.
@@ -201,23 +201,23 @@ class Connection:
         try:
             results = [result.body for result in self._client.do_action(flight.Action(wire.ACTION, frame), options)]
         except flight.FlightTimedOutError as reason:
-            raise ConnectionLostError(str(reason), Verdict.SILENT) from None
+            raise ConnectionLostError(str(reason), Presence.SILENT) from None
         except flight.FlightUnauthenticatedError as reason:
             raise self._unauthenticated(str(reason)) from None
         except (pa.ArrowException, OSError) as reason:
-            verdict = Verdict.UNTRUSTED if "handshake failed" in str(reason) else Verdict.CLOSED
-            raise ConnectionLostError(str(reason), Verdict.GONE if PLACE_REFUSAL in str(reason) else verdict) from None
+            presence = Presence.UNTRUSTED if "handshake failed" in str(reason) else Presence.CLOSED
+            raise ConnectionLostError(str(reason), Presence.GONE if PLACE_REFUSAL in str(reason) else presence) from None
         if not results:
-            raise ConnectionLostError("the answer was empty", Verdict.GONE)
+            raise ConnectionLostError("the answer was empty", Presence.GONE)
         return wire.decode_reply(results[0].to_pybytes()), results[1:]
 
-    def ping(self, *, timeout_s: float) -> Verdict:
+    def ping(self, *, timeout_s: float) -> Presence:
         """Ask whether the journal's coordinator is there."""
         try:
             reply, _ = self._meet(timeout_s)
         except ConnectionLostError as lost:
-            return lost.verdict
-        return Verdict.SERVES if isinstance(reply, wire.Pong) else Verdict.GONE
+            return lost.presence
+        return Presence.SERVES if isinstance(reply, wire.Pong) else Presence.GONE
 
     def close(self) -> None:
         """Close the connection."""
@@ -225,11 +225,11 @@ class Connection:
 
     def _unauthenticated(self, text: str) -> ConnectionLostError | CoordinatorError:
         if TOKEN_REFUSAL in text and f"{TOKEN_REFUSAL}{self._journal_id}" not in text:
-            return ConnectionLostError("the port now belongs to another journal's coordinator", Verdict.GONE)
+            return ConnectionLostError("the port now belongs to another journal's coordinator", Presence.GONE)
         return CoordinatorError("UNAUTHENTICATED", address=self.address)
 
 
-def ping(address: str, journal_id: str, location: str, timeout_s: float, token: Callable[[], str] = LOCAL.token) -> Verdict:
+def ping(address: str, journal_id: str, location: str, timeout_s: float, token: Callable[[], str] = LOCAL.token) -> Presence:
     """Ask once whether the journal's coordinator is at an address that was found; see `Connection.ping`.
 
     A process that sends everybody away is SILENT: only an address where nobody listens, or somebody else answers, is gone.
@@ -240,12 +240,12 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float, token: 
     except ConfigError as refusal:
         if not tells_no_address(refusal):
             raise
-        return Verdict.GONE
+        return Presence.GONE
     with closing(connection):
-        verdict = connection.ping(timeout_s=timeout_s)
-    if verdict is Verdict.CLOSED:
-        return Verdict.SILENT if _is_heard(address, timeout_s) else Verdict.GONE
-    return verdict
+        presence = connection.ping(timeout_s=timeout_s)
+    if presence is Presence.CLOSED:
+        return Presence.SILENT if _is_heard(address, timeout_s) else Presence.GONE
+    return presence
 
 
 def _is_heard(address: str, timeout_s: float) -> bool:

@@ -18,7 +18,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import Endpoint, Verdict, ping
+from spark_queue.protocol.connection import Endpoint, Presence, ping
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.protocol.host import location_of
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
@@ -243,7 +243,7 @@ def test_a_coordinator_that_cannot_start_says_why(world: World) -> None:
 
 def test_a_fixed_address_is_used_and_nothing_is_started(world: World) -> None:
     address = read_address(world)
-    assert ping(address, world.journal_id, location_of(world.store), 5.0) is Verdict.SERVES
+    assert ping(address, world.journal_id, location_of(world.store), 5.0) is Presence.SERVES
     client = world.client(endpoint=Endpoint(address.removeprefix("grpc://")))
     assert isinstance(client.call(wire.Ping(journal=world.journal_id, request=request_id())), wire.Pong)
     client.call(wire.Stop(journal=world.journal_id, request=request_id()))

@@ -15,8 +15,8 @@ CORE = (
     ),
     Mutant(
         "messages are claimed before it is known whether a filter can be asked of all",
-        "    among = leased.copy() if said[0] ==",
-        "    claim(work, work.matching(command.where, lost))\n    among = leased.copy() if said[0] ==",
+        "    among = leased.copy() if verdict.outcome ==",
+        "    claim(work, work.matching(command.where, lost))\n    among = leased.copy() if verdict.outcome ==",
         ("tests/unit/core/test_claims_by_filter.py",),
     ),
     Mutant(

@@ -69,7 +69,7 @@ ORDERING = (
     ),
     Mutant(
         "by hand, a cancelled message leaves those behind it where they are",
-        "        if part.said[0] == Outcome.CANCEL:\n            behind |=",
+        "        if part.verdict.outcome == Outcome.CANCEL:\n            behind |=",
         "        if not part:\n            behind |=",
         _SCENARIOS,
     ),

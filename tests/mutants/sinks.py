@@ -84,12 +84,12 @@ SINKS = (
     ),
     Mutant(
         "what was left out of a commit is acknowledged with it",
-        "{said: rows.copy() for said, rows in attempt.exceptions.items()}", "dict()", _WORLDS,
+        "{verdict: rows.copy() for verdict, rows in attempt.exceptions.items()}", "dict()", _WORLDS,
     ),
     Mutant(
         "two exceptions of one kind count as the last of them",
-        "exceptions.setdefault((outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))",
-        "exceptions[outcome, due_at_ms, error] = to_bitmap(ranges)", _WORLDS,
+        "exceptions.setdefault(Verdict(outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))",
+        "exceptions[Verdict(outcome, due_at_ms, error)] = to_bitmap(ranges)", _WORLDS,
     ),
     Mutant(
         "a batch that has landed is not read again once its messages are done",

@@ -40,11 +40,11 @@ STRANGERS = (
     Mutant("a crowd may be as slow as one", "READ_S if len(waits) <= CROWD else CROWDED_READ_S", "READ_S", _STRANGERS),
     Mutant(
         "one that sends everybody away is gone",
-        "return Verdict.SILENT if _is_heard(address, timeout_s) else Verdict.GONE", "return Verdict.GONE", _STRANGERS,
+        "return Presence.SILENT if _is_heard(address, timeout_s) else Presence.GONE", "return Presence.GONE", _STRANGERS,
     ),
     Mutant(
         "one that does not answer on this host is succeeded though it renews",
-        "    if same_host and verdict is Verdict.GONE:\n", "    if same_host:\n", ("tests/unit/coordinator/test_election.py",),
+        "    if same_host and presence is Presence.GONE:\n", "    if same_host:\n", ("tests/unit/coordinator/test_election.py",),
     ),
     Mutant(
         "what nobody may ask is read first",

@@ -15,7 +15,7 @@ from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.standby import Holder, succeed
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Presence
 from tests.fake_clock import FakeClock
 from tests.unit.coordinator.loop_world import NoAdvertisements
 
@@ -104,7 +104,7 @@ class Node:
         candidate = Candidate(journal_id=self.world.journal_id, path=journal.path, host=self.host, address=self.address, pid=1)
         around = ElectionPorts(
             advertisements=NoAdvertisements(),
-            ping=lambda *_: Verdict.GONE,
+            ping=lambda *_: Presence.GONE,
             clock=self.clock,
             # Only one on another host waits at all.
             pause=lambda seconds: self.clock.advance(round(seconds * 1000)),

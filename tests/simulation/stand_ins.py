@@ -12,7 +12,7 @@ from typing import Any
 from spark_queue.coordinator.election import Candidate, ElectionPorts
 from spark_queue.coordinator.standby import SILENCE_MS, STUCK_MS, Watch
 from spark_queue.errors import JournalError
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Presence
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, Advertiser
 from tests.fake_clock import FakeClock
 from tests.simulation.loop_node import START_MS, Node
@@ -80,12 +80,12 @@ class StandInWorld(LoopWorld):
         """Take it away."""
         self._advertisement = None
 
-    def ping(self, address: str, timeout_s: float) -> Verdict:
+    def ping(self, address: str, timeout_s: float) -> Presence:
         """Ask an address; a network in trouble loses half of what is asked."""
         if self.troubled and self.random.random() < 0.5:
-            return self.random.choice((Verdict.GONE, Verdict.SILENT))
+            return self.random.choice((Presence.GONE, Presence.SILENT))
         lives = any(node.address == address and node.alive and node.loop is not None for node in self.nodes)
-        return Verdict.SERVES if lives else Verdict.GONE
+        return Presence.SERVES if lives else Presence.GONE
 
     def begin(self, host: str, *, silent_epoch: int) -> Node | None:
         """Let a stand-in read the log, and claim where it may; None where too many work already."""

@@ -12,16 +12,17 @@ from pyroaring import BitMap64
 from spark_queue.core import records
 from spark_queue.core.commands import Purge, Settle, SettleWhere
 from spark_queue.core.deciding.instances.claims import claim, claimable
-from spark_queue.core.deciding.outcomes import Said, check_outcomes, read_outcome, read_staged, refuse_barriers, stage
+from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_verdict, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
+from spark_queue.core.deciding.settlement import apply_verdict, give_back_followers, in_queue
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Outcome, Removal, Staged
+from spark_queue.core.records import Outcome, Removal
 from spark_queue.core.replies import Purged, Settled
 from spark_queue.core.state.in_doubt import refusal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.verdict import Verdict
 from spark_queue.errors import LeaseError
 
 #: Under which name of `Settled` the messages of an outcome are counted.
@@ -30,9 +31,9 @@ _COUNTED = {Outcome.ACKNOWLEDGE: "acknowledged", Outcome.CANCEL: "cancelled", Ou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Messages of which something is said, and the lease under which their caller received them."""
+    """Messages with a verdict, and the lease under which their caller received them."""
 
-    said: Staged
+    verdict: Verdict
     rows: BitMap64
     #: The lease that was named, if one was, and that lease while it is known.
     named: int | None = None
@@ -55,8 +56,8 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
         return Settled(repeated=sum(len(rows) for _, rows in given))
     leases = [None if each.lease is None else work.ledger.leases.get(each.lease) for each in command.outcomes]
     parts = [
-        _Part(said=said, rows=rows, named=each.lease, lease=lease)
-        for (said, rows), each, lease in zip(given, command.outcomes, leases, strict=True)
+        _Part(verdict=verdict, rows=rows, named=each.lease, lease=lease)
+        for (verdict, rows), each, lease in zip(given, command.outcomes, leases, strict=True)
     ]
     for _, rows in given:
         for lease, held in _in_sinks(work, rows):
@@ -67,8 +68,8 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     counts: Counter[str] = Counter()
     for part, (staged, _) in zip(parts, plans, strict=True):
         if part.lease is not None:
-            stage(work, part.lease, ((part.said, staged),))
-        counts[_COUNTED[Outcome(part.said[0])]] += len(staged)
+            stage(work, part.lease, ((part.verdict, staged),))
+        counts[_COUNTED[Outcome(part.verdict.outcome)]] += len(staged)
     _settle_now(work, [now for _, now in plans], counts, seen=leased)
     return Settled(**counts)
 
@@ -79,19 +80,19 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     Of a queue with a target depth only the active part is looked at. Leased messages are left alone by strict leasing (R38), and
     those in doubt or in a sink always (R123). A cancel finds leased messages only: the others are in the queue already.
     """
-    said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
+    verdict = read_verdict(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
     leased = ledger.rows[State.LEASED]
     lost, seen = work.visible_to_caller(claimable(work, of_living=command.of_owner)), work.visible_to_caller(leased.copy())
-    among = leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered)
+    among = leased.copy() if verdict.outcome == Outcome.CANCEL else in_queue(work, ledger.entered)
     matching = work.matching(command.where, work.visible_to_caller(among) | lost)
     # Files are read before anything is recorded: one may be gone.
     claim(work, matching & lost)
-    rows = matching & leased if said[0] == Outcome.CANCEL else in_queue(work, matching)
+    rows = matching & leased if verdict.outcome == Outcome.CANCEL else in_queue(work, matching)
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     untouched = BitMap64.union(untouched, *(held for _, held in _in_sinks(work, rows)))
     counts = Counter(skipped=len(untouched))
-    _settle_now(work, [_Part(said=said, rows=rows - untouched)], counts, seen=seen)
+    _settle_now(work, [_Part(verdict=verdict, rows=rows - untouched)], counts, seen=seen)
     return Settled(**counts)
 
 
@@ -114,7 +115,7 @@ def purge(work: UnitOfWork, command: Purge) -> Purged:
     return Purged(purged=len(rows), leased=len(leased))
 
 
-def _seen_of(work: UnitOfWork, given: Collection[Said]) -> BitMap64:
+def _seen_of(work: UnitOfWork, given: Collection[tuple[Verdict, BitMap64]]) -> BitMap64:
     """Return which of the messages that outcomes name are not hidden from the caller; those that retention let go are."""
     named = BitMap64.union(BitMap64(), *(rows for _, rows in given))
     return work.visible_to_caller(named & work.ledger.entered)
@@ -142,7 +143,7 @@ def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Par
     """
     staged, lease = BitMap64(), part.lease
     if lease is not None and not lease.proven:
-        check_outcomes(work, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
+        check_outcomes(work, ((part.verdict, part.rows),), lease.rows, f"are not in lease {lease.number}")
         # Rows that another has taken from the lease are settled as after its end.
         staged = part.rows & lease.recoverable
     now = replace(part, rows=part.rows - staged)
@@ -152,7 +153,7 @@ def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Par
 
 def _check_permitted(work: UnitOfWork, part: _Part, lost: BitMap64) -> None:
     """Refuse outcomes that are too late, unless they acknowledge, and those that strict leasing forbids (R38)."""
-    ledger, outcome = work.ledger, part.said[0]
+    ledger, outcome = work.ledger, part.verdict.outcome
     rows = in_queue(work, part.rows) | (part.rows & lost)
     held = BitMap64() if part.lease is None else rows & part.lease.leased
     if outcome != Outcome.ACKNOWLEDGE:
@@ -184,7 +185,7 @@ def _refuse(work: UnitOfWork, part: _Part) -> None:
     for rows, reason, next_step in cases:
         found = part.rows & rows
         if found and part.rows.min() in found:
-            facts = {"count": len(found), "bookmark": found.min(), "outcome": part.said[0], "reason": reason}
+            facts = {"count": len(found), "bookmark": found.min(), "outcome": part.verdict.outcome, "reason": reason}
             raise LeaseError("LEASE_SETTLED", queue=ledger.definition.name, next_step=next_step, **facts)
 
 
@@ -204,7 +205,7 @@ def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str]
     """
     behind = BitMap64()
     for part in parts:
-        if part.said[0] == Outcome.CANCEL:
+        if part.verdict.outcome == Outcome.CANCEL:
             behind |= give_back_followers(work, part.rows, work.ledger.rows[State.LEASED], lease=part.lease)
     counts["behind"] = len(behind & seen)
     for part in parts:
@@ -224,5 +225,5 @@ def _act(work: UnitOfWork, part: _Part, counts: Counter[str]) -> None:
     inside = BitMap64() if part.lease is None else rows & part.lease.rows
     for some, of in ((inside, part.lease), (rows - inside, None)):
         if some:
-            apply_outcome(work, part.said, some, lease=of)
-    counts[_COUNTED[Outcome(part.said[0])]] += len(rows)
+            apply_verdict(work, part.verdict, some, lease=of)
+    counts[_COUNTED[Outcome(part.verdict.outcome)]] += len(rows)

@@ -11,24 +11,23 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
-from spark_queue.core.records import Outcome, Ranges, Staged
+from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.verdict import Verdict
 from spark_queue.errors import CallerError, nearest
 
 #: Longest error text that is kept with a message, in characters.
 ERROR_TEXT_LIMIT = 4_000
 
-#: An outcome as a lease keeps it, and its messages.
-Said = tuple[Staged, BitMap64]
 _NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
 
 
-def read_outcome(work: UnitOfWork, given: OutcomeRows) -> Said:
+def read_outcome(work: UnitOfWork, given: OutcomeRows) -> tuple[Verdict, BitMap64]:
     """Return the verdict of an outcome, and its messages."""
-    said = read_staged(work, given.outcome, given.retry_after_ms, given.error)
-    return said, read_rows(work.state, work.ledger.definition.name, given.ranges)
+    verdict = read_verdict(work, given.outcome, given.retry_after_ms, given.error)
+    return verdict, read_rows(work.state, work.ledger.definition.name, given.ranges)
 
 
 def read_rows(state: JournalState, queue: str, ranges: Ranges) -> BitMap64:
@@ -52,7 +51,7 @@ def check_ranges(queue: str, ranges: Ranges) -> None:
             raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Give bookmarks as they were read.")
 
 
-def read_staged(work: UnitOfWork, outcome: str, retry_after_ms: int | None, error: str | None) -> Staged:
+def read_verdict(work: UnitOfWork, outcome: str, retry_after_ms: int | None, error: str | None) -> Verdict:
     """Return the verdict of an outcome without its messages."""
     queue, known = work.ledger.definition.name, [each.value for each in Outcome]
     if outcome not in known:
@@ -66,10 +65,10 @@ def read_staged(work: UnitOfWork, outcome: str, retry_after_ms: int | None, erro
             next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
             raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
         due_at_ms = work.now_ms + retry_after_ms
-    return Outcome(outcome), due_at_ms, None if error is None else error[:ERROR_TEXT_LIMIT]
+    return Verdict(Outcome(outcome), due_at_ms, None if error is None else error[:ERROR_TEXT_LIMIT])
 
 
-def check_outcomes(work: UnitOfWork, given: Iterable[Said], known: BitMap64, reason: str) -> None:
+def check_outcomes(work: UnitOfWork, given: Iterable[tuple[Verdict, BitMap64]], known: BitMap64, reason: str) -> None:
     """Refuse rows that are not `known`, for a reason, and rows that are named twice."""
     named = BitMap64()
     name = work.ledger.definition.name
@@ -85,19 +84,20 @@ def check_outcomes(work: UnitOfWork, given: Iterable[Said], known: BitMap64, rea
         named |= rows
 
 
-def refuse_barriers(work: UnitOfWork, given: Iterable[Said]) -> None:
+def refuse_barriers(work: UnitOfWork, given: Iterable[tuple[Verdict, BitMap64]]) -> None:
     """Refuse to settle a barrier: it needs no outcome (R71). To acknowledge one that was released changes nothing, and may be."""
     ledger = work.ledger
-    for (outcome, _, _), rows in given:
-        refused = rows & (ledger.rows[State.HELD] if outcome == Outcome.ACKNOWLEDGE else ledger.barriers)
+    for verdict, rows in given:
+        refused = rows & (ledger.rows[State.HELD] if verdict.outcome == Outcome.ACKNOWLEDGE else ledger.barriers)
         if refused:
             reason = f"bookmark {refused.min()} is a barrier, which leaves the queue by itself once nothing stands before it."
             next_step = "Leave rows out for which is_barrier is true."
             raise CallerError("OUTCOME_INVALID", queue=ledger.definition.name, reason=reason, next_step=next_step)
 
 
-def stage(work: UnitOfWork, lease: Lease, given: Iterable[Said]) -> None:
+def stage(work: UnitOfWork, lease: Lease, given: Iterable[tuple[Verdict, BitMap64]]) -> None:
     """Note outcomes of a lease's rows until its proof, or its end."""
-    for (outcome, due_at_ms, error), rows in given:
+    for verdict, rows in given:
         if rows:
-            work.emit(records.Outcomes(error=error), rows, of=lease, reason=outcome, due_at_ms=due_at_ms)
+            body = records.Outcomes(error=verdict.error)
+            work.emit(body, rows, of=lease, reason=verdict.outcome, due_at_ms=verdict.due_at_ms)

@@ -11,9 +11,10 @@ from spark_queue.core.deciding.barrier import receive
 from spark_queue.core.deciding.isolation import confirm, is_suspect, isolate, lone_due_ms, suspect
 from spark_queue.core.deciding.removal import aged, remove, remove_aged
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Outcome, Removal, Return, Staged
+from spark_queue.core.records import Outcome, Removal, Return
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.verdict import Verdict
 
 #: The body of a record that returns messages with nothing said against them.
 _RETURNED = records.Returned()
@@ -63,11 +64,11 @@ def settle_landed(work: UnitOfWork, lease: Lease) -> None:
 
 def apply_staged(work: UnitOfWork, lease: Lease, within: BitMap64, *, but: Outcome | None = None) -> None:
     """Let staged outcomes act on those of their rows that are `within`; rows behind a cancelled one of their key have none."""
-    cancelled = BitMap64.union(BitMap64(), *(rows for key, rows in lease.staged.items() if key[0] == Outcome.CANCEL))
+    cancelled = BitMap64.union(BitMap64(), *(rows for verdict, rows in lease.staged.items() if verdict.outcome == Outcome.CANCEL))
     within = within - give_back_followers(work, cancelled, within, lease=lease)
-    for key, rows in list(lease.staged.items()):
-        if key[0] != but and rows.intersect(within):
-            apply_outcome(work, key, rows & within, lease=lease)
+    for verdict, rows in list(lease.staged.items()):
+        if verdict.outcome != but and rows.intersect(within):
+            apply_verdict(work, verdict, rows & within, lease=lease)
 
 
 def give_back_followers(work: UnitOfWork, cancelled: BitMap64, among: BitMap64, *, lease: Lease | None) -> BitMap64:
@@ -88,17 +89,17 @@ def give_back_followers(work: UnitOfWork, cancelled: BitMap64, among: BitMap64, 
     return followers
 
 
-def apply_outcome(work: UnitOfWork, key: Staged, rows: BitMap64, *, lease: Lease | None) -> None:
+def apply_verdict(work: UnitOfWork, verdict: Verdict, rows: BitMap64, *, lease: Lease | None) -> None:
     """Acknowledge, cancel or expire rows that are in the queue, or dead letters that are taken back."""
-    outcome, due_at_ms, error = key
-    if outcome == Outcome.ACKNOWLEDGE:
+    if verdict.outcome == Outcome.ACKNOWLEDGE:
         acknowledge(work, rows, lease=lease)
         return
     rows = rows - work.ledger.rows[State.DEAD]
-    if outcome == Outcome.EXPIRE:
-        remove(work, rows, Removal.FORCED_EXPIRE, lease=lease, error=error)
+    if verdict.outcome == Outcome.EXPIRE:
+        remove(work, rows, Removal.FORCED_EXPIRE, lease=lease, error=verdict.error)
     else:
-        _cancel(work, rows, due_at_ms, error, lease=lease, returned=records.Returned(error=error))
+        returned = records.Returned(error=verdict.error)
+        _cancel(work, rows, verdict.due_at_ms, verdict.error, lease=lease, returned=returned)
 
 
 def acknowledge(work: UnitOfWork, rows: BitMap64, *, lease: Lease | None) -> None:
@@ -208,7 +209,7 @@ def _retries(work: UnitOfWork, rows: BitMap64, due_at_ms: int | None) -> Iterato
 
 def _acknowledge_rest(work: UnitOfWork, lease: Lease) -> None:
     """Acknowledge the rows of a batch without another outcome; a dead letter that it wanted cancelled or expired stays one."""
-    refused = (rows for (outcome, _, _), rows in lease.staged.items() if outcome != Outcome.ACKNOWLEDGE)
+    refused = (rows for verdict, rows in lease.staged.items() if verdict.outcome != Outcome.ACKNOWLEDGE)
     acknowledge(work, _settleable(work, lease) - BitMap64.union(BitMap64(), *refused), lease=lease)
 
 

@@ -12,7 +12,7 @@ from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import AttemptCommand, Fenced, FindAttempts, Landed, Prepare, SinkUnreadable
 from spark_queue.core.deciding.batch_runs import lease_of_run, no_sink, refuse_fenced, refuse_unsuited, stale_run
-from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, Said, check_outcomes, read_outcome
+from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, check_outcomes, read_outcome
 from spark_queue.core.deciding.resuming import resumable, resume
 from spark_queue.core.deciding.settlement import settle_landed
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
@@ -21,6 +21,7 @@ from spark_queue.core.replies import Attempts, Done, Prepared
 from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.in_doubt import attempt_of, fenced_refusal, in_doubt, refusal, told
 from spark_queue.core.state.lease import Lease
+from spark_queue.core.state.verdict import Verdict
 from spark_queue.errors import CallerError, LeaseError
 
 #: Longest name and id of a table, in characters.
@@ -56,7 +57,7 @@ def prepare(work: UnitOfWork, command: Prepare) -> Prepared:
     numbers = work.ledger.attempts.get(lease.subscription, AttemptNumbers())
     # A journal that was put back from a backup never uses a number that the table has seen.
     number = max(numbers.last + 1, command.transaction_version // 2 + 1)
-    told_apart = tuple((*said, tuple(to_ranges(rows))) for said, rows in exceptions if rows)
+    told_apart = tuple((each.outcome, each.due_at_ms, each.error, tuple(to_ranges(rows))) for each, rows in exceptions if rows)
     prepared = records.Prepared(attempt=number, table=command.table, table_id=command.table_id, exceptions=told_apart)
     work.emit(prepared, lease.rows, of=lease)
     return Prepared(attempt=number)
@@ -70,7 +71,7 @@ def landed(work: UnitOfWork, command: Landed) -> Done:
             raise fenced_refusal(work.ledger, command.subscription, command.attempt)
         return Done()
     attempt = attempt_of(lease)
-    left_out = (rows for (outcome, _, _), rows in attempt.exceptions.items() if outcome != Outcome.ACKNOWLEDGE)
+    left_out = (rows for verdict, rows in attempt.exceptions.items() if verdict.outcome != Outcome.ACKNOWLEDGE)
     there = lease.rows - BitMap64.union(BitMap64(), *left_out)
     body = records.Landed(attempt=command.attempt, table=attempt.table, version=command.table_version, forced=command.forced)
     work.emit(body, there, of=lease)
@@ -105,7 +106,7 @@ def find_attempts(work: UnitOfWork, command: FindAttempts) -> Attempts:
     return Attempts(attempts=tuple(told(lease) for lease in in_doubt(work.ledger, command.subscription)))
 
 
-def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[Said]:
+def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[tuple[Verdict, BitMap64]]:
     """Return the outcomes of messages that are not in the commit; rows that go back with one of them must not be in it either."""
     texts = (command.table, command.table_id)
     if not all(0 < len(text) <= TABLE_TEXT_LIMIT for text in texts) or not -1 <= command.transaction_version < _VERSION_LIMIT:
@@ -113,8 +114,8 @@ def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[Said]:
     given = [read_outcome(work, each) for each in command.outcomes]
     check_outcomes(work, given, lease.rows, "are not in the batch")
     if work.ledger.definition.order_key is not None:
-        cancelled = BitMap64.union(BitMap64(), *(rows for said, rows in given if said[0] == Outcome.CANCEL))
-        left_out = BitMap64.union(BitMap64(), *(rows for said, rows in given if said[0] != Outcome.ACKNOWLEDGE))
+        cancelled = BitMap64.union(BitMap64(), *(rows for verdict, rows in given if verdict.outcome == Outcome.CANCEL))
+        left_out = BitMap64.union(BitMap64(), *(rows for verdict, rows in given if verdict.outcome != Outcome.ACKNOWLEDGE))
         behind = work.ledger.selection.order_keys.followers(cancelled, lease.rows) - left_out
         if behind:
             reason = f"bookmark {behind.min()} goes back with a cancelled message of its key that stands before it."

@@ -23,7 +23,11 @@ def landed(ledger: QueueLedger, record: Record) -> None:
     lease = ledger.leases[int(record.lease or 0)]
     attempt = attempt_of(lease)
     attempt.landed, attempt.error = True, None
-    lease.staged, lease.failure, lease.gives_back = {said: rows.copy() for said, rows in attempt.exceptions.items()}, None, False
+    lease.staged, lease.failure, lease.gives_back = (
+        {verdict: rows.copy() for verdict, rows in attempt.exceptions.items()},
+        None,
+        False,
+    )
     lease.stopped = False
 
 

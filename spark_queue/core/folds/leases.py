@@ -13,6 +13,7 @@ from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event
 from spark_queue.core.state.subscription import Subscription
+from spark_queue.core.state.verdict import Verdict
 
 
 def granted(ledger: QueueLedger, record: Record) -> None:
@@ -114,7 +115,7 @@ def outcomes(ledger: QueueLedger, record: Record) -> None:
         lease.failure, lease.stopped = body.error, record.reason == RUN_STOPPED
         lease.gives_back = body.cancel
     else:
-        lease.stage((str(record.reason), record.due_at_ms, body.error), to_bitmap(record.ranges))
+        lease.stage(Verdict(str(record.reason), record.due_at_ms, body.error), to_bitmap(record.ranges))
 
 
 def _ran_idle(subscription: Subscription, record: Record) -> None:

@@ -66,7 +66,6 @@ from spark_queue.core.records.vocabulary import (
     Ranges,
     Removal,
     Return,
-    Staged,
     UnpauseReason,
 )
 
@@ -150,7 +149,6 @@ __all__ = [
     "SequenceRange",
     "SetAside",
     "SinkUnreadable",
-    "Staged",
     "Subscribed",
     "TransferRequested",
     "Transferred",

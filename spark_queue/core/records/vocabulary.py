@@ -15,9 +15,6 @@ from spark_queue.core.definitions.keys import NAME_PATTERN
 #: Half-open ranges of bookmarks, ascending and disjoint, as they travel.
 Ranges = tuple[tuple[int, int], ...]
 
-#: What a batch said of some rows before its proof: outcome, due time of a retry in milliseconds, error text.
-Staged = tuple[str, int | None, str | None]
-
 #: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
 Incarnation = tuple[int, int]
 

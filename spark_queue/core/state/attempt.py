@@ -7,14 +7,11 @@ becomes of its messages until somebody has read the sink, or fenced it, and reco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Incarnation, Staged
-
-if TYPE_CHECKING:
-    pass
+from spark_queue.core.records import Incarnation
+from spark_queue.core.state.verdict import Verdict
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,7 +27,7 @@ class Attempt:
     #: The request by which it was prepared.
     request: str
     #: The outcomes of the messages that are not in the commit; all others are acknowledged by it.
-    exceptions: dict[Staged, BitMap64]
+    exceptions: dict[Verdict, BitMap64]
     #: Whether it stands in its sink.
     landed: bool = False
     #: Why nobody could decide about it.

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.records import Incarnation, Prepared, Record, Staged
+from spark_queue.core.records import Incarnation, Prepared, Record
 from spark_queue.core.replies import AttemptTold
 from spark_queue.core.state.attempt import Attempt
+from spark_queue.core.state.verdict import Verdict
 from spark_queue.errors import LeaseError
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 def begun(record: Record, incarnation: Incarnation) -> Attempt:
     """Return the attempt that a `prepared` record begins."""
-    body, exceptions = record.told(Prepared), dict[Staged, BitMap64]()
+    body, exceptions = record.told(Prepared), dict[Verdict, BitMap64]()
     for outcome, due_at_ms, error, ranges in body.exceptions:
-        exceptions.setdefault((outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))
+        exceptions.setdefault(Verdict(outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))
     return Attempt(
         number=body.attempt,
         table=body.table,

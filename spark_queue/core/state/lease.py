@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Incarnation, Staged
+from spark_queue.core.records import Incarnation
 from spark_queue.core.state.attempt import Attempt
+from spark_queue.core.state.verdict import Verdict
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +47,8 @@ class Lease:
     handed_to: Incarnation | None = None
     #: At-most-once: whether its period ended before its proof, so that it counts in no backlog and keeps no key (R31).
     lapsed: bool = False
-    #: Outcomes of its batch so far, not yet in effect; each row stands under one key.
-    staged: dict[Staged, BitMap64] = field(default_factory=dict)
+    #: Outcomes of its batch so far, not yet in effect; each row has one.
+    staged: dict[Verdict, BitMap64] = field(default_factory=dict)
     #: The error of fn in the last run, if it reported one.
     failure: str | None = None
     #: Whether its last run ended without having failed, and uncommitted as far as is known: that says nothing about its messages.
@@ -83,10 +84,10 @@ class Lease:
         """Whether its batch read something, and nothing failed on it."""
         return bool(self.rows) and self.failure is None and not self.gives_back
 
-    def stage(self, key: Staged, rows: BitMap64) -> None:
-        """Note an outcome of rows; an earlier one of theirs is replaced."""
+    def stage(self, verdict: Verdict, rows: BitMap64) -> None:
+        """Note the verdict on rows; an earlier one on them is replaced."""
         for other in list(self.staged):
             self.staged[other] -= rows
             if not self.staged[other]:
                 del self.staged[other]
-        self.staged[key] = self.staged[key] | rows if key in self.staged else rows.copy()
+        self.staged[verdict] = self.staged[verdict] | rows if verdict in self.staged else rows.copy()

@@ -18,7 +18,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import ConnectionLostError, Endpoint, Verdict
+from spark_queue.protocol.connection import ConnectionLostError, Endpoint, Presence
 from spark_queue.protocol.discovery import Advertisement
 from spark_queue.protocol.host import host_id
 
@@ -57,12 +57,12 @@ class World:
                 self.now_s += seconds
             if isinstance(answer, float):
                 self.now_s += min(answer, timeout_s)
-                raise ConnectionLostError("silence", verdict=Verdict.SILENT)
+                raise ConnectionLostError("silence", presence=Presence.SILENT)
             return answer, []
 
-        def ping(*, timeout_s: float) -> Verdict:
+        def ping(*, timeout_s: float) -> Presence:
             self.pinged.append(address)
-            return Verdict.SERVES if address in self.answers else Verdict.GONE
+            return Presence.SERVES if address in self.answers else Presence.GONE
 
         return SimpleNamespace(address=address, call=call, ping=ping, close=lambda: None)
 

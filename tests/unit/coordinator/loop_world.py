@@ -16,7 +16,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Presence
 from spark_queue.protocol.tokens import token_hash
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal, MemoryStorage
@@ -62,7 +62,7 @@ class World:
         journal = MemoryJournal(self.storage)
         candidate = Candidate(journal_id=self.journal_id, path=journal.path, host="h", address="grpc://127.0.0.1:1", pid=1)
         around = ElectionPorts(
-            advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
+            advertisements=NoAdvertisements(), ping=lambda *_: Presence.GONE, clock=self.clock, pause=lambda _: None
         )
         outcome = elect(journal.control, candidate, around)
         return recover(replace(outcome, state=state), journal, Inbox(), pullers=NoPeers(), ends_idle=ends_idle), journal

@@ -15,7 +15,7 @@ from spark_queue.coordinator.standby import Holder, Watch
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.protocol.connection import Verdict, ping
+from spark_queue.protocol.connection import Presence, ping
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from tests.fake_clock import FakeClock
 from tests.records import detail_of, record_of
@@ -68,15 +68,15 @@ class Hints:
 class World:
     """What an election sees, and what it did."""
 
-    def __init__(self, *, verdict: Verdict = Verdict.GONE, hints: Hints | None = None) -> None:
+    def __init__(self, *, presence: Presence = Presence.GONE, hints: Hints | None = None) -> None:
         self.clock = FakeClock()
-        self.verdict = verdict
+        self.presence = presence
         self.hints = hints or Hints()
         self.pinged: list[tuple[str, float]] = []
 
-    def ping(self, address: str, timeout_s: float) -> Verdict:
+    def ping(self, address: str, timeout_s: float) -> Presence:
         self.pinged.append((address, timeout_s))
-        return self.verdict
+        return self.presence
 
     def around(self) -> ElectionPorts:
         return ElectionPorts(advertisements=self.hints, ping=self.ping, clock=self.clock, pause=self.pause)
@@ -109,23 +109,23 @@ def test_the_first_coordinator_claims_epoch_1() -> None:
 
 
 def test_a_coordinator_that_answers_is_left_alone() -> None:
-    log, world = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1")), World(verdict=Verdict.SERVES)
+    log, world = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1")), World(presence=Presence.SERVES)
     with serves("grpc://127.0.0.1:1"):
         elect(log, ME, world.around())
     assert world.pinged == [("grpc://127.0.0.1:1", SILENCE_S)]
     assert len(log.records) == 2
 
 
-@pytest.mark.parametrize("verdict", [Verdict.GONE, Verdict.SILENT])
-def test_one_that_refuses_or_is_silent_on_this_host_is_succeeded(verdict: Verdict) -> None:
+@pytest.mark.parametrize("presence", [Presence.GONE, Presence.SILENT])
+def test_one_that_refuses_or_is_silent_on_this_host_is_succeeded(presence: Presence) -> None:
     log = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1"))
-    reign = elect(log, ME, World(verdict=verdict).around())
+    reign = elect(log, ME, World(presence=presence).around())
     assert (reign.epoch, log.records[-1].epoch, log.records[-1].record) == (2, 2, 2)
 
 
 def test_one_on_this_host_that_sends_everybody_away_is_left_alone_while_it_renews() -> None:
     """It is full of calls or connections, of strangers perhaps, and others are served."""
-    world = World(verdict=Verdict.SILENT, hints=Hints(hint("here"), living=True))
+    world = World(presence=Presence.SILENT, hints=Hints(hint("here"), living=True))
     log = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1"))
     with serves("grpc://127.0.0.1:1"):
         elect(log, ME, world.around())
@@ -135,7 +135,7 @@ def test_one_on_this_host_that_sends_everybody_away_is_left_alone_while_it_renew
 def test_only_the_newest_claim_is_asked() -> None:
     older = claim_of("here", "grpc://127.0.0.1:1")
     newer = replace(claim_of("here", "grpc://127.0.0.1:9"), record=2, epoch=2)
-    world = World(verdict=Verdict.SERVES)
+    world = World(presence=Presence.SERVES)
     with serves("grpc://127.0.0.1:9"):
         elect(Log(CREATED, older, newer), ME, world.around())
 
@@ -146,7 +146,7 @@ def test_one_on_this_host_whose_certificate_is_not_trusted_is_left_alone_while_i
     hint = Advertisement(
         journal="j", address="grpc+tls://queue-a:7337", host="here", host_name="queue-a", epoch=1, pid=1, renewed_at_ms=0
     )
-    world = World(verdict=Verdict.UNTRUSTED, hints=Hints(hint, living=living))
+    world = World(presence=Presence.UNTRUSTED, hints=Hints(hint, living=living))
     log = Log(CREATED, claim_of("here", "grpc+tls://queue-a:7337"))
     if living:
         with pytest.raises(CoordinatorError, match=r"\[COORDINATOR_UNTRUSTED\].*SPARKQ_TLS_ROOTS"):
@@ -156,13 +156,13 @@ def test_one_on_this_host_whose_certificate_is_not_trusted_is_left_alone_while_i
 
 
 def test_another_hosts_loopback_is_never_knocked_at() -> None:
-    world = World(verdict=Verdict.SERVES)
+    world = World(presence=Presence.SERVES)
     elect(Log(CREATED, claim_of("there", "grpc://127.0.0.1:1")), ME, world.around())
     assert world.pinged == []
 
 
 def test_a_served_address_of_another_host_is_used() -> None:
-    world = World(verdict=Verdict.SERVES)
+    world = World(presence=Presence.SERVES)
     address = "grpc+tls://10.0.0.5:7000"
     with serves(address):
         elect(Log(CREATED, claim_of("there", address)), ME, world.around())
@@ -170,7 +170,7 @@ def test_a_served_address_of_another_host_is_used() -> None:
 
 def test_one_that_listens_where_the_last_claim_stood_does_not_take_itself_for_it() -> None:
     """`sparkq serve --bind` with a fixed port: the candidate itself would answer at the last one's address."""
-    log, world = Log(CREATED, claim_of("here", ME.address)), World(verdict=Verdict.SERVES)
+    log, world = Log(CREATED, claim_of("here", ME.address)), World(presence=Presence.SERVES)
     reign = elect(log, ME, world.around())
     assert (reign.epoch, world.pinged) == (2, [])
 
@@ -180,7 +180,7 @@ def test_own_address_of_another_hosts_claim_still_leaves_its_living_hint_alone()
     log = Log(CREATED, claim_of("there", "grpc+tls://queue.example:7000"))
     me = replace(ME, address="grpc+tls://queue.example:7000")
     with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE"):
-        elect(log, me, World(verdict=Verdict.SERVES, hints=Hints(hint("there"), living=True)).around())
+        elect(log, me, World(presence=Presence.SERVES, hints=Hints(hint("there"), living=True)).around())
 
 
 def test_another_host_that_renews_its_hint_is_not_succeeded() -> None:

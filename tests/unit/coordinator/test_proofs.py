@@ -23,7 +23,15 @@ from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL, Connection, ConnectionLostError, Endpoint, Verdict, ping
+from spark_queue.protocol.connection import (
+    LOCATION_HEADER,
+    TOKEN_REFUSAL,
+    Connection,
+    ConnectionLostError,
+    Endpoint,
+    Presence,
+    ping,
+)
 from spark_queue.protocol.discovery import Advertisement
 from spark_queue.protocol.host import Bind, host_id, location_of
 from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
@@ -110,12 +118,12 @@ def server() -> Iterator[Server]:
 def test_who_cannot_prove_to_be_the_coordinator_hears_no_token(server: Server, token: str, relays: bool) -> None:
     """Not even who passes everything on to the real one: that proves its own address alone."""
     with Listener(relay_to(server) if relays else answers_anybody) as stranger:
-        assert ping(stranger.address, "j", "p", 30.0, lambda: token) is Verdict.GONE
+        assert ping(stranger.address, "j", "p", 30.0, lambda: token) is Presence.GONE
         with pytest.raises(ConnectionLostError, match="could not prove to be the journal's coordinator"):
             found(stranger.address, token).call(wire.Nudge(journal="j", message_type="m"), timeout_s=30.0)
         assert stranger.heard
         assert all("authorization" not in headers and token not in str(headers) for headers in stranger.heard)
-    assert ping(server.address, "j", "p", 30.0, lambda: token) is Verdict.SERVES
+    assert ping(server.address, "j", "p", 30.0, lambda: token) is Presence.SERVES
 
 
 def test_what_the_users_own_calls_carry_opens_one_process_of_one_journal_at_one_place(server: Server) -> None:

@@ -18,7 +18,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, ping
+from spark_queue.protocol.connection import Connection, ConnectionLostError, Presence, ping
 from spark_queue.protocol.host import TLS_ROOTS_VARIABLE, Bind
 from tests.certificates import make_certificate
 
@@ -76,7 +76,7 @@ def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server)
         reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=60.0)
         assert isinstance(reply, wire.Failed)
         assert reply.code == "COORDINATOR_RECOVERING"
-        assert ping(server.address, "j", "p", 5.0) is Verdict.SERVES
+        assert ping(server.address, "j", "p", 5.0) is Presence.SERVES
     finally:
         server._admission = admission
 
@@ -88,7 +88,7 @@ def test_until_it_has_claimed_a_reign_every_call_is_told_that_it_stands_by_and_a
         reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=60.0)
         assert isinstance(reply, wire.Failed)
         assert reply.code == "COORDINATOR_STANDS_BY"
-        assert ping(server.address, "j", "p", 5.0) is Verdict.GONE
+        assert ping(server.address, "j", "p", 5.0) is Presence.GONE
     finally:
         server._admission = admission
 
@@ -139,7 +139,7 @@ def test_a_wrong_token_is_refused_by_name(server: Server) -> None:
 
 
 def test_a_refused_token_at_another_journals_coordinator_means_that_ours_is_gone(server: Server) -> None:
-    assert Connection(server.address, "other", "p", str).ping(timeout_s=60.0) is Verdict.GONE
+    assert Connection(server.address, "other", "p", str).ping(timeout_s=60.0) is Presence.GONE
 
 
 def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None:
@@ -147,8 +147,8 @@ def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None
     stranger = Connection(server.address, "j", "where the copy is", lambda: "wrong")
     with pytest.raises(ConnectionLostError, match="another place"):
         connection.call(NUDGE, timeout_s=60.0)
-    assert connection.ping(timeout_s=60.0) is Verdict.GONE
-    assert stranger.ping(timeout_s=60.0) is Verdict.GONE
+    assert connection.ping(timeout_s=60.0) is Presence.GONE
+    assert stranger.ping(timeout_s=60.0) is Presence.GONE
 
 
 def test_a_call_that_does_not_say_where_its_journal_is_is_refused(connection: Connection) -> None:
@@ -179,7 +179,7 @@ def test_a_malformed_frame_is_refused_by_name_and_the_server_goes_on(server: Ser
     reply = send(connection, frame)
     assert isinstance(reply, wire.Failed)
     assert reply.code == "FRAME_MALFORMED"
-    assert connection.ping(timeout_s=60.0) is Verdict.SERVES
+    assert connection.ping(timeout_s=60.0) is Presence.SERVES
 
 
 def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connection) -> None:
@@ -192,16 +192,16 @@ def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connect
     reply = send(connection, error.encode())
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts["limit"]) == ("FRAME_TOO_LARGE", wire.FRAME_LIMIT_BYTES)
-    assert connection.ping(timeout_s=60.0) is Verdict.SERVES
+    assert connection.ping(timeout_s=60.0) is Presence.SERVES
 
 
 def test_nobody_at_the_address_and_somebody_silent_are_told_apart(server: Server) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        assert ping(f"grpc://127.0.0.1:{silent.getsockname()[1]}", "j", "p", 0.2) is Verdict.SILENT
+        assert ping(f"grpc://127.0.0.1:{silent.getsockname()[1]}", "j", "p", 0.2) is Presence.SILENT
         port = silent.getsockname()[1]
-    assert ping(f"grpc://127.0.0.1:{port}", "j", "p", 5.0) is Verdict.GONE
+    assert ping(f"grpc://127.0.0.1:{port}", "j", "p", 5.0) is Presence.GONE
 
 
 def test_one_whose_connections_a_firewall_refuses_is_not_gone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,12 +210,12 @@ def test_one_whose_connections_a_firewall_refuses_is_not_gone(server: Server, mo
     def refused(*_: object, **__: object) -> socket.socket:
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(Connection, "ping", lambda *_, **__: Verdict.CLOSED)
+    monkeypatch.setattr(Connection, "ping", lambda *_, **__: Presence.CLOSED)
     monkeypatch.setattr(socket, "create_connection", refused)
-    assert ping(server.address, "j", "p", 5.0) is Verdict.SILENT
+    assert ping(server.address, "j", "p", 5.0) is Presence.SILENT
     with socket.create_server(("127.0.0.1", 0)) as ended:
         port = ended.getsockname()[1]
-    assert ping(f"grpc://127.0.0.1:{port}", "j", "p", 5.0) is Verdict.GONE
+    assert ping(f"grpc://127.0.0.1:{port}", "j", "p", 5.0) is Presence.GONE
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3"])
@@ -232,9 +232,9 @@ def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: 
     over_tls = Server(bind=bind, logins=CallerTokens(user_files.token()), journal_id="j", admission=admission, location=lambda: "p")
     try:
         assert over_tls.address.startswith("grpc+tls://localhost:")
-        assert ping(over_tls.address, "j", "p", 5.0) is Verdict.SERVES
+        assert ping(over_tls.address, "j", "p", 5.0) is Presence.SERVES
         monkeypatch.delenv(TLS_ROOTS_VARIABLE)
-        assert ping(over_tls.address, "j", "p", 5.0) is Verdict.UNTRUSTED, "not taken for one that is gone"
+        assert ping(over_tls.address, "j", "p", 5.0) is Presence.UNTRUSTED, "not taken for one that is gone"
     finally:
         over_tls.shutdown()
 

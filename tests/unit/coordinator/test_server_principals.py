@@ -16,7 +16,7 @@ from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import Connection, Verdict
+from spark_queue.protocol.connection import Connection, Presence
 from spark_queue.protocol.host import Bind
 from spark_queue.protocol.tokens import new_token, token_hash
 
@@ -117,12 +117,12 @@ def test_a_refused_token_that_has_not_changed_is_tried_once(served: Served) -> N
 
 
 @pytest.mark.parametrize(
-    ("epoch", "code", "verdict"),
-    [(0, "COORDINATOR_STANDS_BY", Verdict.GONE), (3, "COORDINATOR_RECOVERING", Verdict.SERVES)],
+    ("epoch", "code", "presence"),
+    [(0, "COORDINATOR_STANDS_BY", Presence.GONE), (3, "COORDINATOR_RECOVERING", Presence.SERVES)],
     ids=["stands by", "recovers"],
 )
 def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
-    served: Served, epoch: int, code: str, verdict: Verdict
+    served: Served, epoch: int, code: str, presence: Presence
 ) -> None:
     """Nobody knows the principals yet; who recovers must not be taken for gone, nor who stands by for the one that serves."""
     if epoch:
@@ -130,10 +130,10 @@ def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
     reply, _ = served.connection(TOKEN).call(NUDGE, timeout_s=60.0)
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts) == (code, {"path": "j"})
-    assert served.connection(TOKEN).ping(timeout_s=60.0) is verdict
+    assert served.connection(TOKEN).ping(timeout_s=60.0) is presence
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
         served.connection("a guess").ping(timeout_s=60.0)
-    assert Connection(served.server.address, "other", "p", lambda: TOKEN).ping(timeout_s=60.0) is Verdict.GONE
+    assert Connection(served.server.address, "other", "p", lambda: TOKEN).ping(timeout_s=60.0) is Presence.GONE
 
 
 @pytest.mark.parametrize(

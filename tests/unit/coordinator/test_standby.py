@@ -15,7 +15,7 @@ from spark_queue.coordinator.standby import SILENCE_MS, STUCK_MS, Holder, Waitin
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Presence
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from tests.fake_clock import FakeClock
 from tests.records import detail_of, record_of
@@ -38,7 +38,7 @@ class World:
         self.store_fails = False
         self.asked: list[str] = []
         self.reads = 0
-        self.verdict = Verdict.GONE
+        self.presence = Presence.GONE
 
     def read(self, key: str) -> bytes | None:
         self.reads += 1
@@ -67,9 +67,9 @@ class World:
     def delete(self, keys: Iterable[str]) -> None:
         raise AssertionError("a stand-in deletes no advertisement")
 
-    def ping(self, address: str, timeout_s: float) -> Verdict:
+    def ping(self, address: str, timeout_s: float) -> Presence:
         self.asked.append(address)
-        return Verdict.SERVES if self.answers and address == self.holder.address else self.verdict
+        return Presence.SERVES if self.answers and address == self.holder.address else self.presence
 
     def around(self) -> ElectionPorts:
         return ElectionPorts(advertisements=self, ping=self.ping, clock=self.clock, pause=lambda _: None)
@@ -93,13 +93,13 @@ def test_one_that_answers_and_renews_is_left_alone_and_costs_a_read_in_five_seco
     assert world.reads == 600 / 5
 
 
-@pytest.mark.parametrize("verdict", [Verdict.GONE, Verdict.SILENT])
-def test_one_that_neither_answers_nor_renews_is_succeeded_after_twelve_seconds(verdict: Verdict) -> None:
+@pytest.mark.parametrize("presence", [Presence.GONE, Presence.SILENT])
+def test_one_that_neither_answers_nor_renews_is_succeeded_after_twelve_seconds(presence: Presence) -> None:
     world = World()
     watch = world.watch()
     assert world.silent_after_s(watch, most_s=40) is None
     world.answers = world.renews = False
-    world.verdict = verdict
+    world.presence = presence
     reads = world.reads
     assert world.silent_after_s(watch) == SILENCE_MS / 1000
     assert world.reads - reads == 1 + SILENCE_MS / 1000, "one read in a second"
@@ -149,8 +149,8 @@ def test_one_on_this_host_whose_address_refuses_is_succeeded_at_once_and_a_silen
     world = World()
     world.answers = world.renews = False
     assert world.silent_after_s(world.watch(here)) == 0
-    for verdict in (Verdict.SILENT, Verdict.UNTRUSTED):
-        world.verdict = verdict
+    for presence in (Presence.SILENT, Presence.UNTRUSTED):
+        world.presence = presence
         assert world.silent_after_s(world.watch(here)) == SILENCE_MS / 1000
 
 

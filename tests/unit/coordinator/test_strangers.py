@@ -26,7 +26,7 @@ from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Connection, Verdict, ping
+from spark_queue.protocol.connection import Connection, Presence, ping
 from spark_queue.protocol.host import Bind
 from spark_queue.protocol.tokens import new_token
 from tests.http2 import Stranger, inflating
@@ -80,17 +80,17 @@ def test_connections_are_bounded_and_who_was_there_before_goes_on(serve: Serve) 
     served = serve(connections_max=4)
     with ExitStack() as strangers:
         before = caller(served)
-        assert before.ping(timeout_s=WAIT_S) is Verdict.SERVES
+        assert before.ping(timeout_s=WAIT_S) is Presence.SERVES
         for _ in range(3):
             strangers.enter_context(closing(Stranger(served.port)))
         with pytest.raises(ConnectionError):
             Stranger(served.port)
         # Nobody succeeds one that others reach.
-        assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Verdict.SILENT
-        assert before.ping(timeout_s=WAIT_S) is Verdict.SERVES
+        assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Presence.SILENT
+        assert before.ping(timeout_s=WAIT_S) is Presence.SERVES
     # The port learns of a closed connection when its loop comes to it, which may be after the next one asks.
     end = time.monotonic() + WAIT_S
-    while caller(served).ping(timeout_s=WAIT_S) is not Verdict.SERVES:
+    while caller(served).ping(timeout_s=WAIT_S) is not Presence.SERVES:
         assert time.monotonic() < end
 
 
@@ -109,7 +109,7 @@ def test_calls_without_a_token_end_at_their_headers_and_leave_no_thread(serve: S
         streams = [stranger.begin(method, sparkq_place="p") for _ in range(400)]
         assert process.num_threads() < before + 100
         assert all(map(stranger.ends, streams))
-    assert caller(served).ping(timeout_s=WAIT_S) is Verdict.SERVES
+    assert caller(served).ping(timeout_s=WAIT_S) is Presence.SERVES
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
@@ -167,7 +167,7 @@ def test_who_may_be_known_later_may_not_be_slow(serve: Serve, monkeypatch: pytes
     with closing(Stranger(served.port)) as slow:
         stream = slow.begin("DoAction", sparkq_place="p", authorization=f"Bearer {token}")
         assert slow.ends(stream)
-        assert caller(served, token).ping(timeout_s=WAIT_S) is Verdict.SERVES
+        assert caller(served, token).ping(timeout_s=WAIT_S) is Presence.SERVES
 
 
 def test_few_who_may_be_known_later_are_read_at_one_time(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +175,9 @@ def test_few_who_may_be_known_later_are_read_at_one_time(serve: Serve, monkeypat
     served, token = serve(knows=False), new_token()
     reads = served._reads_of_unknown
     with reads:
-        assert caller(served, token).ping(timeout_s=WAIT_S) is Verdict.CLOSED
-        assert caller(served).ping(timeout_s=WAIT_S) is Verdict.SERVES
-    assert caller(served, token).ping(timeout_s=WAIT_S) is Verdict.SERVES
+        assert caller(served, token).ping(timeout_s=WAIT_S) is Presence.CLOSED
+        assert caller(served).ping(timeout_s=WAIT_S) is Presence.SERVES
+    assert caller(served, token).ping(timeout_s=WAIT_S) is Presence.SERVES
 
 
 def test_who_has_a_token_may_not_be_slow_where_many_are(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_who_has_a_token_may_not_be_slow_where_many_are(serve: Serve, monkeypatc
     with closing(Stranger(served.port)) as slow:
         streams = [slow.begin("DoAction", sparkq_place="p", authorization=bearer) for _ in range(4)]
         assert all(map(slow.ends, streams))
-        assert caller(served).ping(timeout_s=WAIT_S) is Verdict.SERVES
+        assert caller(served).ping(timeout_s=WAIT_S) is Presence.SERVES
 
 
 def test_who_has_a_token_has_as_long_as_callers_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_one_that_has_all_calls_that_it_may_have_is_not_gone(serve: Serve, monke
     with closing(Stranger(served.port)) as slow:
         streams = [slow.begin("DoAction", sparkq_place="p", authorization=bearer) for _ in range(3)]
         assert slow.ends(streams[2])
-        assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Verdict.SILENT
+        assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Presence.SILENT
 
 
 def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serv
         each.start()
     for each in asking:
         each.join()
-    assert connection.ping(timeout_s=WAIT_S) is Verdict.SERVES
+    assert connection.ping(timeout_s=WAIT_S) is Presence.SERVES
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Presence
 from spark_queue.verification.of_state import of_state
 from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers
@@ -59,7 +59,7 @@ class Site(DiskInstance):
         journal = open_journal(self.store)
         candidate = Candidate(journal_id=journal.journal_id, path=journal.path, host="h", address=NOBODY, pid=1)
         around = ElectionPorts(
-            advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
+            advertisements=NoAdvertisements(), ping=lambda *_: Presence.GONE, clock=self.clock, pause=lambda _: None
         )
         self.loop = recover(elect(journal.control, candidate, around), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
         self.engine = self.loop._engine
