@@ -28,7 +28,7 @@ from spark_queue.cli.serve import serve
 from spark_queue.cli.status import check, status
 from spark_queue.cli.stop import stop
 from spark_queue.cli.tokens import group as tokens
-from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
+from spark_queue.cli.verb import OF_COORDINATOR, OF_STORE, VerbTarget, verb
 
 app = typer.Typer(
     name="sparkq",
@@ -81,7 +81,7 @@ def backup(
     target.show(asdict(found), text)
 
 
-@verb({"coordinator", "storage", "as_json"})
+@verb(OF_COORDINATOR - {"path"})
 def doctor(
     target: VerbTarget,
     path: Annotated[str | None, typer.Argument(metavar="[JOURNAL]", help="Also try this journal's store and coordinator.")] = None,

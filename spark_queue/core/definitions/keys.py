@@ -64,6 +64,13 @@ def parse_duration_ms(value: Any) -> int:
     return duration_ms
 
 
+def parse_silence_ms(value: Any) -> int:
+    """Parse a silence: a beacon may be late, or lost, without its writer being gone."""
+    if (silence_ms := parse_duration_ms(value)) < SILENCE_LEAST_MS:
+        raise ValueError(f'a duration of {SILENCE_LEAST_MS // 1_000} s at least, such as "30s"')
+    return silence_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """How long a message waits after a cancel that names no delay: longer each time, up to a maximum."""
@@ -247,7 +254,7 @@ def duration(default: str | None, about: str) -> Any:
 
 def silence(default: str, about: str) -> Any:
     """Return the field of how long a beacon may be silent, `SILENCE_LEAST_MS` at least."""
-    return key(lambda value: max(parse_duration_ms(value), SILENCE_LEAST_MS), default, about)
+    return key(parse_silence_ms, default, about)
 
 
 def text(about: str, *, required: str | None = None) -> Any:

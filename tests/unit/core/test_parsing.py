@@ -90,6 +90,7 @@ REFUSALS: list[tuple[str, Any, str, str]] = [
         "CONTRADICTORY_SETTINGS",
         "an at-most-once queue has no dead letters",
     ),
+    ("a beacon is late", {"replication": {"unreachable_after": "14s"}}, "BAD_VALUE", "a duration of 15 s at least"),
     ("null", with_queue(max_cancels=None), "BAD_VALUE", "a whole number, 0 for no limit"),
     ("semantics", with_queue(semantics="exactly-once"), "BAD_VALUE", '"at-least-once" or "at-most-once"'),
     ("leasing", with_queue(leasing="lax"), "BAD_VALUE", '"sublet" or "strict"'),
