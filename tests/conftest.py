@@ -73,8 +73,8 @@ def no_coordinator_is_left() -> Iterator[None]:
     """Fail where a coordinator that this session's tests started outlives them; it is ended all the same."""
     session = os.environ[SESSION_VARIABLE] = str(uuid.uuid4())
     yield
-    # One that could not start has said so before it is gone.
-    _, left = psutil.wait_procs(coordinators_of(session), timeout=2)
+    # One that could not start, or was told to stop, has said so before it is gone: where others take the processors long before.
+    _, left = psutil.wait_procs(coordinators_of(session), timeout=20)
     told = [f"  {process.pid}, started under {starter_of(process)}" for process in left]
     for process in left:
         process.kill()
