@@ -30,10 +30,11 @@ cluster: setup ## Run a Spark cluster on machines that are namespaces, kill thre
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi
 	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m tests.acceptance.standalone $(if $(MESSAGES),--messages $(MESSAGES))
 
-lint: setup ## Check style, format and types.
+lint: setup ## Check style, format, types and dependencies.
 	@$(RUN) ruff check
 	@$(RUN) ruff format --check
 	@$(RUN) python -m mypy
+	@$(RUN) python -m deptry . --no-ansi
 
 alerts: ## Ask promtool what each alert rule says to made-up series.
 	@tools/alerts.sh
