@@ -66,7 +66,7 @@ def test_a_java_that_spark_does_not_run_on_is_refused(host: Path, script: str, f
         configure_spark(SparkSession.Builder())
     assert str(refusal.value).startswith("[JAVA_UNSUITABLE] Spark needs Java 17 or 21, ")
     assert found.format(host / "bin" / "java") in str(refusal.value)
-    assert "let the environment variable JAVA_HOME name its directory" in str(refusal.value)
+    assert "set the environment variable JAVA_HOME to its directory" in str(refusal.value)
 
 
 def test_no_java_at_all_is_refused(host: Path) -> None:

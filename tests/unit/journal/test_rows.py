@@ -116,7 +116,7 @@ def test_topic_and_expiration_may_stand_in_the_rows() -> None:
         (
             {"id": 1.5},
             "COLUMN_TYPE_MISMATCH",
-            "Column 'id' of message type 'wide' is double in row 0, but the message type declares int64 NOT NULL, and a value is",
+            "Column 'id' of message type 'wide' is double in row 0, but the message type declares int64 NOT NULL, and values are",
         ),
         ({"id": 2**70}, "COLUMN_TYPE_MISMATCH", "1180591620717411303424"),
         ({"id": None}, "COLUMN_TYPE_MISMATCH", "NULL in row 0"),
