@@ -124,7 +124,7 @@ CALLER: dict[str, str] = {
     "SEQUENCE_ELSEWHERE": (
         "Publisher '{publisher}' has used its numbers up to {last}, but not for topic '{topic}'. Its numbers count in all topics "
         "of message type '{message_type}', so these rows would be taken for a repeat and dropped. Publish them under another "
-        "publisher name, or number them from {persisted} + 1. Nothing of this commit was published."
+        "publisher name, or number them from {persisted} + 1. Nothing was published."
     ),
     "CHECKPOINT_BEHIND": (
         "Query {name} has published a batch {number} to {target} before, and this batch {number} has other rows: the checkpoint is "

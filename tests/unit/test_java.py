@@ -116,6 +116,6 @@ def test_nobody_asks_for_a_java_where_no_jvm_is_started(host: Path, monkeypatch:
 def test_doctor_says_the_same_and_fails_nobody_who_runs_no_spark(host: Path) -> None:
     found = doctor._java()
     assert (found.result, found.found) == ("warning", "JAVA_UNSUITABLE")
-    assert found.advice.endswith("The queue itself needs none.")
+    assert found.advice.endswith("The queue itself needs no Java.")
     install(host, OPENJDK.format("21.0.8"))
     assert (doctor._java().result, doctor._java().found) == ("ok", f"21 at {host / 'bin' / 'java'}")
