@@ -86,7 +86,7 @@ def test_peek_names_a_column_that_it_cannot_show(sparkq: Terminal, journal: Jour
 def test_explain_tells_one_message_as_text_and_as_json(sparkq: Terminal, journal: Journal) -> None:
     journal.publish([{"item": "pear", "amount": 1}, {"item": "fig", "amount": 2}], topic="LINES")
     told = sparkq("explain", journal.path, "WORK", 1).out
-    assert told.startswith("Message 1 of queue 'WORK'\n  It waits: nobody consumes queue 'WORK' now.")
+    assert told.startswith("Message 1 of queue 'WORK'\n  It waits: queue 'WORK' has no consumer now.")
     assert "  state          available\n" in told
     assert "published to topic 'LINES'" in told
     found = sparkq("explain", journal.path, "WORK", 1, "--json").json
