@@ -127,10 +127,10 @@ CALLER: dict[str, str] = {
         "publisher name, or number them from {persisted} + 1. Nothing was published."
     ),
     "CHECKPOINT_BEHIND": (
-        "Query {name} has published a batch {number} to {target} before, and this batch {number} has other rows: the checkpoint is "
-        "older than the last published batch, {newest}. Some of these rows may already be in the journal, so nothing was "
-        "published. Restore the checkpoint that includes batch {newest}, or start with an empty one and let the source begin after "
-        "the rows in the journal. With `publisher` and `sequenceColumn`, repeated rows are recognised whatever the checkpoint."
+        "Query {name} has published a batch {number} to {target} before, and this batch {number} is a different one: the "
+        "checkpoint is older than the last published batch, {newest}. Some of these rows may already be in the journal, so nothing "
+        "was published. Restore the checkpoint that includes batch {newest}, or start with an empty one and let the source begin "
+        "after the rows in the journal. With `publisher` and `sequenceColumn`, repeated rows are recognised with any checkpoint."
     ),
     "TRANSACTION_USED": (
         "txnVersion {number} of txnAppId '{name}' was published to {target} before, {reason} Nothing was published. For new rows, "

@@ -366,7 +366,7 @@ def _refuse_nanoseconds(given: Any, kept: Any) -> None:
         ticks = (each.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64) for each in (given, kept))
         exact, ours = ticks
         if (exact != ours * np.uint64(1_000)).any():
-            raise ValueError("a time has nanoseconds, and microseconds are stored")
+            raise ValueError("a time has nanoseconds, but only microseconds are stored")
 
 
 def _elements(column: Any) -> list[Any]:

@@ -473,7 +473,7 @@ def test_numbers_of_parquet_are_times_too(sparkq: Terminal, times: Journal, tmp_
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("1706695200.0000001", "1706695200.0000001 has a part of a microsecond"),
+        ("1706695200.0000001", "1706695200.0000001 has a fraction of a microsecond"),
         ("99999999999999", "99999999999999 is outside of the years 1 to 9999"),
         ("9" * 30, "is outside of the years 1 to 9999"),
         ("true", "bool"),

@@ -170,8 +170,8 @@ def test_decide_looks_into_the_sink_or_says_what_it_is_told_by_force(
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=(other,))}
     done = sparkq(*verb, "--json")
     assert (done.code, done.json["attempts"][0]["fate"]) == (3, "in doubt")
-    assert "Another table stands there" in done.json["attempts"][0]["error"]
-    assert said() == [commands.SinkUnreadable(**who, error="Another table stands there by now.")], "the alarm has the rest"
+    assert "Another table is there" in done.json["attempts"][0]["error"]
+    assert said() == [commands.SinkUnreadable(**who, error="Another table is there now.")], "the alarm has the rest"
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=())}
     assert sparkq(*verb).out == "Queue 'WORK': nothing is in doubt.\n"
 

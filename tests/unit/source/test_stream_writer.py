@@ -54,7 +54,7 @@ def test_commit_whose_reply_was_lost_keeps_its_files_through_the_abort(
     staged = [writer.write(iter(orders([1, 2]).to_batches()))]
     with monkeypatch.context() as patch:
         patch.setattr(delta, "refresh", unreachable)
-        with pytest.raises(JournalError, match=r"STORE_FAILED.*Whether the commit arrived is not known"):
+        with pytest.raises(JournalError, match=r"STORE_FAILED.*It is unknown whether the commit arrived"):
             writer.commit(staged)
     abort(writer, staged)
     assert disk.ids() == [1, 2]
