@@ -153,7 +153,7 @@ AGREED = [
 
 #: Refused at creation: a part of the reason.
 REFUSED = {
-    "n > -2147483648::INT": "the number without its sign does not fit of its type",
+    "n > -2147483648::INT": "the number without its sign does not fit its type",
     "rand() > 0.5": "not deterministic",
     "uuid() = word": "not deterministic",
     "now() > at": "depends on when",
