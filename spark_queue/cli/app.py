@@ -57,7 +57,7 @@ def main(
 
 @verb(OF_STORE)
 def verify(target: VerbTarget) -> None:
-    """Check every promise of a journal on disk; of an instance, also what it pulled from its peers. Exits 1 if one is broken."""
+    """Check every promise of a journal on disk, and of an instance what it pulled from its peers. Exits with 1 if one is broken."""
     from spark_queue.cli import verify as work
 
     work.verify(target.journal.store, as_json=target.as_json)
@@ -66,9 +66,9 @@ def verify(target: VerbTarget) -> None:
 @verb(OF_STORE)
 def backup(
     target: VerbTarget,
-    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Directory or object-store prefix that is empty.")],
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="Empty directory or object-store prefix.")],
 ) -> None:
-    """Copy a journal while it is in use, to put it back later. Options of another store are those of your file of stores."""
+    """Copy a journal while it is in use, to restore it later. Options of another store come from your file of stores."""
     from dataclasses import asdict, replace
 
     from spark_queue.client.backup import back_up
@@ -84,11 +84,13 @@ def backup(
 @verb(OF_COORDINATOR - {"path"})
 def doctor(
     target: VerbTarget,
-    path: Annotated[str | None, typer.Argument(metavar="[JOURNAL]", help="Also try this journal's store and coordinator.")] = None,
+    path: Annotated[
+        str | None, typer.Argument(metavar="[JOURNAL]", help=("Also check this journal's store and coordinator."))
+    ] = None,
     *,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch Delta's jars for Spark if they are missing.")] = False,
 ) -> None:
-    """Try what queues need on this host, and say what to do about what fails. Exits 1 when something does."""
+    """Check what queues need on this host, and say how to fix what fails. Exits with 1 if something does."""
     from dataclasses import replace
 
     from spark_queue.cli import doctor as work

@@ -16,10 +16,10 @@ OnlyWhere = Annotated[
     typer.Option(
         "--where",
         metavar="FILTER",
-        help="Only what matches: Spark SQL over the message type's columns; of dead letters also reason and error.",
+        help="Only messages that match: Spark SQL over the message type's columns; for dead letters also reason and error.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done; starts and changes nothing.")]
 PerSubscription = Annotated[bool, typer.Option("--per-subscription", help="Add metrics of each subscription.")]
 AsOf = Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 time with offset, or a record number.")]
 

@@ -36,7 +36,7 @@ def try_certificates(journal: Journal) -> Finding:
             continue
     if not days:
         return Finding(result="ok", found="none, since no address of a coordinator answers with TLS")
-    found = f"the first one ends in {min(days):,} days"
+    found = f"the first one expires in {min(days):,} days"
     return Finding(result="warning", found=found, advice=_ADVICE) if min(days) < _SOON_DAYS else Finding(result="ok", found=found)
 
 

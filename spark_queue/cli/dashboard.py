@@ -21,24 +21,22 @@ def dashboard(
     target: VerbTarget,
     journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
     *,
-    host: Annotated[
-        str, typer.Option(help="Where to listen; another host than loopback needs TLS and a token file.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 7380,
+    host: Annotated[str, typer.Option(help="Where to listen; any host but loopback needs TLS and a token file.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 picks a free one.")] = 7380,
     allow_changes: Annotated[
         bool,
         typer.Option(
-            "--allow-changes", help="Let whoever is logged in redrive, settle, purge and pause; starts a coordinator for that."
+            "--allow-changes", help="Let logged-in users redrive, settle, purge and pause; starts a coordinator for that."
         ),
     ] = False,
-    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Show no bodies of messages.")] = False,
+    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Hide message bodies.")] = False,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the login's token; default: a new token with each start, which is printed.")
+        Path | None, typer.Option(help="File with the login token; default: a new token at each start, which is printed.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A further name that browsers call this host by; may repeat.")
+        list[str] | None, typer.Option(metavar="NAME", help="Another name by which browsers reach this host; may repeat.")
     ] = None,
 ) -> None:
     """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""

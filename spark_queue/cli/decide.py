@@ -22,18 +22,18 @@ def decide(
     target: VerbTarget,
     queue: QueueName,
     *,
-    subscription: Annotated[str | None, typer.Option(metavar="NAME", help="Only the one of this subscription.")] = None,
-    landed: Annotated[bool, typer.Option("--landed", help="With --force: they stand in their sink.")] = False,
-    fenced: Annotated[bool, typer.Option("--fenced", help="With --force: they do not, and never will.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Decide by your word, where the sink is gone for good.")] = False,
+    subscription: Annotated[str | None, typer.Option(metavar="NAME", help="Only the batch of this subscription.")] = None,
+    landed: Annotated[bool, typer.Option("--landed", help="With --force: the batches landed in their sink.")] = False,
+    fenced: Annotated[bool, typer.Option("--fenced", help="With --force: they did not, and never will.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Decide without reading the sink, if it is gone for good.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Find out in their sinks what became of batches that are in doubt, or say it by force. Exits with 3 if one stays in doubt."""
+    """Find out in the sinks whether batches in doubt landed, or decide by --force. Exits with 3 if one stays in doubt."""
     opened = target.journal.queue(queue)
     if landed and fenced:
         raise bad_argument("--landed", "with --fenced", "one of the two")
     if force != (landed or fenced):
-        raise bad_argument("--force", "given" if force else "missing", "given with --landed or --fenced, and these with it")
+        raise bad_argument("--force", "given" if force else "missing", "given together with --landed or --fenced")
     rows: list[dict[str, Any]] = []
     for each in opened.attempts_in_doubt(subscription):
         fate, error = "in doubt", each.error
@@ -54,7 +54,7 @@ def decide(
         say(f"Queue '{queue}': nothing is in doubt.")
     else:
         draw(table(rows, list(rows[0])))
-        say("What landed is settled as prepared. Messages of what is fenced come again once their lease is over.")
+        say("Batches that landed are settled as prepared. Messages of fenced batches come again once their lease is over.")
     if not dry_run and any(row["error"] for row in rows):
         raise SystemExit(ALARM_EXIT_CODE)
 
@@ -64,7 +64,7 @@ def prove(
     target: VerbTarget,
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, as a path or a URL.")],
 ) -> None:
-    """Acknowledge the last batch that a query has committed, where it ended before it could say so."""
+    """Acknowledge the last batch that a query committed, if the query ended before it could report that."""
     found = target.journal.prove(checkpoint, storage_options=target.storage_options(checkpoint) or None)
     if target.as_json:
         show_json({"leases": [asdict(each) for each in found]})
@@ -79,4 +79,4 @@ def _what_became_of(proven: ProvenLease) -> str:
     if proven.is_barrier:
         return "its barrier is done"
     # Others have them by now, or they left before, or they are settled by hand.
-    return f"{proven.messages:,} message(s) are done" if proven.messages else "no message was acknowledged by this"
+    return f"{proven.messages:,} message(s) are done" if proven.messages else "this acknowledged no message"

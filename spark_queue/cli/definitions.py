@@ -43,24 +43,24 @@ def apply(
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     reset: Annotated[
-        list[str] | None, typer.Option(metavar="QUEUE", help="Take this queue's recovery point again; may repeat.")
+        list[str] | None, typer.Option(metavar="QUEUE", help="Begin this queue again at its recovery point; may repeat.")
     ] = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="QUEUE", help="Drop this queue, which the file leaves out; may repeat.")
     ] = None,
     leave: Annotated[
         list[str] | None,
-        typer.Option(metavar="QUEUE", help="The same, where it is shared with other instances; may repeat."),
+        typer.Option(metavar="QUEUE", help="The same for a queue shared with other instances; may repeat."),
     ] = None,
     as_store_owner: Annotated[
         bool,
         typer.Option(
             "--as-store-owner",
-            help="Replace the principals if nobody can administer any more; stops the coordinator, and the log records it.",
+            help="Replace the principals if nobody can administer the journal any more; stops the coordinator. The log records it.",
         ),
     ] = False,
 ) -> None:
-    """Make a definition file the definitions of a journal."""
+    """Apply a definition file to a journal."""
     opened = target.journal
     if as_store_owner:
         for option, queues in (("--reset", reset), ("--remove", remove), ("--leave", leave)):

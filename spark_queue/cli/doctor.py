@@ -153,7 +153,7 @@ def _spark_packages() -> Finding:
 
 def _delta_jars(*, fetch: bool) -> Finding:
     if not fetch and (_version("pyspark") is None or not session.has_delta()):
-        return Finding(result="ok", found="none needed without pyspark, or with one that Delta is not built for")
+        return Finding(result="ok", found="not needed: pyspark is missing, or Delta is not built for its version")
     jars = session.jars() if fetch else session.found()
     if not jars:
         advice = "`sparkq doctor --fetch` fetches them now; otherwise the first session does."
@@ -172,7 +172,7 @@ def _java() -> Finding:
     try:
         path, version = session.java()
     except ConfigError as refusal:
-        return Finding(result="warning", found=refusal.code, advice=f"{refusal} The queue itself needs none.")
+        return Finding(result="warning", found=refusal.code, advice=f"{refusal} The queue itself needs no Java.")
     return Finding(result="ok", found=f"{version} at {path}")
 
 
@@ -201,7 +201,7 @@ def _token() -> Finding:
     user_files.token()
     if os.environ.get(user_files.TOKEN_VARIABLE):
         return Finding(result="ok", found=f"the environment variable {user_files.TOKEN_VARIABLE}")
-    return Finding(result="ok", found=f"{user_files.token_path()}, yours alone")
+    return Finding(result="ok", found=f"{user_files.token_path()}, readable by you alone")
 
 
 def _store(journal: Journal) -> Finding:
@@ -215,7 +215,7 @@ def _clock(journal: Journal) -> Finding:
     newest_ms = snapshot.load(journal.store, list_files(journal.store)).last_at_ms
     now_ms, written_ms = SystemClock().wall_ms(), journal.store.time_ms()
     ahead_ms = newest_ms - now_ms
-    advice = "Set this host's clock: leases and expirations count by it."
+    advice = "Set this host's clock: leases and expirations depend on it."
     if ahead_ms > _DAY_MS:
         return Finding(result="failed", found=f"the log is {ahead_ms / 1_000:,.0f} s ahead", advice=advice)
     if ahead_ms > CLOCK_SLACK_MS or abs(written_ms - now_ms) > CLOCK_SLACK_MS:
@@ -253,12 +253,12 @@ def _queues(journal: Journal) -> Finding:
     state, set_aside, stopped = seen.state, seen.state.set_aside_queues(), seen.troubles
     if set_aside or stopped:
         advice = " ".join(map(str, [*set_aside.values(), *stopped.values()]))
-        told = {"set aside": set_aside, "nothing enters of message type": stopped}
+        told = {"set aside": set_aside, "stopped message types": stopped}
         found = "; ".join(f"{what}: {', '.join(names)}" for what, names in told.items() if names)
         return Finding(result="failed", found=found, advice=advice)
     repeated = repeated_entries(seen)
     if repeated:
-        found = "entries of message logs that add files again: " + ", ".join(
+        found = "entries of message logs that add files twice: " + ", ".join(
             f"version {each.facts['version']} of '{each.facts['message_type']}'" for each in repeated
         )
         return Finding(result="warning", found=found, advice=" ".join(map(str, repeated)))
@@ -292,8 +292,8 @@ def _coordinator(journal: Journal) -> Finding:
             return Finding(result="ok", found=found)
         time.sleep(1.0)
         reply = _ping(journal)
-    advice = "It reads its log; look again later with `sparkq status`."
-    return Finding(result="warning", found=f"process {reply.pid} still recovers", advice=advice)
+    advice = "It is reading its log; check again later with `sparkq status`."
+    return Finding(result="warning", found=f"process {reply.pid} is still recovering", advice=advice)
 
 
 def _log(journal: Journal, journal_id: str) -> Path:

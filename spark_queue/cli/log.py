@@ -31,7 +31,7 @@ def log(
     before: Annotated[int | None, typer.Option(metavar="RECORD", help="Only records before this one.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Records to show.")] = 20,
 ) -> None:
-    """Show the control log, newest first: who did what when. Starts nothing. Changes tell the principal, or user and host."""
+    """Show the control log, newest first: who did what when. Changes name the principal, or user and host. Starts nothing."""
     from spark_queue.client.applied import applied_versions
     from spark_queue.journal.reader import open_reader
     from spark_queue.views.control_rows import record_page

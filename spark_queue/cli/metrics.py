@@ -31,7 +31,7 @@ def metrics(
         typer.Option(
             metavar="SECONDS",
             min=1,
-            help="Keep running, and replace the file every so many seconds until Ctrl-C; reads only what is new.",
+            help="Keep running, and replace the file at this interval in seconds until Ctrl-C; reads only what is new.",
         ),
     ] = None,
     per_subscription: PerSubscription = False,

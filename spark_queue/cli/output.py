@@ -161,7 +161,7 @@ def table(
     left_out = [name for name in columns if name not in widths]
     if not left_out:
         return drawn
-    return Group(drawn, styled(counted(f"{len(left_out):,} column(s) find no room here; --json shows all.")))
+    return Group(drawn, styled(counted(f"{len(left_out):,} column(s) are hidden for lack of room; --json shows all.")))
 
 
 def _widths(texts: Mapping[str, Sequence[str]], room: int, border: int, needed: Collection[str]) -> dict[str, int] | None:

@@ -29,13 +29,11 @@ def peek(
     columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns, in this order.")] = None,
     next_first: Annotated[
         bool,
-        typer.Option(
-            "--next", help="Only those that are next, in the order in which they are granted: by priority, the oldest first."
-        ),
+        typer.Option("--next", help="Only the messages that are granted next, in that order: by priority, the oldest first."),
     ] = False,
     where: Annotated[
         str | None,
-        typer.Option(metavar="FILTER", help="Only what matches, also what is done: Spark SQL over the body."),
+        typer.Option(metavar="FILTER", help="Only messages that match, in any state: Spark SQL over the body."),
     ] = None,
     as_of: AsOf = None,
 ) -> None:
@@ -45,9 +43,9 @@ def peek(
     opened = target.journal
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     if where is not None and view != "messages":
-        raise bad_argument("--where", where, "left out with --view: it looks for messages, whatever became of them")
+        raise bad_argument("--where", where, "left out with --view: it searches messages in any state")
     if next_first and (where is not None or view != "messages"):
-        raise bad_argument("--next", "given", "left out with --where and with another --view: it is about the messages that wait")
+        raise bad_argument("--next", "given", "left out with --where and with another --view: it shows messages that wait")
     if where is None:
         found = opened.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit, next_first=next_first)
         names, rows = found.column_names, python_rows(found)
@@ -58,7 +56,7 @@ def peek(
         show_json(rows)
         return
     if not rows:
-        none = f"View '{view}' of queue '{queue}' is empty." if where is None else f"No message that came into '{queue}' matches."
+        none = f"View '{view}' of queue '{queue}' is empty." if where is None else f"No message that entered '{queue}' matches."
         say(f"Queue '{queue}' has no message that may be granted now." if next_first else none)
         return
     # Columns that say nothing of any row would only crowd out the others.
@@ -69,7 +67,7 @@ def peek(
     # Chosen columns are all needed; of others the bookmark and the state are.
     draw(table(rows, shown, needed=None if wanted else [name for name in ("bookmark", "state") if name in shown]))
     if where is not None:
-        say(f"The life of one: sparkq explain {target.path} {queue} BOOKMARK")
+        say(f"For the life of one: sparkq explain {target.path} {queue} BOOKMARK")
     if silent:
         say(f"{silent:,} empty column(s) are hidden; --columns or --json shows them.")
 
@@ -116,10 +114,12 @@ def explain(
     queue: QueueName,
     bookmark: Annotated[int, typer.Argument(metavar="BOOKMARK", help="The message's number.")],
     *,
-    shows_all: Annotated[bool, typer.Option("--all", help="Each of many deliveries in a row, not the first and the last.")] = False,
+    shows_all: Annotated[
+        bool, typer.Option("--all", help=("Every one of many deliveries in a row, not only the first and the last."))
+    ] = False,
     as_of: AsOf = None,
 ) -> None:
-    """Tell the whole life of one message: publish, leases, returns, its end, or what it waits for. Starts nothing."""
+    """Show the whole life of one message: publish, leases, returns, its end, or what it waits for. Starts nothing."""
     history = target.journal.queue(queue).explain(bookmark, parse_as_of(as_of))
     text = history.as_text(shows_all=shows_all)
     more = "" if text == history.as_text(shows_all=True) else "\n--all shows each delivery."

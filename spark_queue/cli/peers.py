@@ -26,12 +26,12 @@ def mark_restored(
     *,
     after: Annotated[
         int | None,
-        typer.Option(metavar="RECORD", help="If nothing else tells it: the record that PEER_RESTORED names."),
+        typer.Option(metavar="RECORD", help="The record that PEER_RESTORED names, if no sign of the loss is found otherwise."),
     ] = None,
 ) -> None:
-    """Say that a journal was put back from a backup: what enters it is new, and what it lost comes back from its peers."""
+    """Mark a journal as restored from a backup: what enters it is new, and what it lost comes back from its peers."""
     target.journal.mark_restored(after=after)
-    text = "What enters from now on has a new origin. What was lost comes back from the peers before anything is granted."
+    text = "Messages that enter from now on have a new origin. Lost ones come back from the peers before anything is granted."
     target.show({"restored": True}, text)
 
 
@@ -39,46 +39,48 @@ def mark_restored(
 def return_(
     target: VerbTarget,
     *,
-    without: Annotated[str, typer.Option(metavar="PEER", help="The peer that is not waited for; name them one by one.")],
+    without: Annotated[str, typer.Option(metavar="PEER", help="The peer not to wait for; one at a time.")],
 ) -> None:
-    """Let an instance that was away deliver again without hearing from a peer (RETURNING). What that one claimed comes twice."""
+    """Let an instance that was away deliver again without hearing from a peer (RETURNING). What that peer claimed comes twice."""
     target.journal.peer(without).return_without()
-    text = f"This instance waits for peer '{without}' no more. What that one claimed, and delivered, may be delivered again."
+    text = (
+        f"This instance no longer waits for peer '{without}'. Messages that the peer claimed and delivered may be delivered again."
+    )
     target.show({"peer": without, "waited_for": False}, text)
 
 
 @verb(OF_COORDINATOR)
 def reset(target: VerbTarget, peer: PeerName) -> None:
-    """Read the journal that a peer has now from its beginning (PEER_REPLACED)."""
+    """Read a peer's new journal from its beginning (PEER_REPLACED)."""
     target.journal.peer(peer).reset()
-    text = f"Peer '{peer}' is read from the beginning of the journal that it has now."
+    text = f"Peer '{peer}' is read from the beginning of its new journal."
     target.show({"peer": peer, "reset": True}, text)
 
 
 @verb(OF_COORDINATOR)
 def skip(target: VerbTarget, peer: PeerName) -> None:
-    """Go on with a peer without the messages that it let go before they were pulled (PEER_GAP)."""
+    """Resume pulling from a peer without the messages that it removed before they were pulled (PEER_GAP)."""
     target.journal.peer(peer).skip_lost()
-    text = f"Peer '{peer}' is pulled on, without the messages that it let go before they were pulled."
+    text = f"Pulling from peer '{peer}' resumes without the messages that it removed before they were pulled."
     target.show({"peer": peer, "skipped": True}, text)
 
 
 @verb(OF_COORDINATOR)
 def forget(target: VerbTarget, peer: PeerName) -> None:
-    """End a peer that is gone for good: what it owned is claimed. What it had delivered may be delivered again."""
+    """Forget a peer that is gone for good, and claim its messages. Those that it had delivered may be delivered again."""
     done = target.journal.peer(peer).forget()
-    text = f"Peer '{peer}' is forgotten: {done.claimed:,} messages that it owned are this instance's now."
+    text = f"Peer '{peer}' is forgotten: {done.claimed:,} messages that it owned now belong to this instance."
     for queue, count in done.left.items():
         text += (
-            f" {count:,} of queue '{queue}' are not, since it delivers at most once and what was delivered is not known: let it"
-            " deliver at least once and repeat this, if they may come again."
+            f" {count:,} of queue '{queue}' do not, since it delivers at most once and it is unknown which were delivered. If they "
+            "may come again, make the queue at-least-once and repeat this."
         )
     target.show({"peer": peer, "claimed": done.claimed, "left": done.left}, text)
 
 
 @verb(OF_COORDINATOR)
 def drain(target: VerbTarget, peer: PeerName) -> None:
-    """Hand what this instance owns to a peer, before it leaves for good. Ctrl-C ends it; a repeat goes on with the rest."""
+    """Hand this instance's messages to a peer, before it leaves for good. Ctrl-C stops; repeat to continue."""
     opened = target.journal.peer(peer)
     with progress(counted=True) as bar:
         task = bar.add_task("handed over", total=None)
@@ -87,7 +89,7 @@ def drain(target: VerbTarget, peer: PeerName) -> None:
             bar.update(task, completed=count, total=count + sum(left.values()))
 
         transferred = opened.drain(on_progress=on_progress)
-    text = f"{transferred:,} messages were handed to '{peer}', which has heard of all of them. Nothing is owned here."
+    text = f"{transferred:,} messages were handed to '{peer}', which has received all of them. Nothing is owned here any more."
     target.show({"peer": peer, "transferred": transferred}, text)
 
 
@@ -102,7 +104,7 @@ _COLUMNS = (
 
 @verb(OF_STORE)
 def check(target: VerbTarget) -> None:
-    """Check whether the definitions of all instances fit each other. Starts nothing. Exits with 3 where they do not."""
+    """Check whether the definitions of all instances fit each other. Starts nothing. Exits with 3 if they do not."""
     done = target.journal.check_peers()
     if target.as_json:
         show_json(asdict(done))
@@ -117,7 +119,7 @@ def check(target: VerbTarget) -> None:
 
 @verb(OF_COORDINATOR)
 def status(target: VerbTarget) -> None:
-    """Show how pulling from each peer goes. Starts nothing. Exits with 3 if something needs attention."""
+    """Show the state of pulling from each peer. Starts nothing. Exits with 3 if something needs attention."""
     found = target.journal.peer_status()
     if target.as_json:
         show_json([asdict(each) for each in found])

@@ -48,19 +48,25 @@ _Format = Annotated[
     str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
 ]
 _Separator = Annotated[
-    str | None, typer.Option(metavar="CHARACTER", help="Stands between values of CSV, such as ';' or tab; default: a comma.")
+    str | None, typer.Option(metavar="CHARACTER", help="Separator of CSV values, such as ';' or tab; default: a comma.")
 ]
 _Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of CSV and JSON lines, such as cp1252; default: UTF-8, or by a byte order mark.")
+    str | None,
+    typer.Option(
+        metavar="NAME", help=("Encoding of CSV and JSON lines, such as cp1252; default: by a byte order mark, else UTF-8.")
+    ),
 ]
 _Dropped = Annotated[
-    list[str] | None, typer.Option("--drop-column", metavar="COLUMN", help="Leave it out; '' is one without a name. Repeatable.")
+    list[str] | None,
+    typer.Option("--drop-column", metavar="COLUMN", help=("Column to leave out; '' for one without a name. May repeat.")),
 ]
-_Timezone = Annotated[str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset; default: refused.")]
+_Timezone = Annotated[
+    str | None, typer.Option(metavar="ZONE", help=("Time zone of times without an offset; default: these are refused."))
+]
 _Epoch = Annotated[
     str | None,
     typer.Option(
-        metavar="seconds|milliseconds", help="Unit of numbers that are to be a TIMESTAMP, since 1970 UTC; default: refused."
+        metavar="seconds|milliseconds", help="Unit of numbers in a TIMESTAMP column, since 1970 UTC; default: these are refused."
     ),
 ]
 
@@ -76,10 +82,10 @@ def publish(
         bool,
         typer.Option(
             "--repeat",
-            help="The publisher sent this file before, wholly or in part: drop as many rows as are there, uncompared.",
+            help="The publisher sent this file before, wholly or in part: skip as many rows as are there, without comparing them.",
         ),
     ] = False,
-    append: Annotated[bool, typer.Option("--append", help="The publisher sent other rows before: number on after them.")] = False,
+    append: Annotated[bool, typer.Option("--append", help="The publisher sent other rows before: continue its numbers.")] = False,
     file_format: _Format = None,
     separator: _Separator = None,
     encoding: _Encoding = None,
@@ -88,17 +94,17 @@ def publish(
     epoch: _Epoch = None,
     batch_rows: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Rows in one commit.")] = 100_000,
     expires_after: Annotated[
-        str | None, typer.Option(metavar="DURATION", help='Such as "1h"; in place of the rows\' own expires_at.')
+        str | None, typer.Option(metavar="DURATION", help='Such as "1h"; overrides the rows\' own expires_at.')
     ] = None,
     deliver_after: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Deliver no message earlier than this after its publish.")
     ] = None,
     replicated_to: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Wait until this many peers of this instance have pulled all of it.")
+        int, typer.Option(min=0, metavar="N", help="Wait until this many peers of this instance have pulled all rows.")
     ] = 0,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for them.")] = "30s",
 ) -> None:
-    """Publish a file's rows as messages. Into message type json each line of JSON goes whole, as the body."""
+    """Publish a file's rows as messages. For message type json, each line of JSON is a body as it stands."""
     from spark_queue.cli.reading import Source, advise
 
     _check(publisher, timezone, epoch, repeat=repeat, append=append)
@@ -146,9 +152,9 @@ def _check(publisher: str | None, timezone: str | None, epoch: str | None, *, re
 
     reason = None
     if repeat and append:
-        reason = "a file holds rows that were published before, or new ones."
+        reason = "the first is for rows that were published before, the second for new ones."
     elif (repeat or append) and publisher is None:
-        reason = "rows are numbered for a publisher, and no --publisher is named."
+        reason = "rows are numbered for a publisher, but --publisher is missing."
     if reason is not None:
         raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
     if timezone is not None and timezone not in zoneinfo.available_timezones():
@@ -173,7 +179,7 @@ def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: 
     known = "The" if isinstance(refusal, CallerError | ConfigError) else "At least the"
     stands = f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal."
     if numbered and not append:
-        return f"{stands} Leave them in the file, correct what follows, and run the same command with --repeat: they are dropped."
+        return f"{stands} Leave them in the file, correct what follows, and run the same command with --repeat, which skips them."
     again = "with --append again" if append else "because the whole file would double them"
     return f"{stands} Correct the rows that follow, and publish only those, {again}."
 
@@ -186,8 +192,8 @@ def _first_sequence(opened: Publisher, *, repeat: bool, append: bool) -> int:
     if append:
         return last + 1
     reason = (
-        f"It has {last:,} row(s) in the journal already. If this file is the same, or the same and longer, say --repeat, and what "
-        "is there is dropped; if its rows are new, say --append, or give the file a publisher name of its own."
+        f"It has {last:,} row(s) in the journal already. If this file begins with these rows, add --repeat to skip them; if all "
+        "its rows are new, add --append, or give the file a publisher name of its own."
     )
     raise CallerError("SEQUENCE_MISSING", publisher=opened.name, what="--repeat or --append", reason=reason)
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @verb(OF_COORDINATOR)
 def pause(target: VerbTarget, queue: QueueName) -> None:
-    """Let a queue grant nothing until `sparkq unpause`. What is leased goes on."""
+    """Pause a queue: it grants nothing until `sparkq unpause`. Leased messages are not affected."""
     target.journal.queue(queue).pause()
-    text = f"Queue '{queue}' is paused: it grants nothing until `sparkq unpause`. What is leased goes on."
+    text = f"Queue '{queue}' is paused: it grants nothing until `sparkq unpause`. Leased messages are not affected."
     target.show({"queue": queue, "paused": True}, text)
 
 
@@ -34,19 +34,20 @@ def unpause(target: VerbTarget, queue: QueueName) -> None:
 
 @verb(OF_COORDINATOR)
 def revive(target: VerbTarget, queue: QueueName) -> None:
-    """Take a queue back in that was set aside, after an upgrade that mends its fault. Nothing of it was lost meanwhile."""
+    """Revive a queue that was set aside, after an upgrade that fixes its fault. Nothing of it was lost meanwhile."""
     target.journal.queue(queue).revive()
-    target.show({"queue": queue, "set_aside": False}, f"Queue '{queue}' is back, with all that was published meanwhile.")
+    target.show({"queue": queue, "set_aside": False}, f"Queue '{queue}' is back, with everything published meanwhile.")
 
 
 Reason = Annotated[
     str | None, typer.Option(metavar="REASON", help="Only those of this reason: forced_expire, max_deliveries or max_cancels.")
 ]
-ErrorPart = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error has this text in it.")]
+ErrorPart = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error contains this text.")]
 Since = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Only those that died from then on: a date (UTC), or a time with offset.")
+    str | None,
+    typer.Option(metavar="TIME", help=("Only those that died at this time or later: a date (UTC), or a time with offset.")),
 ]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that died before then.")]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that died before this time.")]
 
 
 class Switch(StrEnum):
@@ -62,14 +63,14 @@ def proxied_transfer(
     queue: QueueName,
     switch: Annotated[Switch, typer.Argument(metavar="on|off", help="Whether it is allowed; off by default.")],
     *,
-    owner: Annotated[str | None, typer.Option(metavar="INSTANCE", help="The one that is lost; needed with several peers.")] = None,
+    owner: Annotated[str | None, typer.Option(metavar="INSTANCE", help="The lost owner; needed with several peers.")] = None,
 ) -> None:
-    """Let this instance claim messages whose owner cannot be reached. What the owner had delivered may be delivered again."""
+    """Let this instance claim messages whose owner cannot be reached. Those that it had delivered may be delivered again."""
     on = switch is Switch.ON
     target.journal.queue(queue).proxied_transfer(on=on, owner=owner)
     text = (
-        f"Queue '{queue}': what is about to be delivered is claimed from an owner that cannot be reached. If that one had "
-        "delivered it, or still lives, it is delivered twice. Allow it on one instance only, and no longer than needed."
+        f"Queue '{queue}': messages due for delivery are claimed from an owner that cannot be reached. If that owner had delivered "
+        "them, or is still alive, they are delivered twice. Allow this on one instance only, and no longer than needed."
     )
     target.show({"queue": queue, "proxied_transfer_allowed": on}, text if on else f"Queue '{queue}': nothing is claimed.")
 
@@ -82,7 +83,7 @@ def unsubscribe(
 ) -> None:
     """End a subscription for good; what it holds returns to the queue."""
     target.journal.queue(queue).unsubscribe(subscription)
-    text = f"Subscription '{subscription}' of queue '{queue}' has ended; what it held is back."
+    text = f"Subscription '{subscription}' of queue '{queue}' has ended; its messages are back in the queue."
     target.show({"queue": queue, "subscription": subscription}, text)
 
 
@@ -95,11 +96,13 @@ def settle(
     outcome: Annotated[str, typer.Option(help="acknowledge, cancel or expire.")] = "acknowledge",
     retry_after: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help='With cancel: how long they wait, such as "30s"; default: as the queue says.'),
+        typer.Option(metavar="DURATION", help='With cancel: how long they wait, such as "30s"; default: the queue\'s delay.'),
     ] = None,
-    error: Annotated[str | None, typer.Option(metavar="TEXT", help="With cancel and expire: why; a dead letter keeps it.")] = None,
+    error: Annotated[
+        str | None, typer.Option(metavar="TEXT", help=("With cancel and expire: the reason, which a dead letter keeps."))
+    ] = None,
     of_owner: Annotated[
-        bool, typer.Option("--of-owner", help="Also what another instance owns, though it lives; it hears of it.")
+        bool, typer.Option("--of-owner", help="Also messages of another instance that is alive; it learns of it.")
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -109,7 +112,7 @@ def settle(
     counts = _counts(opened.settle(where=where, dry_run=dry_run, **said))
     nothing = "nothing that matches is leased" if outcome == Outcome.CANCEL else "nothing matched"
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    text = f"Queue '{queue}': {'it would be ' if dry_run and done else ''}{done or nothing}."
+    text = f"Queue '{queue}': {'the result would be ' if dry_run and done else ''}{done or nothing}."
     text = f"{text} Nothing was changed." if dry_run else text
     target.show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text)
 
@@ -122,7 +125,7 @@ def purge(
     where: OnlyWhere = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Remove the messages that nobody has leased, for good and without dead letters."""
+    """Remove all messages that are not leased, for good and without dead letters."""
     done = target.journal.queue(queue).purge(where, dry_run=dry_run)
     if dry_run:
         text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
@@ -144,12 +147,12 @@ def redrive(
     per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Give dead letters back to their queue, all or those of a kind or a time. Ctrl-C ends it; a repeat goes on with the rest."""
+    """Give dead letters back to their queue, all or those of a kind or a time. Ctrl-C stops; repeat to continue."""
     opened = target.journal.queue(queue)
     choice = _choice(reason, error, since, until)
     if dry_run:
         would = opened.redrive(where, **choice, dry_run=True)
-        text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letters would be back. Nothing was changed."
+        text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letters would go back. Nothing was changed."
         target.show({"queue": queue, **_marked(_counts(would), dry_run=True)}, text)
         return
     with progress(counted=True) as bar:
@@ -159,7 +162,7 @@ def redrive(
         )
     text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
     if done.skipped:
-        text += " Those are leased or settled in the dead-letter queue, or another instance's, which can redrive them."
+        text += " Those are leased or settled in the dead-letter queue, or belong to another instance, which can redrive them."
     target.show({"queue": queue, **_counts(done)}, text)
 
 

@@ -36,7 +36,7 @@ _BLOCK_BYTES = 4 << 20
 _ROW_LIMIT_BYTES = 2 * MESSAGE_LIMIT_BYTES
 
 #: The faults that keep a row from being whole.
-_QUOTE = "has a quote that is not closed, or text behind a closing one (a quote within a value is given twice; Spark: escape='\"')"
+_QUOTE = "has an unclosed quote, or text after a closing one (a quote within a value must be doubled; in Spark: escape='\"')"
 
 
 class UnreadableError(ValueError):
@@ -228,7 +228,7 @@ class Source:
                 'Publish it with Spark, which reads all of its files: spark.read.parquet(…).write.format("sparkqueue")'
                 '.option("topic", …).mode("append").save(JOURNAL).'
             )
-            raise self._unreadable(UnreadableError("it is a folder, such as a DataFrame is saved as", next_step))
+            raise self._unreadable(UnreadableError("it is a folder, as Spark saves a DataFrame", next_step))
         self.file_format = _format(name, file_format)
         self.separator = _separator(name, self.file_format, separator)
         self._encoding = _encoding(self.file_format, encoding)
@@ -301,7 +301,7 @@ def _format(name: str, given: str | None) -> str:
 def _separator(name: str, file_format: str, given: str | None) -> str:
     if given is None:
         return "\t" if Path(name.removesuffix(".gz")).suffix.lower() == ".tsv" else ","
-    _refuse_unless(file_format == "csv", "--separator", file_format, "only values of CSV are separated.")
+    _refuse_unless(file_format == "csv", "--separator", file_format, "only CSV has a separator.")
     separator = {"tab": "\t", "\\t": "\t"}.get(given.lower(), given)
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0':
         raise bad_argument("--separator", given, "one character of ASCII, such as ';', or tab")
@@ -311,7 +311,7 @@ def _separator(name: str, file_format: str, given: str | None) -> str:
 def _encoding(file_format: str, given: str | None) -> str | None:
     if given is None:
         return None
-    _refuse_unless(file_format != "parquet", "--encoding", file_format, "Parquet says itself how its texts are written.")
+    _refuse_unless(file_format != "parquet", "--encoding", file_format, "Parquet has an encoding of its own.")
     try:
         codecs.getincrementaldecoder(given)
         "".encode(given)
@@ -344,7 +344,7 @@ def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:
     intervals = [each.path for each in columns if each.converted_type == "INTERVAL"]
     if intervals:
         # Arrow reads them as bytes.
-        raise ValueError(f"column {intervals[0]} has intervals, which no column stores")
+        raise ValueError(f"column {intervals[0]} has intervals, which no column can store")
     has_old_times = any(each.physical_type == "INT96" for each in columns)
     exact = pq.ParquetFile(whole).iter_batches(batch_rows) if has_old_times else None
     for batch in rows.iter_batches(batch_rows):
@@ -366,7 +366,7 @@ def _refuse_nanoseconds(given: Any, kept: Any) -> None:
         ticks = (each.cast(pa.int64()).fill_null(0).to_numpy().view(np.uint64) for each in (given, kept))
         exact, ours = ticks
         if (exact != ours * np.uint64(1_000)).any():
-            raise ValueError("a time has nanoseconds, and microseconds are stored")
+            raise ValueError("a time has nanoseconds, but only microseconds are stored")
 
 
 def _elements(column: Any) -> list[Any]:
@@ -400,7 +400,7 @@ def advise(refusal: SparkQueueError, source: Source) -> None:
     elif refusal.code == "COLUMN_TYPE_MISMATCH" and SEVERAL_INSTANTS in facts["reason"]:
         note = "Name the zone of such times, as in --timezone Europe/Berlin."
     elif refusal.code == "COLUMN_TYPE_MISMATCH" and UNIT in facts["reason"] and "tz=" in facts["expected"]:
-        note = f"Name what they count since 1970 UTC: --epoch {' or --epoch '.join(EPOCHS)}."
+        note = f"Name their unit since 1970 UTC: --epoch {' or --epoch '.join(EPOCHS)}."
     if note:
         refusal.add_note(note)
 
@@ -409,16 +409,16 @@ def _about_column(column: str, source: Source, *, has_nearest: bool) -> str:
     sign = next((sign for sign in _SEPARATORS if sign in column and source.file_format == "csv" and sign != source.separator), None)
     if sign is not None:
         return (
-            f"The header has no '{source.separator}' there: if values are separated otherwise, say --separator {_SEPARATORS[sign]}."
+            f"The header has no '{source.separator}' there: if values are separated otherwise, add --separator {_SEPARATORS[sign]}."
         )
     if not column:
         return (
-            "pandas and R write the index of their rows so. Leave it out with --drop-column '', or write the file without it "
+            "This is how pandas and R write the row index. Leave it out with --drop-column '', or write the file without it "
             "(index=False; row.names=FALSE)."
         )
     if has_nearest:
-        return f"To leave it out, say --drop-column '{column}'."
+        return f"To leave it out, add --drop-column '{column}'."
     return (
-        "If messages are to have it, append it to `columns` of the message type, run `sparkq apply`, and publish again; to leave "
-        f"it out, say --drop-column '{column}'."
+        "To keep it, append it to `columns` of the message type, run `sparkq apply`, and publish again; to leave it out, add "
+        f"--drop-column '{column}'."
     )

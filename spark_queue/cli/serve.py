@@ -28,7 +28,7 @@ def serve(
     target: VerbTarget,
     *,
     bind: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; another host than loopback needs TLS.")
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; any host but loopback needs TLS.")
     ] = "127.0.0.1:0",
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
@@ -37,20 +37,23 @@ def serve(
         bool | None,
         typer.Option(
             "--standby/--no-wait",
-            help="While another one serves: wait, and take over when it is silent (the default); or exit with 1, as --daemon does.",
+            help="If another one serves: wait, and take over when it is silent (the default); or exit with 1, as --daemon does.",
         ),
     ] = None,
-    accept_clock: Annotated[bool, typer.Option("--accept-clock", help="Serve although the log is ahead of the clock.")] = False,
+    accept_clock: Annotated[bool, typer.Option("--accept-clock", help="Serve even if the log is ahead of the clock.")] = False,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="[HOST:]PORT", help="Answer Prometheus there; on loopback, unless a host is given. Port 0 finds one."),
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help=("Serve metrics for Prometheus there; on loopback unless a host is given. Port 0 picks a free one."),
+        ),
     ] = None,
     metrics_token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Token that scrapers must give; required beyond loopback, as is TLS."),
+        typer.Option(metavar="FILE", help="File with the token that scrapers must send; required beyond loopback, as is TLS."),
     ] = None,
     per_subscription: PerSubscription = False,
-    log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
+    log_format: Annotated[str, typer.Option(metavar="text|json", help="Format of the log.")] = "text",
 ) -> None:
     """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
     from spark_queue.client.coordinator_client import launch
@@ -61,7 +64,7 @@ def serve(
     if log_format not in logs.FORMATS:
         raise bad_argument("--log-format", log_format, "text or json")
     if daemon and standby:
-        raise bad_argument("--daemon", "with --standby", "one of the two: let a service of the system keep a stand-in")
+        raise bad_argument("--daemon", "with --standby", "one of the two: run a stand-in as a service of the system")
     store, journal_id = target.journal.store, target.journal.journal_id()
     options = StartOptions(
         path=store.path,

@@ -53,10 +53,10 @@ def status(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every 2 s until Ctrl-C.")] = False,
-    shows_all: Annotated[bool, typer.Option("--all", help=f"All queues, not the first {_SHOWN} alone.")] = False,
+    shows_all: Annotated[bool, typer.Option("--all", help=f"All queues, not only the first {_SHOWN}.")] = False,
     as_of: AsOf = None,
 ) -> None:
-    """Show how the queues are doing, those with an alarm first. Starts nothing. Exits with 3 where a queue has an alarm."""
+    """Show how the queues are doing, those with an alarm first. Starts nothing. Exits with 3 if a queue has an alarm."""
     journal, time_or_record = target.journal, parse_as_of(as_of)
 
     def read() -> list[dict[str, Any]]:
@@ -84,11 +84,13 @@ def check(
     *,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only dead letters that died from then on: a date (UTC), or a time with offset."),
+        typer.Option(
+            metavar="TIME", help=("Only dead letters that died at this time or later: a date (UTC), or a time with offset.")
+        ),
     ] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="Also messages that are left in the queue.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Also count messages left in the queue as a finding.")] = False,
 ) -> None:
-    """Say how a job went: exits with 3 at new dead letters, an alarm, or batches that nobody has decided about. Starts nothing."""
+    """Report how a job went. Exits with 3 if there are new dead letters, an alarm, or undecided batches. Starts nothing."""
     found = target.journal.queue(queue).check(since=parse_since(since), wants_empty=empty)
     if target.as_json:
         letters = [
@@ -198,10 +200,10 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
     ]
     # The error of a batch may have several lines, and must not look like another alarm.
     alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}".replace("\n", "\n  ") for row in rows if row["alarm"]]
-    claimed = "proxied transfer is on. What a lost owner had delivered may be delivered again."
+    claimed = "proxied transfer is on. Messages that a lost owner had delivered may be delivered again."
     notices += [styled(f"Queue '{row['queue']}': {claimed}", "yellow") for row in rows if row["proxied_transfer_allowed"]]
     if rest:
         waiting = sum(bool(row["queue_depth"]) for row in rest)
-        told = f"{len(rest):,} more queues, {waiting:,} of them with messages: --all shows them, a queue's name that one."
+        told = f"{len(rest):,} more queues, {waiting:,} of them with messages: add --all to see them, or name one."
         notices = [styled(told), *notices]
     return [*notices, *(styled(alarm, "bold red") for alarm in alarms)]

@@ -17,7 +17,7 @@ STOP_S = 15.0
 
 @verb(OF_COORDINATOR)
 def stop(target: VerbTarget) -> None:
-    """End the journal's coordinator in good order; the next caller that needs one starts it again."""
+    """Stop the journal's coordinator cleanly; the next caller that needs one starts it again."""
     journal_id = target.journal.journal_id()
     stopped = stop_coordinator(target.journal, journal_id)
     text = "The coordinator ends." if stopped else "No coordinator runs."

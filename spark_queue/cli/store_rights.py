@@ -32,17 +32,17 @@ def try_rights(journal: Journal) -> Finding:
     """Try, as the caller, the accesses that the store should refuse."""
     definitions = journal.definitions()
     if not definitions.principals:
-        return Finding(result="ok", found="no principals: the token of who runs the coordinator has every right")
+        return Finding(result="ok", found="no principals: the token of the coordinator's user has every right")
     principal = definitions.principal_with(token_hash(user_files.token(store=journal.store)))
     if principal is None:
         advice = f"Call with a token of one of {', '.join(definitions.principals)}."
-        return Finding(result="warning", found="the token is no principal's", advice=advice)
+        return Finding(result="warning", found="the token belongs to no principal", advice=advice)
     beyond = list(_beyond(journal.store, definitions, principal))
     if not beyond:
-        return Finding(result="ok", found=f"principal '{principal.name}'; the store refuses what it may not")
+        return Finding(result="ok", found=f"principal '{principal.name}'; the store refuses what it has no right to")
     advice = (
-        f"The store lets '{principal.name}' go past its rights, unless this user is meant to run the coordinator. The page on "
-        "rights says which permissions the store needs."
+        f"Unless this user is meant to run the coordinator, the store allows '{principal.name}' more than its rights. The page on "
+        "rights lists the permissions that the store needs."
     )
     return Finding(result="warning", found=f"principal '{principal.name}'; the store lets it {'; '.join(beyond)}", advice=advice)
 

@@ -46,7 +46,7 @@ class VerbTarget:
             "--storage-option",
             "-o",
             metavar="KEY=VALUE",
-            help="Option of the object store; may repeat. No secrets: others see them.",
+            help="Option of the object store; may repeat. No secrets: others can see them.",
         ),
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")] = False
@@ -75,7 +75,7 @@ class VerbTarget:
             options[key] = value
             if is_secret(key):
                 visible = "the list of processes and the shell's history show it"
-                text = f"'{key}' is given by -o: {visible}. Write it to {stores_path()}, or let the environment say it."
+                text = f"'{key}' is given by -o: {visible}. Write it to {stores_path()}, or set it in the environment."
                 warn("warning", text, style="yellow")
         return options
 

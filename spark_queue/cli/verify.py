@@ -100,8 +100,8 @@ def compare(store: Store, own: Store, name: str) -> tuple[list[str], list[str]]:
         )  # fmt: skip
     else:
         warnings.append(
-            f"Peer '{name}' is not compared: its log does not have record {watermark.record} as it was pulled, "
-            "as after a backup was restored. What it has is pulled anew."
+            f"Peer '{name}' is not compared: its log no longer has record {watermark.record} as it was pulled, as after a restore "
+            "from a backup. Its log is pulled anew."
         )
     there = peer_state(None)
     back, of_this = there.definitions.peers.get(instance), there.pulled.get(instance)
@@ -203,7 +203,7 @@ def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence
         found, expected = digest(past.fold(journal.traits)), digest(folded)
         wrong = [name for name in expected if found[name] != expected[name]]
         if wrong:
-            problems.append(f"{key} gives other {' and '.join(wrong)} than the log. Delete it; a start reads the log then.")
+            problems.append(f"{key} has other {' and '.join(wrong)} than the log. Delete it; the next start then reads the log.")
     return problems, warnings
 
 
@@ -222,10 +222,10 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
         else:
             if lacking:
                 found = f"its table has no column {', '.join(lacking)}, which the definitions declare"
-                yield f"message type '{name}': {found}. Its files keep what they have of it, and stay unmerged"
+                yield f"message type '{name}': {found}. Its files keep their values of it, and stay unmerged"
             if unnamed:
                 found = f"its table uses {', '.join(unnamed)}, which its Delta protocol does not list"
-                what_to_do = "Nothing is lost, but Spark's Delta does not open it. Add them with add_feature of deltalake's alter"
+                what_to_do = "Nothing is lost, but Spark's Delta cannot open it. Add them with add_feature of deltalake's alter"
                 yield f"message type '{name}': {found}. {what_to_do}"
             yield from of_message_log(records, name, entries)
 
@@ -255,7 +255,7 @@ def _read(store: Store, file: Segment) -> None:
     if rows != file.row_count:
         raise corrupt(store, file, f"it has {rows} rows instead of {file.row_count}.")
     if file.merged != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):
-        raise corrupt(store, file, "what it says of the files that it was merged of does not fit.")
+        raise corrupt(store, file, "its record of the files that it was merged from does not match it.")
 
 
 def _shape(merged: MergedFile) -> tuple[str, int, int]:

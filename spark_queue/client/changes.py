@@ -127,18 +127,18 @@ def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[s
         if word == "leave":
             first = "hand them over with `sparkq peers drain`, and "
             reason = (
-                f"the definitions leave it out, and it is shared with other instances. {status.owned:,} messages are this one's: "
-                "nobody would deliver them before it joins again."
+                f"the definitions leave it out, and it is shared with other instances. {status.owned:,} messages belong to this "
+                "instance and would not be delivered until it joins again."
             )
         else:
             first = ""
             reason = (
-                f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
+                f"the definitions leave it out. {status.queue_depth:,} messages are in it, and the outcomes of "
                 f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
-                "that is added begins anew."
+                "that is added again begins anew."
             )
         options = " ".join(f"--{word} {each}" for each in names)
-        next_step = f"Nothing was changed. Correct the definitions, or {first}say {word}={names}, or {options}."
+        next_step = f"Nothing was changed. Correct the definitions, or {first}pass {word}={names}, or {options}."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
@@ -150,8 +150,8 @@ def _with_warning(changes: list[Change], now: JournalView, wanted: Definitions) 
     owned = {name: ledger.depth for name, ledger in state.queues.items() if ledger.ownership is not None and ledger.depth}
     holds = ", ".join(f"{count:,} of queue '{name}'" for name, count in owned.items())
     warning = (
-        f"no peer is left, so '{state.definitions.journal.instance}' no longer hears what becomes of shared messages elsewhere. "
-        f"It keeps showing the others that it runs, and delivers what it owns{f' ({holds})' if holds else ''}. If it leaves for "
+        f"no peer is left, so '{state.definitions.journal.instance}' no longer learns the outcomes of shared messages elsewhere. "
+        f"It still shows the others that it runs, and delivers what it owns{f' ({holds})' if holds else ''}. If it leaves for "
         "good, hand that over first (`sparkq peers drain`), then stop its coordinator, and run `sparkq peers forget` at the others."
     )
     return [replace(change, warning=warning) if change is removed[-1] else change for change in changes]

@@ -205,7 +205,7 @@ class CoordinatorClient:
             if self._endpoint.addresses is not None or read_advertisement(self._store, self._journal_id) is not None:
                 self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # The rows are published all the same, and the caller must learn that.
-            _LOG.debug("Nobody was nudged: %s", reason)
+            _LOG.debug("The coordinator was not notified: %s", reason)
 
     def forget_past(self) -> None:
         """Delete an advertisement at whose address nobody serves the journal, as a backup has it."""
@@ -286,7 +286,7 @@ class CoordinatorClient:
         if address is not None:
             return address
         if not self._start:
-            raise self._unavailable("none runs, and this caller does not start one.")
+            raise self._unavailable("none is running, and this call does not start one.")
         with user_files.start_lock(self._journal_id, timeout_s=deadline_s - time.monotonic()):
             # The holder of the lock before has probably started one.
             return self._advertised_address() or self._launch(deadline_s)

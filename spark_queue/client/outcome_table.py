@@ -40,7 +40,7 @@ def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> d
     for name in found:
         if name not in columns and known.find(name) is None:
             next_step = f"Columns: {', '.join(COLUMNS)}."
-            raise invalid(queue, f"column '{name}' means nothing here.{nearest(name, COLUMNS)}", next_step)
+            raise invalid(queue, f"column '{name}' has no meaning here.{nearest(name, COLUMNS)}", next_step)
     refuse_unclear(queue, found, columns, known)
     return columns
 
@@ -49,7 +49,7 @@ def refuse_unclear(queue: str, found: Collection[str], columns: Mapping[str, str
     """Refuse a column that may hold the message's value, not an outcome: only a table of outcomes and nothing else is clear."""
     unclear = next((name for name, column in columns.items() if column in OF_MESSAGES_TOO and own.find(name) is not None), None)
     if unclear is not None and len(found) > len(columns):
-        reason = f"column '{unclear}' is a column of the messages, too, so it may hold their values."
+        reason = f"column '{unclear}' is also a column of the messages, so it may hold their values."
         raise invalid(queue, reason, f"Select the columns of outcomes and no others: {', '.join(COLUMNS)}.")
 
 
@@ -62,7 +62,7 @@ def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> di
         if column is None:
             continue
         if column in columns.values() or name in columns:
-            raise invalid(queue, f"the table has column '{column}' twice, by names in any case.", "Keep one of them.")
+            raise invalid(queue, f"the table has column '{column}' twice; names are case-insensitive.", "Keep one of them.")
         columns[name] = column
     return columns
 
@@ -121,7 +121,7 @@ def cast_column(queue: str, table: pa.Table, name: str, kind: pa.DataType) -> An
     try:
         return table.column(name).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
-        text = f"column '{name}' is {table.column(name).type}, which does not give {kind}: {reason}."
+        text = f"column '{name}' is {table.column(name).type}, which does not convert to {kind}: {reason}."
         raise invalid(queue, text, "Cast it.") from reason
 
 

@@ -56,7 +56,7 @@ def publish(
         What is wrong with the rows, the topic or the store; nothing was published. REPLICATION_PENDING: it was.
     """
     if first_sequence is not None and publisher is None:
-        raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences are a publisher's.")
+        raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences belong to a publisher.")
     journal = open_reader(store)
     target = _Target(journal, journal.definitions(), endpoint, publisher, opened=None)
     waiting = target.waiting(replicated_to, timeout) if replicated_to else None
@@ -137,8 +137,8 @@ class Publisher:
         first = (self._last or 0) + 1 if first_sequence is None else first_sequence
         if first_sequence is None and self._unsure:
             reason = (
-                f"Whether the rows of the last publish arrived is not known: with first_sequence={first} the same rows are told as "
-                "a repeat if they did. For other rows, open the publisher again."
+                f"It is unknown whether the rows of the last publish arrived. Publish the same rows with first_sequence={first}: "
+                "if they did, they count as a repeat. For other rows, open the publisher again."
             )
             raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
         self._target.look_again()

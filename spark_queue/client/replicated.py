@@ -148,7 +148,7 @@ class ReplicationWait:
 
     def _why_not(self, having: Sequence[str], trouble: str | None, *, has_entered: bool) -> str:
         if not has_entered:
-            return f"no coordinator has let them enter this journal yet. {trouble or ''}".strip()
+            return f"no coordinator has entered them into this journal yet. {trouble or ''}".strip()
         late = [
             f"'{name}' has not pulled them" if log.trouble is None else f"the log of '{name}' cannot be read: {log.trouble}"
             for name, log in self._peers.items()

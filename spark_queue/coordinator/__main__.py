@@ -42,7 +42,7 @@ def _report(report: Report) -> None:
         os.write(sys.stdout.fileno(), msgspec.json.encode(report, enc_hook=str) + b"\n")
     except BrokenPipeError:
         # The starter is gone; others will call.
-        logging.getLogger(__name__).info("Nobody waits for the report.")
+        logging.getLogger(__name__).info("No process waits for the report.")
     # The pipe ends here, and all that libraries print from now on belongs into the log.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

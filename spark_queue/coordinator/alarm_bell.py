@@ -38,7 +38,7 @@ class AlarmBell:
     def _tell(self, queue: str, found: dict[str, Alarm]) -> None:
         known = self._rung.pop(queue, {})
         for alarm in (each for name, each in found.items() if known.get(name) != each.since_ms):
-            paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."
+            paused = "" if alarm.probe_at_ms is None else " It is paused, and tries one message at a time until one succeeds."
             _LOG.warning("ALARM: queue '%s': %s.%s", queue, alarm.error, paused)
         for name in sorted(known.keys() - found.keys()):
             _LOG.info("The alarm about %s of queue '%s' is over.", name, queue)

@@ -105,7 +105,7 @@ class Commands:
         try:
             return replace(found, needed=needed_files(state, asked.looks_at)) if asked.looks_at in state.queues else found
         except Exception:  # noqa: BLE001  # Whatever it is, it is logged, and only its files are not looked at.
-            _LOG.exception("The files of queue '%s' cannot be told.", asked.looks_at)
+            _LOG.exception("The files of queue '%s' cannot be determined.", asked.looks_at)
             return found
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
@@ -120,7 +120,7 @@ class Commands:
         try:
             return queue_status(self._engine.state, queue, now_ms=now_ms)
         except Exception:  # noqa: BLE001  # Whatever it is, it is logged, and only shown figures are missing.
-            _LOG.exception("The figures of queue '%s' cannot be told.", queue)
+            _LOG.exception("The figures of queue '%s' cannot be computed.", queue)
             return None
 
     def _pieces(self, command: commands.Rows, found: LeasedRows) -> pa.Table:

@@ -109,7 +109,7 @@ class CallerTokens:
             self._waiting += waits
         if count & (count - 1) == 0:
             # The first, the second, the fourth and so on: a flood must not fill the log.
-            _LOG.warning("A call from %s was refused, since nobody has its token; so were %d in all from there.", address, count)
+            _LOG.warning("A call from %s was refused for an unknown token; %d in all from there.", address, count)
         if waits:
             try:
                 self._pause(min(delay_s, LONGEST_DELAY_S))

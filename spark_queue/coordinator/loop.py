@@ -175,7 +175,7 @@ class Loop:
         A queue at which something raised is set aside, a message type enters no further. Any other fault is that of its call,
         and a queue that is new by one of these calls, of that one.
         """
-        _LOG.error("What was not committed is dropped, and the log is folded again: %s", fault, exc_info=fault)
+        _LOG.error("Uncommitted changes are dropped, and the log is folded again: %s", fault, exc_info=fault)
         call, self._running = self._running, None
         self._fold_again()
         state = self._engine.state
@@ -330,7 +330,7 @@ class Loop:
             self._peers.look(now_ms=now_ms)
             if self._engine.state.is_file_back():
                 # Only a new fold takes back in the queue that was set aside.
-                _LOG.info("A message file is back: the log is folded again, so that its messages are known.")
+                _LOG.info("A missing message file is back: the log is folded again to include its messages.")
                 self._folds_again = True
         elif self._is_due(now_ms):
             self._engine.tick(now_ms=now_ms)

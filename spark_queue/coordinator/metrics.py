@@ -113,7 +113,7 @@ class ProcessMetrics:
             told = with_heard(found, read_heard(self._store, self._journal_id))
             return replace(observation(self._store, told), process=process)
         except SparkQueueError as trouble:
-            _LOG.warning("Metrics are not whole: %s", trouble)
+            _LOG.warning("Metrics are incomplete: %s", trouble)
             return Observation(journal=self._store.path, observed_at_ms=found.now_ms, figures=found, process=process)
 
     def _ask(self) -> JournalFigures | None:

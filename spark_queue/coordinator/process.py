@@ -220,10 +220,10 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
         for call in inbox.close():
             call.answer(None)
         advertiser.end()
-        _LOG.info("Epoch %d ends in good order.", reign.epoch)
+        _LOG.info("Epoch %d ends cleanly.", reign.epoch)
         _exit(0, post.server, FAREWELL_S)
     except ReignEndedError:
-        _LOG.exception("Epoch %d ends: a command failed half-way. The next coordinator recovers from the log.", reign.epoch)
+        _LOG.exception("Epoch %d ends: a command failed halfway. The next coordinator recovers from the log.", reign.epoch)
         _exit(EXIT_DOUBT, post.server, SHORT_FAREWELL_S)
     except BaseException:  # noqa: BLE001  # Any doubt ends the process (DESIGN 3.5).
         _LOG.exception("Epoch %d ends in doubt. The next coordinator recovers from the log.", reign.epoch)

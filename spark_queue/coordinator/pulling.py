@@ -303,7 +303,7 @@ class Peers:
             if refusal.code != "PEER_REFUSED":
                 raise
             # It is this peer's trouble, and no reason to end the reign.
-            _LOG.exception("What peer '%s' says cannot be taken over.", request.pulled.peer)
+            _LOG.exception("Records of peer '%s' cannot be taken over.", request.pulled.peer)
             return Answer(reply=wire.failed(refusal))
         return Answer(reply=replies.Done())
 

@@ -159,7 +159,7 @@ def wait_to_reign(
         except SparkQueueError as trouble:
             if trouble.code not in _PASSING:
                 raise
-            _LOG.warning("It stands by, since it cannot take over now: %s", trouble)
+            _LOG.warning("Still standing by, since it cannot take over now: %s", trouble)
             waiting.pause(address)
             continue
         if isinstance(found, Reign):

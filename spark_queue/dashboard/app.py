@@ -262,5 +262,5 @@ class _Site:
         return Response(status_code=400)
 
     async def broken(self, request: Request, _: Exception) -> Response:
-        text = "This page failed. The dashboard's own log says why; other pages work."
+        text = "This page failed. The dashboard's log has the reason; other pages work."
         return self._pages.render(request, "error.html", text=text, status_code=500)

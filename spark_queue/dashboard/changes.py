@@ -87,7 +87,7 @@ class ChangeRequest:
         """The facts of a change beside its queue and number, by name."""
         told = []
         if self.kind is not None:
-            told += [("Reason", self.kind.reason.replace("_", " ")), ("Error", self.kind.error or "no error was told")]
+            told += [("Reason", self.kind.reason.replace("_", " ")), ("Error", self.kind.error or "no error was given")]
             told += [("Died", f"{instant(self.kind.first_ms)} to {instant(self.kind.last_ms)} UTC")]
         since_ms, until_ms = self.choice.since_ms, self.choice.until_ms
         if since_ms is not None or until_ms is not None:
@@ -119,7 +119,7 @@ class ChangeRequest:
             # It changes nothing, and needs the same right.
             queue.attempts_in_doubt()
         if self.verb == "pause":
-            return 1, f"Queue '{self.queue}' would grant nothing until somebody unpauses it. What is leased goes on."
+            return 1, f"Queue '{self.queue}' would grant nothing until it is unpaused. Leased messages are not affected."
         if self.verb == "unpause":
             return 1, f"Queue '{self.queue}' would grant again, also to subscriptions that an alarm has paused."
         if self.verb == "redrive":
@@ -137,7 +137,7 @@ class ChangeRequest:
         """Make the change, and return its result, in a sentence."""
         if self.verb == "pause":
             journal.queue(self.queue).pause()
-            return f"Queue '{self.queue}' is paused. What is leased goes on."
+            return f"Queue '{self.queue}' is paused. Leased messages are not affected."
         if self.verb == "unpause":
             journal.queue(self.queue).unpause()
             return f"Queue '{self.queue}' grants again."
@@ -217,7 +217,7 @@ class StartedChange:
             self._await_coordinator(journal)
             self.text, self.state = self.wish.run(journal, self._progress), "done"
         except CancelledError:
-            self.text, self.state = f"Cancelled after {self.done:,} of {self.total:,}. What was done stays done.", "cancelled"
+            self.text, self.state = f"Cancelled after {self.done:,} of {self.total:,}. Changes made so far stay.", "cancelled"
         except SparkQueueError as refusal:
             self.text, self.state = str(refusal), "failed"
         # Nobody waits for this thread: an end that it does not log is never known.
@@ -238,7 +238,7 @@ class StartedChange:
             except CoordinatorError as refusal:
                 if refusal.code != "COORDINATOR_UNAVAILABLE" or time.monotonic() >= deadline_s:
                     raise
-                self.text = f"It waits for a coordinator. {refusal}"
+                self.text = f"Waiting for a coordinator. {refusal}"
                 if self._cancelled.wait(_KNOCK_S):
                     raise CancelledError from None
             else:
@@ -363,7 +363,7 @@ class ChangeSite:
     async def _admitted(self, request: Request) -> tuple[JournalFollower, FormData]:
         """Return the journal and the form of a visitor with the right to change something."""
         if not self._pages.access.allows_changes:
-            raise HTTPException(403, "This page only shows. Changes need `sparkq dashboard --allow-changes`.")
+            raise HTTPException(403, "This page is read-only. Changes need `sparkq dashboard --allow-changes`.")
         await self._pages.refuse_strange_form(request)
         return known_journal(self._followers, request), await request.form()
 
@@ -386,7 +386,7 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
     homes = homes_of(state, queue)
     target = homes.source if verb == "redrive" else homes.home
     if target is None:
-        expected = "redrive: these dead letters lie in no dead-letter queue, where they could be settled"
+        expected = "redrive: these dead letters are in no dead-letter queue, where they could be settled"
         raise ConfigError("BAD_VALUE", key="verb", where="the form", value=verb, expected=expected)
     key, choice = str(form.get("group", "")), choice_of(form)
     if not key and choice.is_of_all:

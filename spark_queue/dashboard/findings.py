@@ -31,7 +31,8 @@ def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[
     for name, known in state.message_types.items():
         if known.foreign_files:
             text = (
-                f"Strangers appended {known.foreign_files:,} file(s) to message type '{name}'. They are no messages of the journal."
+                f"Other software appended {known.foreign_files:,} file(s) to message type '{name}'. They are not messages of the "
+                "journal."
             )
             found.append(JournalFinding(level="warn", text=counted(text)))
     if state.last_at_ms > now_ms + 60_000:

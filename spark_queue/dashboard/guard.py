@@ -45,7 +45,7 @@ _FORM = "application/x-www-form-urlencoded"
 _SCRAPED = "/metrics"
 
 #: The answer to an address that tried too many tokens.
-TOO_MANY = "Too many tokens from your address were wrong, so this one was not looked at. Wait some seconds, and try again."
+TOO_MANY = "Too many wrong tokens came from your address, so this one was not checked. Wait some seconds, and try again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,19 +131,19 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         access = self._access
         if request.headers.get("host", "").lower() not in access.hosts:
-            text = "This page is not served under that name. --allowed-host names further hosts."
+            text = "This page is not served under that name. Add it with --allowed-host."
             return PlainTextResponse(text, status_code=421)
         if request.method not in ("GET", "HEAD", "POST"):
-            return PlainTextResponse("There is nothing to do in that way.", status_code=405)
+            return PlainTextResponse("That method is not allowed here.", status_code=405)
         if request.method == "POST":
             if not _is_own(request.headers, access):
-                return PlainTextResponse("The form is of another site.", status_code=403)
+                return PlainTextResponse("The form comes from another site.", status_code=403)
             if request.headers.get("content-type", _FORM).partition(";")[0].strip().lower() != _FORM:
                 # Forms of ours have no files. The parser of files uses the names of encodings in the request.
-                return PlainTextResponse("A form comes in another way.", status_code=415)
+                return PlainTextResponse("A form has another content type.", status_code=415)
         elif request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
             # Events go on while they are read; a body of the question would end them in the middle.
-            return PlainTextResponse("A page is asked for without a body.", status_code=400)
+            return PlainTextResponse("A request for a page has no body.", status_code=400)
         path = request.url.path
         if path.startswith(_OPEN) or access.session_of(request) is not None:
             return None

@@ -206,7 +206,7 @@ def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> str | None:
     if look.is_served or not any(depths):
         return None
     waiting = counted(f"{sum(depths):,} message(s) wait in {np.count_nonzero(depths):,} queue(s)")
-    return f"No coordinator runs, and {waiting}: nobody is given any. The next consumer starts one, or `sparkq serve` does."
+    return f"No coordinator runs, and {waiting}: none is delivered. Start a consumer, or `sparkq serve`."
 
 
 def queue_row(look: FollowedView, name: str) -> QueueRow:

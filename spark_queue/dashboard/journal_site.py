@@ -251,7 +251,7 @@ def looking(follower: JournalFollower) -> Iterator[FollowedView]:
     """Yield a journal as it is; while it cannot be read, a page of its own gives the reason."""
     with follower.look() as look:
         if look is None:
-            text = "The log is being read for the first time. The page is there in a moment."
+            text = "The log is being read for the first time. The page appears in a moment."
             raise HTTPException(503, follower.trouble or text)
         yield look
 

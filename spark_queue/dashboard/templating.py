@@ -60,7 +60,7 @@ class Pages:
     async def refuse_strange_form(self, request: Request) -> None:
         """Refuse a form that no page of this session has made."""
         if not await self.access.is_form_of(request):
-            raise HTTPException(403, "The form is not of this session. Load the page again.")
+            raise HTTPException(403, "The form belongs to another session. Load the page again.")
 
 
 def _part(value: str) -> str:

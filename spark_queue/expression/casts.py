@@ -86,7 +86,7 @@ def together(steps: Steps, node: exp.Expression, *values: Value) -> tuple[Value,
         kind = None if kind is None else common(kind, value.kind)
     if kind is None or kind.is_nested:
         names = ", ".join(str(value.kind) for value in values)
-        raise unsupported(node, f"it brings together {names}, which need a conversion.", "Write the CAST that you mean.")
+        raise unsupported(node, f"it combines {names}, which need a conversion.", "Write the CAST that you mean.")
     return tuple(widen(steps, value, kind) for value in values)
 
 

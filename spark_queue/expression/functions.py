@@ -79,7 +79,7 @@ def nullif(steps: Steps, node: exp.Expression, value: Value, other: Value) -> Va
     one, other = together(steps, node, value, other)
     sql = steps.add("nullif({0}, {1})", one.sql, other.sql)
     if one.kind != value.kind:
-        raise unsupported(node, "nullif brings together two types.", "Write the CAST that you mean.")
+        raise unsupported(node, "nullif combines two types.", "Write the CAST that you mean.")
     return Value(kind=one.kind, sql=sql, fails=steps.strict([one, other]))
 
 
@@ -120,7 +120,7 @@ def _unknown(node: exp.Expression, name: str) -> Exception:
         if name in names.split():
             return unsupported(node, f"{name}: {reason}", "`sparkq options` lists the functions that expressions may use.")
     return unsupported(
-        node, f"{name} is none of the functions whose results are known to agree with Spark's.{nearest(name, FUNCTIONS)}",
+        node, f"results of {name} are not known to agree with Spark's.{nearest(name, FUNCTIONS)}",
         "`sparkq options` lists them.",
     )  # fmt: skip
 
@@ -131,7 +131,7 @@ _REFUSED = {
         "it is not deterministic, and traits are computed again after every restart."
     ),
     "now current_timestamp current_date curdate localtimestamp current_timezone unix_timestamp current_user user": (
-        "it depends on when or by whom it is asked, and traits are computed again after every restart."
+        "it depends on when or by whom it is evaluated, and traits are computed again after every restart."
     ),
     "count sum avg min max first last any some every collect_list collect_set approx_count_distinct stddev variance": (
         "it aggregates, and an expression sees one message."
@@ -174,7 +174,7 @@ def _instr(steps: Steps, node: exp.Expression, value: Value, part: Value) -> Val
 def _searched_for(value: Value, node: exp.Expression) -> str:
     found = literal_of(value, str, node, "what is searched for")
     if found == "":
-        raise unsupported(node, "an empty text is searched for.", "Search for something.")
+        raise unsupported(node, "the search text is empty.", "Search for something.")
     return found
 
 
@@ -226,7 +226,7 @@ def _end_of_text(steps: Steps, node: exp.Expression, value: Value, count: Value,
 def concat(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
     """Join texts; NULL where one is."""
     if any(value.kind not in (STRING, VOID) for value in arguments):
-        raise unsupported(node, "it joins what is no text.", "Write the CAST to STRING that you mean.")
+        raise unsupported(node, "it joins values that are not text.", "Write the CAST to STRING that you mean.")
     parts = " || ".join(f"CAST({{{number}}} AS VARCHAR)" for number in range(len(arguments)))
     growth = sum(steps.growth_of(value.sql) for value in arguments)
     sql = steps.add(f"({parts})", *[value.sql for value in arguments], growth=growth)

@@ -113,7 +113,7 @@ def modulo(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Valu
     """Build the rest of a division, which has the sign of the dividend and fails for a divisor of zero."""
     dividend, divisor = together(steps, node, one, other)
     if not (dividend.kind.is_integer or dividend.kind == DOUBLE):
-        raise unsupported(node, f"the rest of a division of {dividend.kind}.", "Cast to BIGINT or DOUBLE.")
+        raise unsupported(node, f"the remainder of a division of {dividend.kind}.", "Cast to BIGINT or DOUBLE.")
     # The smallest number divided by -1 overflows, though the rest is 0.
     sql = "CASE WHEN {0} = 0 THEN NULL WHEN {0} = -1 THEN {1} - {1} ELSE {1} % {0} END"
     if dividend.kind == DOUBLE:
@@ -138,7 +138,7 @@ def check_conditions(node: exp.Expression, *values: Value) -> None:
 def _check_numbers(node: exp.Expression, *values: Value) -> None:
     for value in values:
         if not value.kind.is_number and value.kind != VOID:
-            raise unsupported(node, f"it reckons with {value.kind}.", "Write the CAST to a number that you mean.")
+            raise unsupported(node, f"it calculates with {value.kind}.", "Write the CAST to a number that you mean.")
 
 
 #: A number as Spark reads it, without the letter of its type.
@@ -153,7 +153,7 @@ def number(node: exp.Expression, written: str) -> Value:
     if found["exponent"]:
         value = float(written)
         if math.isinf(value):
-            raise invalid(node, f"{written[:60]} is beyond what a DOUBLE holds.", "Write at most 1.7976931348623157e308.")
+            raise invalid(node, f"{written[:60]} is too large for a DOUBLE.", "Write at most 1.7976931348623157e308.")
         return Value(kind=DOUBLE, sql=f"{value!r}::DOUBLE", literal=value)
     digits = written.lstrip("-").replace(".", "").lstrip("0")
     # Before it is reckoned with: Python refuses numbers of thousands of digits.

@@ -50,7 +50,7 @@ def regular(node: exp.Expression, pattern: str) -> str:
     try:
         re2.compile(rewritten, QUIET)
     except re2.error:
-        raise invalid(node, f"'{pattern}' is no regular expression.", "Correct it.") from None
+        raise invalid(node, f"'{pattern}' is not a regular expression.", "Correct it.") from None
     return rewritten
 
 

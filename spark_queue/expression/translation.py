@@ -78,9 +78,9 @@ class Translator:
                 raise unsupported(node, "it compares a condition without parentheses.", "Put parentheses around the condition.")
             return build(self._steps, node, self.translate(node.this), self.translate(node.expression))
         if isinstance(node, exp.Query | exp.Window | exp.Command | exp.DDL):
-            raise unsupported(node, "it looks beyond one message.", "Use columns of the message only.")
+            raise unsupported(node, "it uses more than one message.", "Use columns of the message only.")
         if isinstance(node, exp.CurrentDate | exp.CurrentTimestamp | exp.CurrentUser):
-            reason = "it depends on when or by whom it is asked, and traits are computed again after every restart."
+            reason = "it depends on when or by whom it is evaluated, and traits are computed again after every restart."
             raise unsupported(node, reason, "Use published_at, or a column.")
         raise unsupported(
             node, f"'{node.sql('spark')[:60]}' ({type(node).__name__}) is not accepted.", "`sparkq options` lists what is."
@@ -139,7 +139,7 @@ class Translator:
         if isinstance(node.this, exp.Cast) and isinstance(node.this.this, exp.Literal) and node.this.this.this in _BEYOND:
             # For Spark the sign of such a number belongs to it, for sqlglot not: without it the number is none of its type.
             next_step = f"Use CAST(-{node.this.this.this} AS {node.this.to.sql()})."
-            raise unsupported(node, "the number before its sign is none of its type.", next_step)
+            raise unsupported(node, "the number without its sign does not fit its type.", next_step)
         return operators.negate(self._steps, node, self.translate(node.this))
 
     @translate.register
@@ -158,7 +158,7 @@ class Translator:
         value = self.translate(node.this)
         wanted = node.expression
         if not isinstance(wanted, exp.Null | exp.Boolean):
-            raise unsupported(node, "IS is followed by something else than NULL, TRUE or FALSE.", "Use = or <=>.")
+            raise unsupported(node, "IS is not followed by NULL, TRUE or FALSE.", "Use = or <=>.")
         if isinstance(wanted, exp.Boolean):
             operators.check_conditions(node, value)
         sql = self._steps.add(f"{{0}} IS {wanted.sql()}", value.sql)
@@ -173,7 +173,7 @@ class Translator:
         for each in node.expressions:
             other = self.translate(each)
             if other.fails is not None or (other.literal is None and other.kind != VOID):
-                raise unsupported(each, "the list of IN holds something else than literals.", "Use = and OR.")
+                raise unsupported(each, "the list of IN holds more than literals.", "Use = and OR.")
             equal.append(operators.compare(self._steps, node, value, other, "="))
         return operators.either(self._steps, node, *equal)
 
@@ -201,7 +201,7 @@ class Translator:
         value = self.translate(node.this)
         pattern = literal_of(self.translate(node.expression), str, node, "the pattern")
         if value.kind not in (STRING, VOID):
-            raise unsupported(node, f"{value.kind} is no text.", "Write the CAST to STRING that you mean.")
+            raise unsupported(node, f"{value.kind} is not text.", "Write the CAST to STRING that you mean.")
         return value, pattern
 
     @translate.register

@@ -128,14 +128,14 @@ class Commit:
             failure = self._attempt(table, decision)
             if self._look(table, base, decision):
                 if is_made_anew(self._store, self._key, base):
-                    raise self._failed("The log was away while it was written.")
+                    raise self._failed("The log disappeared while it was written.")
                 self._sync_own(base + 1)
                 return replace(decision.published, message_type=self._plan.message_type, version=base + 1)
             races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)
             if races >= RACES_LIMIT:
                 raise JournalError("PUBLISH_CONTENDED", path=self._store.uri(self._key), attempts=races)
             if failures >= FAILURES_LIMIT:
-                raise self._failed("The commit is not to be seen." if failure is None else self._store.reason(failure))
+                raise self._failed("The commit cannot be found." if failure is None else self._store.reason(failure))
             delta.back_off(races + failures)
 
     def _check_ascending(self) -> None:
@@ -337,8 +337,8 @@ class Commit:
 
     def _failed(self, reason: str) -> JournalError:
         next_step = (
-            "Whether the commit arrived is not known. Publishing again is safe under a publisher name with sequences; otherwise "
-            "look first whether the rows are there."
+            "It is unknown whether the commit arrived. Publishing again is safe under a publisher name with sequences; otherwise "
+            "check first whether the rows are there."
         )
         return JournalError("STORE_FAILED", path=self._store.path, doing="publishing", reason=reason, next_step=next_step)
 
@@ -351,7 +351,7 @@ def _used(wanted: Transaction, newest: int) -> CallerError:
     reason = (
         "with other rows."
         if newest == wanted.number
-        else f"or left out: {newest} came before it, and the log does not tell any more."
+        else f"or skipped: {newest} came before it, and the log no longer shows which."
     )
     return CallerError("TRANSACTION_USED", reason=reason, **facts)
 

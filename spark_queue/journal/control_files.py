@@ -213,7 +213,7 @@ def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
     odd = np.flatnonzero(numbers != np.arange(first, first + len(numbers)))
     if len(odd):
         number = first + int(odd[0])
-        reason = f"The control log goes on with record {numbers[odd[0]]}."
+        reason = f"The control log continues with record {numbers[odd[0]]}."
         # For delta-rs an empty entry is a commit without files (tried).
         raise next(iter(delta.damaged_files(store, CONTROL)), delta.damaged(store, f"record {number} is missing", reason))
     back = np.flatnonzero(np.diff(epochs) < 0)

@@ -55,7 +55,7 @@ class DeltaControlLog:
             head = log_entry.read_entry(self._store, CONTROL, self._version)
         except log_entry.OddEntryError as reason:
             # delta-rs opens a table whose commitInfo it cannot make out (tried).
-            what = f"{log_key(CONTROL, self._version)} says what no commit of records says"
+            what = f"{log_key(CONTROL, self._version)} has content that no commit of records has"
             raise delta.damaged(self._store, what, self._store.reason(reason)) from None
         self._token = "" if head is None else head.token
         self._epoch = past[-1].epoch if past else 0 if past.state is None else past.state.epoch
@@ -146,7 +146,7 @@ class DeltaControlLog:
         if self._epoch > epoch:
             raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
         if self._store.read(log_key(CONTROL, head + 1)) is not None:
-            raise self._deposed(epoch, f"the log goes on after version {head}, so another has written")
+            raise self._deposed(epoch, f"the log goes on after version {head}, so another process has written")
         self._check_standing(known, epoch=epoch)
 
     def _check_standing(self, known: int, *, epoch: int) -> None:
@@ -155,7 +155,7 @@ class DeltaControlLog:
             # Nobody else's doing where all of it is away, such as a volume that is not mounted.
             self._store.require_log("looking whether its reign holds")
         if standing is None or self._token.encode() not in standing:
-            raise self._deposed(epoch, f"version {known} was cleaned away, or is another's, so another has written")
+            raise self._deposed(epoch, f"version {known} was cleaned away, or is another's, so another process has written")
 
     def _refuse_in_doubt(self, epoch: int) -> None:
         if self._is_in_doubt:

@@ -49,7 +49,7 @@ def resolve_fields(names: Iterable[Any], wanted: Any, *, row: int, found: str) -
         if field is None:
             raise LossError(row, found, f"the message type has no field '{name}'.")
         if field in resolved.values():
-            raise LossError(row, found, f"field '{field}' is there twice; names are told in any case.")
+            raise LossError(row, found, f"field '{field}' is there twice; names are case-insensitive.")
         resolved[name] = field
     return resolved
 
@@ -165,13 +165,13 @@ _ALLOWED: dict[TypeKind, frozenset[TypeKind]] = {
 }
 
 #: The fault of a number where a time is wanted.
-UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
+UNIT = "a number may count days, seconds, milliseconds or microseconds."
 
 #: The fault of a time without an offset, where an instant is wanted.
 SEVERAL_INSTANTS = "it could mean several instants."
 _NAIVE = f"the value has no time zone, so {SEVERAL_INSTANTS}"
 _INSTANTS = "the value is an instant, which clocks of different time zones read differently."
-_WRITTEN = "it can be written in several ways, and which text is meant is not said."
+_WRITTEN = "it can be written as text in several ways."
 
 
 def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = None) -> str | None:
@@ -405,11 +405,11 @@ def _exact_instant(row: int, text: str, micros: int, found: str) -> int:
         if not count.is_finite():
             raise LossError(row, found, f"{_start(text)} is no time.")
         if count != count.to_integral_value():
-            raise LossError(row, found, f"{_start(text)} has a part of a microsecond, and microseconds are stored.")
+            raise LossError(row, found, f"{_start(text)} has a fraction of a microsecond, but only microseconds are stored.")
         if not abs(count) < 2**62:
             raise LossError(row, found, f"{_start(text)} is outside of the years 1 to 9999.")
     except ArithmeticError:
-        raise LossError(row, found, f"{_start(text)} is no number that counts since 1970.") from None
+        raise LossError(row, found, f"{_start(text)} is not a number counted from 1970.") from None
     return int(count)
 
 
@@ -500,7 +500,7 @@ def _in_microseconds(texts: Any) -> Any:
     whole = pc.replace_substring_regex(texts, _FINER.replace("([0-9]+)", "0+"), r"\1\2")
     row = first_row(pc.match_substring_regex(whole, _FINER).fill_null(pa.scalar(value=False)))
     if row is not None:
-        raise LossError(row, str(texts.type), f"'{_start(texts[row])}' has nanoseconds, and microseconds are stored.")
+        raise LossError(row, str(texts.type), f"'{_start(texts[row])}' has nanoseconds, but only microseconds are stored.")
     return whole
 
 
@@ -530,7 +530,7 @@ def _decimal(text: str, digits: int, places: int) -> Decimal:
     try:
         return number.quantize(Decimal((0, (1,), -places)), context=_EXACT)
     except Inexact:
-        raise ValueError(f"it has more than {places} digits after the point, and to drop them is data loss") from None
+        raise ValueError(f"it has more than {places} digits after the point, and dropping them would be data loss") from None
 
 
 #: Digits enough for every DECIMAL, and an error where they are not.

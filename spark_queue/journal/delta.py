@@ -146,7 +146,7 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
     except TableNotFoundError as missing:
         # So delta-rs says, too, of a table that it may not look at.
         if "PermissionDenied" in str(missing):
-            facts = {"doing": f"opening {key}", "reason": "Permission denied.", "next_step": "Check whose it is, and its mode."}
+            facts = {"doing": f"opening {key}", "reason": "Permission denied.", "next_step": "Check its owner and mode."}
             raise JournalError("STORE_FAILED", path=store.path, **facts) from None
         return None
     except DeltaProtocolError as reason:
@@ -296,7 +296,7 @@ def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> N
         if store.is_local and store.read(entry) is None:
             # delta-rs makes a folder anew that is away just then: a table that begins there would pass for the real one.
             store.delete(written)
-            raise OSError("The log was away while it was written")
+            raise OSError("The log disappeared while it was written")
     if durable:
         store.sync(written)
 

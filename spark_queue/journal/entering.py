@@ -213,7 +213,7 @@ class Sequencer:
     def _note(self, message_type: str, trouble: SparkQueueError) -> None:
         if str(trouble) != str(self.trouble.get(message_type)):
             # Once, not at every look; and a refusal has no use for a traceback.
-            _LOG.error("Messages of type '%s' enter no further: %s", message_type, trouble)
+            _LOG.error("No more messages of type '%s' enter: %s", message_type, trouble)
         self.trouble[message_type] = trouble
 
     def _version(self, message_type: str) -> int:
@@ -286,8 +286,8 @@ class Sequencer:
         state = self._engine.state.message_types[message_type]
         for file in entry.merged:
             if not state.fits(file):
-                what = f"version {entry.version} of message type '{message_type}' merges files that do not hold what it says"
-                reason = "Its messages would get other bodies, so nothing after it enters."
+                what = f"version {entry.version} of message type '{message_type}' merges files other than those it names"
+                reason = "Its messages would get wrong bodies, so nothing after it enters."
                 raise JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason)
         made = moved_record(message_type, version=entry.version, token=entry.token, files=entry.merged)
         self._engine.note([made], now_ms=now_ms)

@@ -85,7 +85,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of its members, of which none is dropped for its repeat."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError(f"a key stands twice in one object: {Counter(name for name, _ in pairs).most_common(1)[0][0]}")
+        raise ValueError(f"a key occurs twice in one object: {Counter(name for name, _ in pairs).most_common(1)[0][0]}")
     return members
 
 

@@ -113,6 +113,6 @@ def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> 
             kinds = {field.name: field.type for field in schema}
             other = [field.name for field in rows.schema if kinds.get(field.name) != field.type]
             if other:
-                raise ValueError(f"the table has no column {other[0]}, or it is of another type there")
+                raise ValueError(f"the table has no column {other[0]}, or it has another type there")
             rows = fitted(rows, schema)
         yield rows

@@ -147,7 +147,7 @@ def _key(store: Store, segment: Segment) -> str:
     """Return the key of the file in which a segment stands: a name in its table's folder, whichever log names it."""
     key = f"{messages_key(segment.message_type)}/{segment.path}"
     if PATH.fullmatch(segment.path) is None or not is_in_place(store, key):
-        raise corrupt(store, segment, "it is no file in the folder of its message type, or a link to one that is elsewhere.")
+        raise corrupt(store, segment, "it is no file in the folder of its message type, or a link to one elsewhere.")
     return key
 
 

@@ -328,5 +328,5 @@ class DeltaMessageLog:
             raise self._odd(entry.version, reason) from None
 
     def _odd(self, version: int, reason: Exception) -> JournalError:
-        what = f"{log_key(self._key, version)} says what no commit of messages says"
+        what = f"{log_key(self._key, version)} has content that no commit of messages has"
         return delta.damaged(self._store, what, f"{type(reason).__name__}: {self._store.reason(reason)}")

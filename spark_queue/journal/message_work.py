@@ -98,7 +98,7 @@ class MessageTableWork:
         standing = self.sizes().keys()
         seen = all(file.path in standing for file in added) and not any(path in standing for path in removed)
         if not seen:
-            raise self._deposed(f"its commit after version {base} of {self.key} is not to be seen")
+            raise self._deposed(f"its commit after version {base} of {self.key} cannot be found")
 
     def _deposed(self, reason: str) -> SparkQueueError:
         return CoordinatorError("COORDINATOR_DEPOSED", epoch=self._epoch, path=self.store.path, reason=reason)

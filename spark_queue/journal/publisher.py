@@ -51,7 +51,7 @@ class OpenedName:
         if message_type in self.troubles:
             raise self.troubles[message_type]
         if message_type not in self.numbers:
-            reason = f"message type '{message_type}' came after publisher '{self.name}' was opened."
+            reason = f"message type '{message_type}' was added after publisher '{self.name}' was opened."
             raise CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Open the publisher again.")
         return self.numbers[message_type]
 
@@ -108,7 +108,7 @@ def publish(
     sequences: Sequences | None = None
     if identity.publisher is not None:
         if first_sequence is None and sequence_column is None:
-            reason = "Without it a repeat could not be told from new rows (R95)."
+            reason = "Without it, a repeat could not be told from new rows (R95)."
             raise CallerError(
                 "SEQUENCE_MISSING", publisher=identity.publisher, what="a first sequence or a sequence column", reason=reason
             )

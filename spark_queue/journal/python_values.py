@@ -88,9 +88,9 @@ def _has_offset(row: int, value: datetime) -> bool:
     try:
         offset = value.utcoffset()
     except Exception as reason:  # noqa: BLE001  # Zones are code of anybody.
-        raise LossError(row, "datetime", sentence(f"its time zone does not say its offset: {reason!r}")) from None
+        raise LossError(row, "datetime", sentence(f"its time zone gives no offset: {reason!r}")) from None
     if offset is not None and offset.microseconds:
-        raise LossError(row, "datetime", f"its offset {offset} is not of whole seconds.")
+        raise LossError(row, "datetime", f"its offset {offset} is not in whole seconds.")
     return offset is not None
 
 
@@ -118,7 +118,7 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
             return _of_texts([_digits(row, value) for row, value in enumerate(values)], pa.int64(), wanted, kind, epoch)
         raise LossError(_first_bad(values, own), kind.__name__, sentence(reason)) from None
     if types.is_nested(column.type):
-        raise LossError(_first_bad(values, pa.null()), kind.__name__, f"it holds several values, and a {wanted} is one.")
+        raise LossError(_first_bad(values, pa.null()), kind.__name__, f"it holds several values, but a {wanted} is one.")
     return cast(column, wanted, timezone=timezone, epoch=epoch)
 
 
@@ -161,7 +161,7 @@ def _digits(row: int, value: int | None) -> str | None:
     try:
         return None if value is None else str(int(value))
     except ValueError:
-        raise LossError(row, "int", "it has thousands of digits, more than any number that is stored.") from None
+        raise LossError(row, "int", "it has thousands of digits, more than any column holds.") from None
 
 
 def _text(value: Decimal | None, *, whole: bool) -> str | None:
@@ -179,7 +179,7 @@ def _refuse_other_times(values: Sequence[Any]) -> None:
             if not date.min.year <= value.year <= date.max.year:
                 raise LossError(row, type(value).__name__, f"{value} is outside of the years 1 to 9999.")
             if getattr(value, "nanosecond", 0):
-                raise LossError(row, type(value).__name__, f"{value} has nanoseconds, and microseconds are stored.")
+                raise LossError(row, type(value).__name__, f"{value} has nanoseconds, but only microseconds are stored.")
 
 
 def _structs(values: Sequence[Any], wanted: Any, timezone: str | None, epoch: str | None) -> Column:

@@ -39,7 +39,7 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
         # Nor does delta-rs mind one that was cut at the end of a line: where it stays as it is, only we refuse it.
         if table is not None and is_torn(store, key, table.version()):
             what = f"{log_key(key, table.version())} is not whole"
-            raise delta.damaged(store, what, "Nor is the one before it, and a power loss takes one commit.")
+            raise delta.damaged(store, what, "The one before it is not whole either, but a power loss damages only one commit.")
     return table
 
 

@@ -88,7 +88,7 @@ def from_json_lines(
     texts = [(place, line_text(line, place)) for place, line in places]
     if topic is not None and definitions.route(topic)[1].name == JSON_TYPE:
         if dropped:
-            reason = "a line is a body of message type json as it stands, so nothing of it is left out."
+            reason = "each line is a body of message type json as it stands, so no column can be left out."
             raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--drop-column")
         return to_arrow([text.strip() for _, text in texts], definitions, topic=topic)
     left_out = ColumnNames(dropped)
@@ -226,7 +226,7 @@ def _missing(series: Any) -> list[bool]:
         absent: list[bool] = series.isna().tolist()
     except InvalidOperation:
         row = next(row for row, value in enumerate(series) if isinstance(value, Decimal) and value.is_snan())
-        raise LossError(row, "Decimal", "sNaN is no number, and not what pandas calls missing.") from None
+        raise LossError(row, "Decimal", "sNaN is neither a number nor what pandas calls missing.") from None
     return absent
 
 

@@ -103,9 +103,9 @@ def check_columns(message_type: str, columns: str, *, rename: Sequence[tuple[str
         if declared.find(column) is None:
             reason = f"column '{column}', which '{name}' is to be, is not declared.{declared.nearest(column)}"
         elif declared.find(name) is not None:
-            reason = f"'{name}' is a column already, and a name means one column."
+            reason = f"'{name}' is a column already."
         elif not brought.add(name):
-            reason = f"'{name}' is renamed twice, in upper and lower case."
+            reason = f"'{name}' is renamed twice; names are case-insensitive."
         if reason is not None:
             raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="columns, rename")
 
@@ -173,7 +173,7 @@ def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) 
             # Another instance declares it.
             continue
         if known != field.name:
-            raise refuse(f"column '{field.name}' is declared as '{known}', but a column keeps the spelling that it is stored with.")
+            raise refuse(f"column '{field.name}' is declared as '{known}', but a stored column keeps its spelling.")
         wanted = declared.field(field.name)
         if (wanted.type, wanted.nullable) != (field.type, field.nullable):
             raise refuse(f"column '{field.name}' is stored as {_text(field)}, but declared as {_text(wanted)}.")
@@ -251,7 +251,7 @@ class _Parser:
     def _type(self) -> pa.DataType:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise self._refuse(f"types stand in each other {_DEPTH_MAX} deep at most")
+            raise self._refuse(f"types may nest {_DEPTH_MAX} levels deep at most")
         kind = self._type_here()
         self._depth -= 1
         return kind

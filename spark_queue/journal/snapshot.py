@@ -133,7 +133,7 @@ def load(store: Store, files: Sequence[ControlFile], *, until: int | None = None
             )
         except ValueError as reason:
             level = logging.INFO if isinstance(reason, UnsuitableError) else logging.WARNING
-            _log.log(level, "Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
+            _log.log(level, "Snapshot %s of '%s' is not used: %s. More of the log is read instead.", key, store.path, reason)
     return LogTail(read_records(store, files, until=until))
 
 
@@ -147,14 +147,14 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
     header, state, history = _read(store.read(key) or b"")
     number = f"{SNAPSHOTS}/{header.record:020d}"
     if (header.journal, number, state.next_record) != (journal_id(), key.rpartition(".")[0], header.record + 1):
-        raise ValueError("it is of another journal or another record")
+        raise ValueError("it belongs to another journal or another record")
     records = since(header.record)
     if not records or header.last != _said(records[0]):
-        raise ValueError("the log went on otherwise")
+        raise ValueError("the log continued differently")
     past = LogTail(records[1:])
     past.state, state.traits, past.history = state, FileTraits(store), history
     if any(record.kind == Kind.REVIVED and record.queue in state.troubles for record in past) or state.is_file_back():
-        raise UnsuitableError("a queue is back that was set aside then")
+        raise UnsuitableError("a queue that was set aside then has been revived")
     return past
 
 

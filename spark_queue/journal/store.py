@@ -409,7 +409,7 @@ def normal_path(path: str, *, key: str = "path", where: str = "the call") -> str
         found = os.path.abspath(path)  # noqa: PTH100 - as said above
         if urllib.parse.unquote(found) != found or re.search(r"[\\\x00-\x1f\x7f]", found):
             # For delta-rs it is a URL, and `a%20b` another directory (tried).
-            raise refuse("a directory in whose path stand no backslash, no control character, and no '%' before two digits", found)
+            raise refuse("a directory whose path has no backslash, no control character, and no '%' before two digits", found)
         return found
     return path.rstrip("/")
 

@@ -172,9 +172,7 @@ def topic_missing(rows: int, names: ColumnNames, *, where: str) -> CallerError:
     """Return the refusal of rows without a topic, which says so if their own column `topic` means another one."""
     refusal, meant = CallerError("TOPIC_MISSING", rows=rows), names.find("topic")
     if meant not in (None, "topic"):
-        refusal.add_note(
-            f"By `rename` of {where} a column 'topic' is column '{meant}', so only the publish itself can name the topic."
-        )
+        refusal.add_note(f"`rename` of {where} makes column 'topic' column '{meant}', so only the publish call can name the topic.")
     return refusal
 
 

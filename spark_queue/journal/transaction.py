@@ -62,5 +62,5 @@ def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, ve
         except REFUSALS as reason:
             raise OSError(str(reason)) from None
         if is_made_anew(store, key, int(table.version())):
-            raise OSError("The log was away while it was written")
+            raise OSError("The log disappeared while it was written")
     return True

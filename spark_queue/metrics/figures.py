@@ -91,14 +91,14 @@ def figures_of(
         try:
             statuses[queue], subscriptions[queue] = status(queue), _subscriptions(state, queue)
         except Exception:  # noqa: BLE001  # The others have their figures all the same.
-            _LOG.exception("The figures of queue '%s' cannot be told.", queue)
+            _LOG.exception("The figures of queue '%s' cannot be computed.", queue)
             untold.append(queue)
     peers = dict[str, PeerFigures]()
     for peer in state.definitions.peers:
         try:
             peers[peer] = peer_figures(state, peer, now_ms=now_ms)
         except Exception:  # noqa: BLE001  # As above.
-            _LOG.exception("The figures of peer '%s' cannot be told.", peer)
+            _LOG.exception("The figures of peer '%s' cannot be computed.", peer)
     return JournalFigures(
         journal_id=state.journal_id,
         definitions=state.definitions,

@@ -58,10 +58,10 @@ class _CertificatePair:
             if self._versions() != self._known:
                 try:
                     self.load()
-                    _LOG.info("The certificate in '%s' was replaced, and is used from now on.", self._files[0])
+                    _LOG.info("The certificate in '%s' was replaced, and the new one is used from now on.", self._files[0])
                 except OSError as failure:
                     _LOG.warning(
-                        "'%s' and '%s' are no certificate and key that fit (%s): the last ones that did stay in use.",
+                        "'%s' and '%s' are not a matching certificate and key (%s): the previous ones stay in use.",
                         *self._files, failure.strerror or failure,
                     )  # fmt: skip
         return self._newest

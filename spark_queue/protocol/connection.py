@@ -31,7 +31,7 @@ LOCATION_HEADER = "sparkq-place"
 TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
 
 #: The answer of the coordinator of a copy, or of its original.
-PLACE_REFUSAL = "its journal is at another place: one is a copy of the other"
+PLACE_REFUSAL = "its journal is elsewhere: one is a copy of the other"
 
 #: Refusals that another token may mend: the file of the token may hold a new one by now.
 _TOKEN_REFUSALS = frozenset({"UNAUTHENTICATED", "TOKEN_EXPIRED", "TOKEN_WITHDRAWN"})
@@ -187,13 +187,13 @@ class Connection:
         if isinstance(reply, wire.Failed):
             return reply, None
         if not isinstance(reply, wire.Pong) or reply.journal != self._journal_id:
-            raise ConnectionLostError("somebody else answered", Presence.GONE)
+            raise ConnectionLostError("another server answered", Presence.GONE)
         if meeting.believes(introduction, reply) and (self._check_sends is None or reply.address == self.address):
             bearer = token if reply.wants_token else meeting.bearer(token.encode(), reply.session)
             return reply, [(b"authorization", f"Bearer {bearer}".encode()), place]
         if introduction.is_principal and reply.recovering and not reply.proof:
             return reply, None
-        raise ConnectionLostError("whoever answered could not prove to be the journal's coordinator", Presence.GONE)
+        raise ConnectionLostError("the server that answered could not prove that it is the journal's coordinator", Presence.GONE)
 
     def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # The stubs say text here; Flight needs bytes.

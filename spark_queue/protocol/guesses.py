@@ -49,7 +49,7 @@ class GuessLimit:
                 self._until.popitem(last=False)
         if count & (count + 1) == 0:
             # The first, the second, the fourth and so on: a flood must not fill the log.
-            _LOG.warning("A token from %s is not the right one; so were %d in all from there.", address, count + 1)
+            _LOG.warning("A token from %s is wrong; %d in all from there.", address, count + 1)
         return False
 
 

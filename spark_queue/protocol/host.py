@@ -133,7 +133,7 @@ def open_client(address: str) -> flight.FlightClient:
             client = flight.FlightClient(address, tls_root_certs=roots)
             forks.keep_in_children(client)
             return client
-        expected = "HOST:PORT or grpc+tls://HOST:PORT: without TLS everybody on the way could read the token"
+        expected = "HOST:PORT or grpc+tls://HOST:PORT: without TLS anyone on the way could read the token"
     except (pa.ArrowException, ValueError):
         pass
     raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected)
@@ -155,7 +155,7 @@ class Bind:
         scheme = "grpc" if self.tls_cert is None or self.tls_key is None else "grpc+tls"
         location = f"{scheme}://{self.host}:{self.port}"
         if scheme == "grpc" and not is_loopback(location):
-            reason = "tokens and messages would cross the network in clear."
+            reason = "tokens and messages would cross the network unencrypted."
             raise CoordinatorError("ADDRESS_UNSAFE", address=f"{self.host}:{self.port}", reason=reason)
         return location
 

@@ -59,7 +59,7 @@ def chosen_token(path: Path, option: str) -> str:
     except (OSError, UnicodeDecodeError) as failure:
         raise _bad_token(path, option, f"a file that can be read as ASCII ({type(failure).__name__})") from None
     if mode & 0o077:
-        raise _bad_token(path, option, "a file that nobody but its owner may read (chmod 600)")
+        raise _bad_token(path, option, "a file that only its owner may read (chmod 600)")
     if len(text) < TOKEN_CHARACTERS:
         raise _bad_token(path, option, f"a file with a token of {TOKEN_CHARACTERS} characters at least")
     return text

@@ -161,7 +161,7 @@ def decode_request(frame: bytes | memoryview) -> AnyRequest:
     """Read a request, of the type in its envelope: a frame may name it twice."""
     kind = decode_envelope(frame).kind
     if kind not in REQUESTS:
-        raise CoordinatorError("FRAME_MALFORMED", reason=f"nothing is called '{kind}' here.")
+        raise CoordinatorError("FRAME_MALFORMED", reason=f"there is no call '{kind}' here.")
     return _decode(_request_decoders[kind], frame)
 
 
@@ -170,7 +170,7 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
     _check_size(frame)
     envelope = _decode(_envelope_decoder, frame)
     if envelope.version != COMMAND_VERSION:
-        reason = f"it is of version {envelope.version}, and the coordinator speaks version {COMMAND_VERSION}."
+        reason = f"it has version {envelope.version}, but the coordinator uses version {COMMAND_VERSION}."
         raise CoordinatorError("FRAME_MALFORMED", reason=reason)
     return envelope
 

@@ -83,7 +83,7 @@ class Hearing:
                 self._note(beacon.instance, instance, number)
         if strangers and beacon.instance not in self._with_strangers:
             # At the far end of a chain may be one that has nothing to say yet.
-            _LOG.warning("Peer '%s' has seen instance '%s', of which nothing else tells.", beacon.instance, min(strangers))
+            _LOG.warning("Peer '%s' has seen instance '%s', which is unknown otherwise.", beacon.instance, min(strangers))
             self._with_strangers.add(beacon.instance)
         claimed = beacon.seen.get(own, 0)
         self._seen_own[beacon.instance] = claimed

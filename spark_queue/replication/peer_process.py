@@ -193,8 +193,8 @@ class Reader:
 
     def _tell_of_silence(self) -> None:
         _LOG.warning(
-            "peer '%s' is not read on: process %s, which does it, has said nothing for %g s (%s). Its store hangs, or somebody "
-            "stopped the process: let it go on (kill -CONT), or wait until it is ended, %g s after its last word",
+            "reading peer '%s' hangs: its process %s has been silent for %g s (%s). Its store hangs, or the process was stopped: "
+            "continue it (kill -CONT), or wait until it is ended, %g s after its last sign of life",
             self._peer, self.pid, QUIET_S, self._doing, SILENT_S,
         )  # fmt: skip
 

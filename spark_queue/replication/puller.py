@@ -335,7 +335,7 @@ class Puller:
             # What was taken over stands, and taking news twice changes nothing.
             common = shared_until(self._own, self._peer, newest, peer=name)
             until = min(until, common)
-            _LOG.warning("Peer '%s' was restored from a backup; it is read on behind record %d.", name, until)
+            _LOG.warning("Peer '%s' was restored from a backup; reading continues after record %d.", name, until)
             if not own.skips and self._gaps_after > common:
                 # What was no gap of its lost records may be one of those that have their numbers now.
                 self._gaps_after, self._tells_gaps = common, True

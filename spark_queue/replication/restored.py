@@ -74,7 +74,7 @@ def _newest(store: Store, peer: str, files: Sequence[ControlFile], kind: str) ->
     file = of_kind[-1]
     found = PeerLog(store, peer, first=file.last, kinds=(kind,), files=(file,)).read()
     if not found:
-        raise refused(peer, f"record {file.last}", f"it is not of kind {kind}, as the list of its log's files says")
+        raise refused(peer, f"record {file.last}", f"it is not of kind {kind}, although the list of its log's files says so")
     return found[0]
 
 

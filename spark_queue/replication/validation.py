@@ -84,14 +84,14 @@ def _nobodys(own: Definitions, peer: PeerDefinition, theirs: Definitions) -> Ite
         has_topic = queue.message_type in theirs.message_types
         is_pulled = has_topic and queue.underlying_topic is not None and peer.pulls(queue.underlying_topic)
         if is_pulled and name not in peer.queues and name not in theirs.queues and queue.initial_owner is None:
-            reason = f"'{peer.name}' has its topic and not the queue, so nobody says what its messages are: name an initial_owner."
+            reason = f"'{peer.name}' has its topic but not the queue, so its messages stay undecided: name an initial_owner."
             yield _disagreement(Rule.SAME_QUEUES, name, reason)
 
 
 def _differences(queue: QueueDefinition, other: QueueDefinition, own: Definitions, theirs: Definitions) -> Iterator[Disagreement]:
     mine, there = _domain(queue, own), _domain(other, theirs)
     if queue.ownership == other.ownership == GROUP_LOCAL and mine != there:
-        reason = f"here it is of domain '{mine}', and there of '{there}': set group_local_domain, or [journal] group."
+        reason = f"here it is of domain '{mine}', but there of '{there}': set group_local_domain, or [journal] group."
         yield _disagreement(Rule.SAME_QUEUES, queue.name, reason)
     for rule, keys in ((Rule.SAME_DEFINITION, _SAME), (Rule.SAME_MEMBERS, _MAY_DIFFER)):
         for key in keys:
@@ -135,7 +135,7 @@ def _unheard(known: Mapping[str, Definitions]) -> Iterator[tuple[str, str, Disag
             hearing = _hearing(origin, queue, known)
             for instance in members:
                 if instance not in hearing:
-                    reason = f"what '{origin}' publishes and settles reaches '{instance}' by no way: let it pull, or pass through."
+                    reason = f"what '{origin}' publishes and settles does not reach '{instance}': add a peer to pull it from."
                     yield instance, origin, _disagreement(Rule.PATHS, queue, reason)
 
 

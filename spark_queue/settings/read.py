@@ -27,7 +27,7 @@ def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
     """Return the purpose of a read: a stream names exactly one of queue and topic; a batch of a queue is a view of it."""
     names = {name.lower() for name in options}
     if "topic" in names and names & {"queue", "view"}:
-        reason = "a read is of one thing: a queue (leases), a topic (replay) or, in batch, a view of a queue."
+        reason = "a read has one source: a queue (leases), a topic (replay) or, in batch, a view of a queue."
         raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason=reason, keys="topic, queue, view")
     if "topic" in names:
         return Purpose.TOPIC_STREAM if streaming else Purpose.TOPIC_BATCH
@@ -94,7 +94,7 @@ def _check_relations(given: Mapping[str, str], typed: Options, known: Iterable[O
     for option in known:
         if option.name in given and by_field.setdefault(option.field, option.name) != option.name:
             keys = f"{by_field[option.field]}, {option.name}"
-            raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="both say the same thing.", keys=keys)
+            raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="both set the same thing.", keys=keys)
     if (
         isinstance(typed, TopicBatchOptions)
         and typed.starting.kind == typed.ending.kind
@@ -103,13 +103,13 @@ def _check_relations(given: Mapping[str, str], typed: Options, known: Iterable[O
         keys = f"{by_field['starting']}, {by_field['ending']}"
         raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="the read ends before it starts.", keys=keys)
     if "sequenceColumn" in given and "publisher" not in given:
-        reason = "sequences are a publisher's, so sequenceColumn needs its name."
+        reason = "sequences belong to a publisher, so sequenceColumn needs its name."
         raise ConfigError("MISSING_OPTION", option="publisher", where=f"a {purpose}", reason=reason)
     for one, other in (("txnAppId", "txnVersion"), ("txnVersion", "txnAppId"), ("txnCompare", "txnAppId")):
         if one in given and other not in given:
             raise ConfigError("MISSING_OPTION", option=other, where=f"a {purpose}", reason=f"{one} has no meaning without it.")
     if isinstance(typed, ViewOptions) and typed.queue is None and typed.view not in VIEWS_OF_ALL_QUEUES:
-        reason = f"view '{typed.view}' is of one queue."
+        reason = f"view '{typed.view}' needs a queue."
         raise ConfigError("MISSING_OPTION", option="queue", where=f"a {purpose}", reason=reason)
 
 

@@ -104,7 +104,7 @@ class TopicStreamOptions(RowOptions):
     starting: Position = _starting("latest")  # noqa: RUF009 - it gives a field.
     fail_on_data_loss: bool = option(
         parse_boolean,
-        "Whether a read fails where retention has let messages go; false begins at the first kept one, with a warning.",
+        "Whether a read fails if retention has removed messages; false begins at the first kept one, with a warning.",
         "true",
     )
 
@@ -142,7 +142,7 @@ class WriteOptions(Options):
     """Options of a publish, batch or stream."""
 
     topic: str | None = option(parse_name, "The topic, or a queue's name, to publish to; default: the rows' own column topic.")
-    publisher: str | None = option(parse_name, "Name of the publisher, for duplicates to be dropped (R95).")
+    publisher: str | None = option(parse_name, "Name of the publisher, by which duplicates are dropped (R95).")
     sequence_column: str | None = option(parse_text, "BIGINT column that numbers the publisher's rows, ascending.")
     expires_after_ms: int | None = option(parse_duration_ms, 'Age at which the rows expire, such as "1h" (R60).')
     deliver_after_ms: int | None = option(
@@ -155,8 +155,8 @@ class BatchWriteOptions(WriteOptions):
     """Options of a publish of a batch."""
 
     txn_app_id: str | None = option(parse_text, "With txnVersion: a repeated write is dropped.")
-    txn_version: int | None = option(whole(0), "With txnAppId: number of the write; rises, or one id has one write.")
-    txn_compare: str = option(parse_compare, "Repeats must have the same rows, or (`version`) none is compared.", "rows")
+    txn_version: int | None = option(whole(0), "With txnAppId: number of the write; must rise, unless each id has one write.")
+    txn_compare: str = option(parse_compare, "Whether repeats must have the same rows, or (`version`) are not compared.", "rows")
 
 
 #: The type of the options of each purpose.

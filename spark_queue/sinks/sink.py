@@ -143,7 +143,7 @@ class Sink(ABC):
             version = self.transaction_version(transaction_id(journal_id, queue, attempt.subscription))
             if self.id() == attempt.table_id:
                 return fate_of(version, attempt.attempt)
-            reason = "Another table stands there by now."
+            reason = "Another table is there now."
         except SparkQueueError as failure:
             reason = failure.reason
         facts = {"attempt": attempt.attempt, "subscription": attempt.subscription, "queue": queue}

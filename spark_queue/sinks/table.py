@@ -108,7 +108,7 @@ class SinkTable(Sink):
             self._table = delta.open_table(self._store, self._key)
             device = self._device_now()
             if self._table is None and self._device not in (None, device):
-                raise OSError("It was there, and its volume is not mounted any more")
+                raise OSError("It was there, but its volume is no longer mounted")
             self._device = self._device if self._table is None else device
         else:
             delta.refresh(self._store, self._key, self._table)
@@ -292,7 +292,7 @@ class SinkTable(Sink):
             )  # fmt: skip
             if not is_own:
                 # The faster writer writes the checkpoint: two of one version at a time may spoil each other.
-                return "Another commit was faster."
+                return "Another commit came first."
             self._store.sync([log_key(self._key, version)])
             self._checkpoint(table, version)
         except SparkQueueError as reason:
@@ -337,12 +337,12 @@ class SinkTable(Sink):
     def _create(self, columns: Sequence[Mapping[str, Any]], partition_by: Sequence[str]) -> DeltaTable:
         for column in columns:
             if not _is_storable(column["type"]):
-                reason = f"column '{column['name']}' is {_type_text(column['type'])}, which no table is created with."
+                reason = f"column '{column['name']}' is {_type_text(column['type'])}, which a new table cannot have."
                 raise self._differs(reason, "Cast it, or leave it out.")
         known = {str(column["name"]).lower(): str(column["name"]) for column in columns}
         unknown = [name for name in partition_by if name.lower() not in known]
         if unknown or len(partition_by) >= len(columns):
-            what = f"no column '{unknown[0]}'" if unknown else "no column beside those that it is partitioned by"
+            what = f"no column '{unknown[0]}'" if unknown else "no column besides those that it is partitioned by"
             raise self._differs(f"the rows have {what}.", "Correct partition_by.")
         for column in columns:
             if str(column["name"]).lower() in map(str.lower, partition_by):
@@ -356,7 +356,7 @@ class SinkTable(Sink):
         )
         table = self.check()
         if table is None:
-            raise JournalError("SINK_FAILED", table=self.name, reason="It was away while it was created.")
+            raise JournalError("SINK_FAILED", table=self.name, reason="It disappeared while it was created.")
         self._store.sync([log_key(self._key, 0)], ancestors=True)
         return table
 

@@ -107,7 +107,7 @@ def readable_checkpoint(location: str | None, journal: Store) -> Store | None:
             return None
         return checkpoint if checkpoint.read("metadata") is not None else None
     except SparkQueueError as reason:
-        _log.info("Batches are told from their repeats by their rows, since the checkpoint cannot be read: %s", reason)
+        _log.info("Repeated batches are recognised by their rows, since the checkpoint cannot be read: %s", reason)
         return None
 
 

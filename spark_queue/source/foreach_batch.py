@@ -94,12 +94,14 @@ class BatchWrapper:
         end = end_of(failure, batch.sparkSession)
         if end is RunEnd.LOST:
             _log.warning(
-                "batch %d of queue '%s' ended with its Spark, which says nothing about its messages", batch_id, self._queue
+                "batch %d of queue '%s' ended with its Spark, which does not count against its messages", batch_id, self._queue
             )
             return False
         gives_back = self._cancels and not _is_slip(failure)
         if end is RunEnd.STOPPED:
-            _log.warning("batch %d of queue '%s' was stopped, which is held against no message: %s", batch_id, self._queue, error)
+            _log.warning(
+                ("batch %d of queue '%s' was stopped, which does not count against its messages: %s"), batch_id, self._queue, error
+            )
             if gives_back:
                 reporter.end(run, stopped=True)
             else:
@@ -164,7 +166,7 @@ class BatchWrapper:
             self._listener = ProofListener(session, query_id, reporter.prove)
         except Exception as reason:  # noqa: BLE001 - it asks for what Spark's vendors may have changed, and the planner proves, too.
             _log.warning(
-                "commits of query %s are not heard of, so each batch is proven when Spark asks for more: %s", query_id, reason
+                "commits of query %s are not reported, so each batch is proven only when Spark asks for more: %s", query_id, reason
             )
 
 
@@ -177,7 +179,7 @@ def _contexts(batch: DataFrame) -> list[str]:
     try:
         found = batch.select(column).dropna().distinct().limit(tracing.LINKS_LIMIT).collect()
     except Exception as reason:  # noqa: BLE001 - a span without links is no reason to fail a batch.
-        _log.warning("a batch is not linked to the sends of its messages: %s", reason)
+        _log.warning("a batch is not linked to the traces of its messages: %s", reason)
         return []
     return [str(row[0]) for row in found]
 

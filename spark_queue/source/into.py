@@ -141,7 +141,10 @@ class SinkWrapper(BatchWrapper):
             return super()._work(reporter, started, batch, batch_id)
         if not started.messages:
             # No attempt could show whether such a batch stands in the sink already: it has no lease.
-            reason = "the batch has no new messages, and rows from the state of its query, which no acknowledgement can append."
+            reason = (
+                "the batch has no new messages, but rows from the state of its query, which cannot be appended with an "
+                "acknowledgement."
+            )
             next_step = "Use `foreach_batch` with a sink that takes each row once, or return each message's rows with its batch."
             raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
         if not told.messages:

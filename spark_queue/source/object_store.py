@@ -75,7 +75,7 @@ class ExecutorFiles:
         supported = _SUPPORTED[_store(self.root)]
         for option in self.options:
             if option.lower() not in supported and option.lower() not in _WRITE_ONLY:
-                reason = "readers of message files cannot take it over, so a read would use other settings than a write."
+                reason = "readers of message files cannot use it, so reads and writes would have different settings."
                 if not supported:
                     reason = f"'{self.root}' is a local path, which is read without any."
                 names = ", ".join(sorted(supported)) or "none"

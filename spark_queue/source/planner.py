@@ -84,7 +84,7 @@ class QueuePlanner:
             # A coordinator is not started to hear a leave, so this does not go by the planner's own client.
             call_once(self._store, self._journal_id, request, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_TIMEOUT_S)
         except SparkQueueError as reason:
-            _log.info("leave was not heard, so the lease ends by itself: %s", reason)
+            _log.info("leaving was not reported, so the lease ends by itself: %s", reason)
 
     def _renew(self, lease: int) -> int:
         request = self._request(commands.Renew, incarnation=self._incarnation, call=0, lease=lease)

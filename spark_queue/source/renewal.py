@@ -66,12 +66,12 @@ class LeaseRenewer:
             self._interval_s = self._renew(lease) / 3_000
             self._is_away = False
         except LeaseError as reason:
-            _log.warning("lease %d is not renewed any more: %s", lease, reason)
+            _log.warning("lease %d is no longer renewed: %s", lease, reason)
             return False
         except SparkQueueError as reason:
             # The lease stands for two more thirds of its period: the coordinator may be back by the next attempt.
             self._is_away = True
-            _log.warning("lease %d could not be renewed, which is tried again at once: %s", lease, reason)
+            _log.warning("lease %d could not be renewed; trying again at once: %s", lease, reason)
         return True
 
     def _give_up(self, lease: int) -> None:

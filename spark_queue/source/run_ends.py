@@ -50,7 +50,9 @@ def end_of(failure: BaseException, session: SparkSession) -> RunEnd:
     except (Py4JNetworkError, OSError):
         return RunEnd.LOST
     except Exception as reason:  # noqa: BLE001 - it asks for what Spark's vendors may have changed.
-        _log.warning("whether the query was stopped cannot be told, so what its function raised counts as a failure: %s", reason)
+        _log.warning(
+            ("it is unknown whether the query was stopped, so the exception of its function counts as a failure: %s"), reason
+        )
         return RunEnd.FAILED
 
 

@@ -103,7 +103,7 @@ class SparkTable(SinkTable):
             if files:
                 raise
             return str(reason).partition("\n")[0]
-        return "Spark has committed, and nothing of it is seen there."
+        return "Spark has committed, but the commit cannot be found there."
 
     def _append_rows(self, rows: DataFrame, options: dict[str, str], txn: tuple[str, int]) -> None:
         given = {**options, **dict(zip(_OPTIONS, map(str, txn), strict=True))}

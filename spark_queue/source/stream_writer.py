@@ -63,7 +63,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
         if query_id is None and self._job.sequence_column is None:
-            raise CallerError("PUBLISHER_IDENTITY_UNKNOWN", reason="Spark tells no query id here.")
+            raise CallerError("PUBLISHER_IDENTITY_UNKNOWN", reason="Spark gives no query id here.")
         place = None if context is None else context.getLocalProperty(_CHECKPOINTS)
         default = f"{place}/{self._job.query_name}" if place and self._job.query_name else None
         return _stage(self._job, iterator, query_id=query_id, checkpoint=default)

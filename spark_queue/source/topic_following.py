@@ -48,7 +48,7 @@ class TopicFollower:
                 asked = wire.AwaitPublish(message_type=self._log.message_type, after_version=self._log.version, wait_ms=WAIT_MS)
                 told = cast(wire.LogHead, self._coordinator.call(asked, timeout_s=_ANSWER_S))
             except SparkQueueError as reason:
-                _log.debug("Nobody tells what is published: %s", reason)
+                _log.debug("No coordinator reports new messages: %s", reason)
                 self._asks_from_ms = begun_ms + ALONE_MS
             else:
                 # A coordinator whose reign is over may say for a while that nothing comes.

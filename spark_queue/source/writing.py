@@ -67,10 +67,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
 
 def _check_mode(options: Mapping[str, str], *, overwrite: bool) -> None:
     if overwrite:
-        reason = "a journal keeps what was published, so rows are only appended."
+        reason = "a journal keeps every message, so rows can only be appended."
         raise CallerError("UNSUPPORTED_WRITE", what="Overwriting", reason=reason, next_step='Use mode("append").')
     if _PARTITION_COLUMNS in options:
-        reason = "message tables are kept in publish order."
+        reason = "message tables are in publish order."
         raise CallerError("UNSUPPORTED_WRITE", what="partitionBy", reason=reason, next_step="Leave it out.")
 
 
@@ -82,7 +82,7 @@ def _check_columns(given: WriteOptions, schema: StructType) -> None:
     if given.topic is None and names.find("topic") is None:
         raise CallerError("TOPIC_MISSING", rows="all")
     if given.publisher is not None and given.sequence_column is None:
-        what, reason = "option sequenceColumn", "Without it a repeat could not be told from new rows (R95)."
+        what, reason = "option sequenceColumn", "Without it, a repeat could not be told from new rows (R95)."
         raise CallerError("SEQUENCE_MISSING", publisher=given.publisher, what=what, reason=reason)
     if given.sequence_column is not None and names.find(given.sequence_column) is None:
         reason = f"The rows have no column '{given.sequence_column}'."

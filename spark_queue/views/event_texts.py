@@ -29,12 +29,12 @@ from spark_queue.settings.timestamps import to_text
 
 _REMOVALS: Mapping[str, str] = {
     Removal.ACKNOWLEDGED: "acknowledged: it left the queue",
-    Removal.DELIVERED: "removed as it was delivered (at most once)",
-    Removal.TIME_LIMIT: "expired: its time was over before anybody was done with it",
+    Removal.DELIVERED: "removed on delivery (at most once)",
+    Removal.TIME_LIMIT: "expired: its time was over before it was settled",
     Removal.PURGED: "purged",
     Removal.FORCED_EXPIRE: "became a dead letter: expired by its consumer, or by hand",
-    Removal.MAX_DELIVERIES: "became a dead letter: delivered too often",
-    Removal.MAX_CANCELS: "became a dead letter: cancelled too often",
+    Removal.MAX_DELIVERIES: "became a dead letter: too many deliveries",
+    Removal.MAX_CANCELS: "became a dead letter: too many cancels",
 }
 
 
@@ -44,7 +44,7 @@ def event_text(record: Record) -> str:
     told = str(record.kind) if text is None else text(record)
     by, error = record.body.by, getattr(record.body, "error", None)
     if by:
-        told = f"{told.removesuffix(' by somebody')} by {by.get('principal') or by['user']} ({by['host']})"
+        told = f"{told} by {by.get('principal') or by['user']} ({by['host']})"
     return told if error is None else f"{told}: {error}"
 
 
@@ -60,7 +60,7 @@ def _granted(record: Record) -> str:
 
 
 def _resumed(record: Record) -> str:
-    return f"'{record.subscription}' came back and took its batch up again until {to_text(record.due_at_ms)}, {_batch(record)}"
+    return f"'{record.subscription}' came back and resumed its batch until {to_text(record.due_at_ms)}, {_batch(record)}"
 
 
 def _batch(record: Record) -> str:
@@ -68,7 +68,7 @@ def _batch(record: Record) -> str:
 
 
 def _renewed(record: Record) -> str:
-    who = "a coordinator that began, or had slept, kept" if record.reason == "takeover" else f"'{record.subscription}' renewed"
+    who = "a coordinator that started or woke kept" if record.reason == "takeover" else f"'{record.subscription}' renewed"
     return f"{who} lease {record.lease} until {to_text(record.due_at_ms)}"
 
 
@@ -78,13 +78,13 @@ def _attempt(record: Record) -> str:
 
 def _forced(record: Record) -> str:
     is_forced = isinstance(record.body, records.Landed | records.Fenced) and record.body.forced
-    return ", as somebody said who could not read it" if is_forced else ""
+    return ", by force (its sink could not be read)" if is_forced else ""
 
 
 def _landed(record: Record) -> str:
     body = record.told(records.Landed)
     version = "" if body.version is None else f", version {body.version}"
-    return f"went into '{body.table}'{version}, by {_attempt(record)}{_forced(record)}"
+    return f"landed in '{body.table}'{version}, by {_attempt(record)}{_forced(record)}"
 
 
 def _prepared(record: Record) -> str:
@@ -92,7 +92,7 @@ def _prepared(record: Record) -> str:
 
 
 def _fenced(record: Record) -> str:
-    return f"{_attempt(record)} was fenced{_forced(record)}: it stands not in '{record.told(records.Fenced).table}'"
+    return f"{_attempt(record)} was fenced{_forced(record)}: it is not in '{record.told(records.Fenced).table}'"
 
 
 def _outcomes(record: Record) -> str:
@@ -100,7 +100,7 @@ def _outcomes(record: Record) -> str:
         what = "a run without messages" if record.lease is None else f"the batch of lease {record.lease}"
         return f"{what} failed"
     if record.reason == RUN_STOPPED:
-        return f"the run of lease {record.lease} ended before Spark had committed it; that is held against no message"
+        return f"the run of lease {record.lease} ended before Spark had committed it; that counts against no message"
     if record.lease is None:
         return "a run without messages succeeded"
     later = f", not before {to_text(record.due_at_ms)}" if record.due_at_ms else ""
@@ -116,7 +116,7 @@ def _returned(record: Record) -> str:
 def _removed(record: Record) -> str:
     body = record.told(records.Removed)
     if body.settled_in is not None:
-        return f"is no dead letter any more: {record.reason} in dead-letter queue '{body.settled_in}'"
+        return f"no longer a dead letter: {record.reason} in dead-letter queue '{body.settled_in}'"
     told = _REMOVALS.get(str(record.reason), f"left the queue ({record.reason})")
     return f"{told} ({_counts(body)})" if record.reason in DEAD_LETTER_REASONS else told
 
@@ -134,13 +134,13 @@ def _received(record: Record) -> str:
     if record.reason is None:
         return f"'{record.subscription}' received the barrier"
     if record.reason == HIDDEN:
-        return f"the principal of '{record.subscription}' may not see the barrier any more"
+        return f"the principal of '{record.subscription}' may no longer see the barrier"
     return f"'{record.subscription}' gave the barrier up after {record.told(records.BarrierReceived).deliveries} deliveries"
 
 
 def _named(record: Record) -> str:
     instances = ", ".join(f"'{name}'" for name in sorted(set(record.told(records.Named).instances.values())))
-    return f"its publisher gave it to another instance, too ({instances}): one message with several names"
+    return f"its publisher also published it to another instance ({instances}): one message with several names"
 
 
 def _replicated(record: Record) -> str:
@@ -155,53 +155,53 @@ def _replicated(record: Record) -> str:
     else:
         told = _REMOVALS.get(str(record.reason), f"left the queue ({record.reason})")
         told += f"; instance '{value.owner}' owns the dead letter" if value.stage == Stage.DEAD else ""
-    return f"instance '{peer}' told: {told}{life}"
+    return f"instance '{peer}' reported: {told}{life}"
 
 
 def _decided(record: Record) -> str:
     body = record.told(records.Decided)
     owner, what = body.owner, "is a barrier of it" if body.barrier else "is not in it"
-    return f"queue '{record.queue}': its origin said that it {what if owner is None else f'is in it, and first of {owner!r}'}"
+    return f"queue '{record.queue}': its origin decided that it {what if owner is None else f'is in it, and first of {owner!r}'}"
 
 
 def _barriers_decided(record: Record) -> str:
     what = "a barrier of it" if record.told(records.BarriersDecided).barrier else "no barrier of it"
-    return f"queue '{record.queue}', which had been set aside, was back: it is {what}"
+    return f"queue '{record.queue}'was revived after it had been set aside: it is {what}"
 
 
 def _transferred(record: Record) -> str:
     body = record.told(records.Transferred)
     owner, term = body.owner, body.term
     if record.reason == CLAIMED:
-        waits = "; it is granted once that one is not seen to live" if body.awaits_look else ""
+        waits = "; it is granted once the owner shows no sign of life" if body.awaits_look else ""
         return f"claimed by this instance, '{owner}', since its owner could not be reached (term {term}){waits}"
     if record.reason == RETURNED_CLAIM:
-        return f"given back to instance '{owner}', which lives, or may have lived meanwhile (term {term})"
+        return f"given back to instance '{owner}', which is alive, or may have been meanwhile (term {term})"
     return f"transferred to instance '{owner}', by a request or a drain (term {term})"
 
 
 def _returning(record: Record) -> str:
     body = record.told(records.Returning)
     if body.without:
-        return f"this instance, which returned, waited no more for {', '.join(map(repr, body.without))}, by somebody's word"
-    return "this instance was away, and waited for its peers" if body.on else "this instance had heard its peers"
+        return f"this instance, which returned, was told to wait no longer for {', '.join(map(repr, body.without))}"
+    return "this instance was away, and waited for its peers" if body.on else "this instance had heard from its peers"
 
 
 def _requested(record: Record) -> str:
     body = record.told(records.TransferRequested)
-    return f"instance '{body.requester}' asked its owner, instance '{body.owner}', for it, or for others"
+    return f"instance '{body.requester}' asked its owner, instance '{body.owner}', for it or for other messages"
 
 
 def _paused(record: Record) -> str:
     if record.reason == PauseReason.ALARM:
-        return f"an alarm stopped '{record.subscription}', which tries one message at a time"
-    return "paused by somebody"
+        return f"an alarm paused '{record.subscription}', which tries one message at a time"
+    return "paused"
 
 
 def _unpaused(record: Record) -> str:
     if record.reason == UnpauseReason.PROBE:
         return f"a message succeeded, which ended the alarm of '{record.subscription}'"
-    return "unpaused by somebody"
+    return "unpaused"
 
 
 _TEXTS: Mapping[str, Callable[[Record], str]] = {
@@ -211,11 +211,11 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.RESUMED: _resumed,
     Kind.RENEWED: _renewed,
     Kind.CLAIMED: lambda record: f"its rows were handed to '{record.subscription}'",
-    Kind.LAPSED: lambda record: f"lease {record.lease} ran out: it fills the backlog of '{record.subscription}' no more",
+    Kind.LAPSED: lambda record: f"lease {record.lease} ran out: it no longer counts in the backlog of '{record.subscription}'",
     Kind.PREPARED: _prepared,
     Kind.LANDED: _landed,
     Kind.FENCED: _fenced,
-    Kind.SINK_UNREADABLE: lambda record: f"nobody can tell whether {_attempt(record)} landed",
+    Kind.SINK_UNREADABLE: lambda record: f"it is unknown whether {_attempt(record)} landed",
     Kind.OUTCOMES: _outcomes,
     Kind.PROVEN: lambda record: f"Spark committed the batch of lease {record.lease}",
     Kind.RETURNED: _returned,
@@ -229,11 +229,11 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.NAMED: _named,
     Kind.REPLICATED: _replicated,
     Kind.TRANSFERRED: _transferred,
-    Kind.CLAIM_CONFIRMED: lambda _: "its owner was not seen to live: what was claimed may be granted",
+    Kind.CLAIM_CONFIRMED: lambda _: "its owner showed no sign of life: claimed messages may be granted",
     Kind.TRANSFER_REQUESTED: _requested,
     Kind.RETURNING: _returning,
     Kind.SET_ASIDE: lambda record: f"queue '{record.queue}' was set aside",
-    Kind.REVIVED: lambda record: f"queue '{record.queue}' was taken back in",
+    Kind.REVIVED: lambda record: f"queue '{record.queue}' was revived",
     Kind.PAUSED: _paused,
     Kind.UNPAUSED: _unpaused,
     Kind.REDRIVEN: lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",

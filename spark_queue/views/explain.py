@@ -269,7 +269,7 @@ class _Life:
         if segment is None:
             until = max((each.until for each in self._message_type.segments), default=0)
             more = "" if self._stuck is None else f" No more enter: {self._stuck}"
-            told = f"It has {until:,}.{more}" if as_of is None else "It may have come later."
+            told = f"It has {until:,}.{more}" if as_of is None else "It may have entered later."
             raise _unknown(self._queue, self._bookmark, told)
         body, trouble = self._body()
         standing: Mapping[str, Any] = {}

@@ -71,7 +71,7 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
         expected = f"one of {', '.join(VIEWS)}.{nearest(name, VIEWS)}"
         raise ConfigError("BAD_VALUE", key="view", where="a view", value=name, expected=expected)
     if queue is None and name not in VIEWS_OF_ALL_QUEUES:
-        raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
+        raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it needs a queue.")
     if name in MESSAGE_VIEWS:
         message_type, of_instance = definitions.queue(str(queue)).message_type, definitions.journal.instance is not None
         return message_schema(name, definitions.message_type(message_type).columns, of_instance=of_instance)
@@ -98,7 +98,7 @@ def read_view(
         columns = ColumnNames(known).resolve(columns, where=f"view '{name}'")
     if next_first and name != "messages":
         raise ConfigError(
-            "BAD_VALUE", key="next_first", where=f"view '{name}'", value=True, expected="left out: it is of view messages"
+            "BAD_VALUE", key="next_first", where=f"view '{name}'", value=True, expected="left out: only view messages has it"
         )
     if name in MESSAGE_VIEWS:
         return read_messages(view, name, str(queue), columns=columns, limit=limit, next_first=next_first)

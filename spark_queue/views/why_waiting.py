@@ -35,20 +35,20 @@ def why_never_taken(
     name = f"queue '{definition.name}'"
     if is_undecided:
         return (
-            f"It is not in {name}, as nobody has said whether it is: the instance that published it does not have the queue, or "
-            "has set it aside. Define it there, or name an `initial_owner` that pulls from there."
+            f"It is not in {name}, since it is undecided whether it belongs there: the instance that published it lacks the queue, "
+            "or has set it aside. Define it there, or name an `initial_owner` that pulls from there."
         )
     if definition.underlying_topic is None:
-        return f"It never came into {name}: messages come there only as dead letters, and it became none."
+        return f"It never entered {name}: messages enter it only as dead letters, and this one never became one."
     if bookmark < start:
-        return f"It never came into {name}, which begins at bookmark {start} (recovery_point, or a reset)."
+        return f"It never entered {name}, which begins at bookmark {start} (recovery_point, or a reset)."
     if topic is not None and not definition.takes(topic):
         takes = f"takes underlying_topic = '{definition.underlying_topic}'"
-        return f"It never came into {name}, which {takes}; its topic is '{topic}'."
+        return f"It never entered {name}, which {takes}; its topic is '{topic}'."
     if traits is not None and definition.filter is not None:
         failed = "fails on it" if traits.failed else "does not match it"
-        return f"It never came into {name}, whose filter {failed}: {definition.filter}"
-    return f"It never came into {name}: no record speaks of it, and its body left the journal."
+        return f"It never entered {name}, whose filter {failed}: {definition.filter}"
+    return f"It never entered {name}: no record mentions it, and its body has left the journal."
 
 
 def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int, heard: Heard) -> str | None:
@@ -59,10 +59,13 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int,
     if ledger.ownership is not None and bookmark in ledger.rows[State.REMOTE]:
         claimed_from = next((owner for owner, rows in ledger.ownership.claims.items() if bookmark in rows), None)
         if claimed_from is not None:
-            return f"It was claimed from instance '{claimed_from}', and is granted once another look shows no life of that one."
+            return (
+                f"It was claimed from instance '{claimed_from}', and is granted once another look at that instance shows no sign "
+                "of life."
+            )
         owner = next(owner for _, owner, _ in ledger.ownership.by_owner(BitMap64([bookmark])))
         lost = "If that instance is lost, `sparkq proxied-transfer` lets this one take it over."
-        return f"Instance '{owner}' owns it, and alone delivers it: look there why it waits. {lost}"
+        return f"Only its owner, instance '{owner}', delivers it: ask there why it waits. {lost}"
     if ledger.ownership is not None and state.returning is not None and state.returning.holds(queue):
         return f"It waits: {JournalError('RETURNING')}"
     return next(_reasons(state, queue, bookmark, now_ms, heard), None)
@@ -95,15 +98,15 @@ def _reasons_of_consumers(definitions: Definitions, ledger: QueueLedger, bookmar
     readers = [each for each in known if definitions.may_consume(each.principal, ledger.definition)]
     matching = [each for each in readers if all(bookmark in ledger.selection.matching(only, text) for text in each.filters)]
     if not known:
-        yield f"It waits: nobody consumes queue '{queue}' now. A stream that starts under a subscription would be given it."
+        yield f"It waits: queue '{queue}' has no consumer now. A stream that starts under a subscription would get it."
     elif not readers:
-        yield f"It waits: who consumes it has no right to read queue '{queue}' any more: {_who(known)}.{_of_letters(ledger)}"
+        yield f"It waits: its consumers no longer have the right to read queue '{queue}': {_who(known)}.{_of_letters(ledger)}"
     elif not matching:
         told = "; ".join(f"'{each.name}': {' AND '.join(each.filters)}" for each in readers)
         yield f"It waits: no subscription's filter matches it. {told}"
     if matching and all(each.is_stopped for each in matching):
         told = "; ".join(f"'{each.name}': {each.alarm.error}" for each in matching if each.alarm is not None)
-        yield f"It waits: an alarm lets its consumers try one message at a time. {told}"
+        yield f"It waits: after an alarm its consumers try one message at a time. {told}"
     if matching and all(each.barriers and each.barriers.min() < bookmark for each in matching):
         barrier = min(each.barriers.min() for each in matching)
         yield f"It waits behind barrier {barrier}, which each consumer is given first."
@@ -114,13 +117,13 @@ def _reasons_of_consumers(definitions: Definitions, ledger: QueueLedger, bookmar
 
 
 def _who(subscriptions: Iterable[Subscription]) -> str:
-    owners = ((each.name, "nobody's" if each.principal is None else f"principal '{each.principal}'") for each in subscriptions)
+    owners = ((each.name, "no principal" if each.principal is None else f"principal '{each.principal}'") for each in subscriptions)
     return ", ".join(f"'{name}' ({owner})" for name, owner in owners)
 
 
 def _of_letters(ledger: QueueLedger) -> str:
     """Return the note that a right with a filter is void in a dead-letter queue, where no filter is evaluated."""
-    return " In a dead-letter queue a right with a filter is none." if ledger.definition.underlying_topic is None else ""
+    return " A right with a filter does not count in a dead-letter queue." if ledger.definition.underlying_topic is None else ""
 
 
 def _unsettled(ledger: QueueLedger, barrier: int) -> str:
@@ -150,12 +153,16 @@ def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_
     full = [each for each in matching if room_within(ledger, each, backlogs) <= 0]
     if len(full) == len(matching):
         told = ", ".join(f"'{each.name}' has {backlogs[each.name]:,} in hand" for each in full)
-        return f"It waits: each consumer has as much in hand as it may: {told}. It is given more when it has settled some."
+        return f"It waits: each consumer has as many messages in hand as it may: {told}. They get more as they settle some."
     older = ledger.rows[State.AVAILABLE].rank(bookmark) - (bookmark in ledger.rows[State.AVAILABLE])
     queue, seen = ledger.definition.name, []
     for each in matching:
         seen_ms = seen_at_ms(each.last_seen_at_ms, heard, queue=queue, subscription=each.name, now_ms=now_ms)
         seen.append(f"'{each.name}' {max(0, now_ms - seen_ms) // 1_000:,} s ago")
-    alone = "" if heard else " By the log alone: polls that find nothing leave no record there, and no coordinator tells of them."
+    alone = (
+        ""
+        if heard
+        else (" That is by the log alone: polls that find nothing leave no record, and no coordinator runs that knows of them.")
+    )
     told = f"{older:,} of the messages that may be given out are older"
-    return f"It waits for its turn: {told}. Who may take it was last heard: {', '.join(seen)}.{alone}"
+    return f"It waits for its turn: {told}. Consumers that may take it were last heard: {', '.join(seen)}.{alone}"

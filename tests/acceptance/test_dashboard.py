@@ -139,7 +139,7 @@ def test_pages_work_without_scripts(browser: Browser, served: Served) -> None:
     page.get_by_label("Filter").first.fill("amount > 8")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("tbody tr").first).to_contain_text("9")
-    page.get_by_role("link", name="Further ones").count()
+    page.get_by_role("link", name="More").count()
     page.context.close()
 
 

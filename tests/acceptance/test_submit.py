@@ -116,6 +116,6 @@ def test_a_job_that_lacks_the_jars_is_refused_before_it_reads(journal: Journal, 
     process = submitted(journal, tmp_path)
     assert process.wait(LONG_S) != 0
     said = (tmp_path / "log").read_text()
-    assert "[DELTA_JARS_MISSING] Spark needs Delta's jars, and they are not here: spark-submit had started Java" in said
+    assert "[DELTA_JARS_MISSING] Spark needs Delta's jars, and they are missing: spark-submit had started Java" in said
     assert f"--jars '{directory()}/*.jar'" in said
     assert "granted" not in journal.view("history")["kind"].to_pylist()

@@ -186,7 +186,7 @@ def test_redrive_yesterdays_failures_of_one_kind_on_the_command_line(served: Ser
     kinds = sparkq("dead-letters", path, "BILLING", *days, "--json").json
     assert {kind["error"]: kind["letters"] for kind in kinds} == {DECLINED: 5, "timeout after 30 s at ledger.example:443": 3}
     chosen = (*days, "--error", "declined")
-    assert "5 of 5 dead letters would be back" in sparkq("redrive", path, "BILLING", *chosen, "--dry-run").out
+    assert "5 of 5 dead letters would go back" in sparkq("redrive", path, "BILLING", *chosen, "--dry-run").out
     assert "5 of 5 dead letters are back" in sparkq("redrive", path, "BILLING", *chosen).out
     assert json.loads(sparkq("status", path, "BILLING", "--json").out)[0]["dead_letters"] == 5
 

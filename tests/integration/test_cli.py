@@ -178,7 +178,7 @@ def test_serve_is_refused_where_another_serves_and_it_does_not_stand_by(journal:
     with served(journal) as process:
         second = sparkq("serve", journal.path, *arguments)
         assert second.returncode == 1
-        assert f"[COORDINATOR_SERVES] Another coordinator serves '{journal.path}' already, at grpc://127.0.0.1:" in second.stderr
+        assert f"[COORDINATOR_SERVES] Another coordinator already serves '{journal.path}', at grpc://127.0.0.1:" in second.stderr
         assert (ping(journal).pid, ping(journal).epoch) == (process.pid, 1)
 
 

@@ -87,7 +87,7 @@ def test_who_may_publish_no_longer_is_refused_at_the_next_one(guarded: World, mo
         applied(rights | {"queues": "^NEW$"}, message_types={**types, "new": {"columns": "n INT", "topics": ["NEW"]}})
         with pytest.raises(AccessError, match="ACCESS_DENIED.*'writer'"):
             publisher.publish(['{"n": 2}'], topic="WORK")
-        with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*'new' came after publisher 'till' was opened"):
+        with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*'new' was added after publisher 'till' was opened"):
             publisher.publish([{"n": 2}], topic="NEW")
     with pytest.raises(AccessError, match="ACCESS_DENIED.*'writer'"):
         into._work(Mock(), Mock(is_barrier=False), Mock(), 0)
@@ -155,7 +155,7 @@ def test_no_token_is_written_anywhere(guarded: World, tmp_path: Path, monkeypatc
             journal(guarded).queue("WORK").pause()
     monkeypatch.delenv(TOKEN_VARIABLE)
     log = user_files.log_path(guarded.journal_id, location_of(guarded.store))
-    assert "A call from 127.0.0.1 was refused, since nobody has its token" in log.read_text()
+    assert "A call from 127.0.0.1 was refused for an unknown token" in log.read_text()
     own = user_files.token()
     written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != user_files.token_path()}
     written |= {"arguments": " ".join(psutil.Process(pid).cmdline()).encode()}

@@ -85,7 +85,7 @@ def test_rows_of_a_batch_without_messages_are_refused_by_name(make_home: MakeHom
     home = make_home()
     home.publish(0, MESSAGES)
     counted = home.stream().selectExpr("timestamp_seconds(id * 3600) AS at").withWatermark("at", "1 second").groupBy("at").count()
-    with pytest.raises(StreamingQueryException, match="OUTCOME_INVALID.*no new messages, and rows from the state"):
+    with pytest.raises(StreamingQueryException, match="OUTCOME_INVALID.*no new messages, but rows from the state"):
         home.run_out(counted.writeStream.outputMode("append").foreachBatch(into(home, lambda batch, _: batch)))
     assert DeltaTable(sink(home)).to_pyarrow_table().num_rows == 0
 

@@ -124,7 +124,7 @@ def test_a_new_table_and_new_columns(make_home: MakeHome) -> None:
 
 def test_stores_where_two_drivers_could_both_commit_are_refused(make_home: MakeHome) -> None:
     home = make_home()
-    with pytest.raises(SparkQueueError, match=r"SINK_COMMIT_UNSAFE.*say single_driver=True"):
+    with pytest.raises(SparkQueueError, match=r"SINK_COMMIT_UNSAFE.*set single_driver=True"):
         into(home, writer="spark")
     with pytest.raises(SparkQueueError, match=r"BAD_VALUE.*single_driver"):
         into(home, single_driver=True)

@@ -75,7 +75,7 @@ def test_checkpoint_that_has_gone_back_is_refused_by_name(make_home: MakeHome, t
     shutil.rmtree(source.checkpoint)
     (tmp_path / "copy").rename(source.checkpoint)
     source.grow(10, 5)
-    with pytest.raises(Exception, match="CHECKPOINT_BEHIND.*Batch 1 of query"):
+    with pytest.raises(Exception, match="CHECKPOINT_BEHIND.*batch 1 to"):
         source.run()
     assert sorted(published(home)) == list(range(10))
 

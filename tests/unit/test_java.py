@@ -66,7 +66,7 @@ def test_a_java_that_spark_does_not_run_on_is_refused(host: Path, script: str, f
         configure_spark(SparkSession.Builder())
     assert str(refusal.value).startswith("[JAVA_UNSUITABLE] Spark needs Java 17 or 21, ")
     assert found.format(host / "bin" / "java") in str(refusal.value)
-    assert "let the environment variable JAVA_HOME name its directory" in str(refusal.value)
+    assert "set the environment variable JAVA_HOME to its directory" in str(refusal.value)
 
 
 def test_no_java_at_all_is_refused(host: Path) -> None:
@@ -117,6 +117,6 @@ def test_nobody_asks_for_a_java_where_no_jvm_is_started(host: Path, monkeypatch:
 def test_doctor_says_the_same_and_fails_nobody_who_runs_no_spark(host: Path) -> None:
     found = doctor._java()
     assert (found.result, found.found) == ("warning", "JAVA_UNSUITABLE")
-    assert found.advice.endswith("The queue itself needs none.")
+    assert found.advice.endswith("The queue itself needs no Java.")
     install(host, OPENJDK.format("21.0.8"))
     assert (doctor._java().result, doctor._java().found) == ("ok", f"21 at {host / 'bin' / 'java'}")

@@ -30,7 +30,7 @@ REFUSALS: list[tuple[str, Purpose, dict[str, str], str]] = [
     ("MISSING_OPTION", Purpose.TOPIC_BATCH, {"topic": "ORDERS"}, "Option 'journal' is missing"),
     ("MISSING_OPTION", Purpose.WRITE_BATCH, TOPIC | {"txnappid": "a"}, "Option 'txnVersion' is missing"),
     ("MISSING_OPTION", Purpose.WRITE_BATCH, TOPIC | {"sequencecolumn": "n"}, "Option 'publisher' is missing"),
-    ("MISSING_OPTION", Purpose.VIEW_BATCH, {"path": "/j", "view": "leases"}, "view 'leases' is of one queue"),
+    ("MISSING_OPTION", Purpose.VIEW_BATCH, {"path": "/j", "view": "leases"}, "view 'leases' needs a queue"),
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"ackmode": "later"}, "one of auto, explicit"),
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"maxbacklog": "many"}, "a whole number from 0"),
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"maxbacklog": str(2**63)}, "of at most 63 bits"),

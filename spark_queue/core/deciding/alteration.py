@@ -40,7 +40,7 @@ def _refuse_unnamed(state: JournalState, wanted: Definitions, may_go: Collection
     unnamed = () if may_go is None else sorted(state.definitions.queues.keys() - wanted.queues.keys() - {*may_go})
     for name in unnamed:
         reason = "the definitions leave it out, and it was added while they were applied."
-        next_step = "Nothing was changed. Look with `sparkq log`, correct the definitions, and apply them again."
+        next_step = "Nothing was changed. Check `sparkq log`, correct the definitions, and apply them again."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
@@ -85,12 +85,12 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
             raise trouble
     known, instance = state.definitions.journal.instance, wanted.journal.instance
     if known is not None and instance != known:
-        reason = f"messages are owned by this name, and the new definitions say {instance!r}."
+        reason = f"messages are owned under this name, but the new definitions have {instance!r}."
         raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
     for name, ledger in {**state.queues, **goes_on}.items():
         if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
             # Removed messages would be there again on this instance alone.
-            reason = "it is replicated, and what other instances know of its messages stands."
+            reason = "it is replicated, and other instances keep what they know of its messages."
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Redrive or purge it instead.")
         if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
             reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."
@@ -112,7 +112,7 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
     # A message that an at-most-once queue has sent holds its key until the proof, or the end of its lease.
     keyed = ledger.backlogs().total()
     if keyed and wanted is not None and wanted.order_key != known.order_key:
-        raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key by the new one.")
+        raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key under the new one.")
     if wanted is not None and _source(wanted) != _source(known):
         # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
         reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."
@@ -137,7 +137,7 @@ def _unsettled(ledger: QueueLedger) -> int:
 
 
 def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:
-    next_step = "Stop its streams first, and unsubscribe those that do not come back to finish their batch."
+    next_step = "Stop its streams first, and unsubscribe those that will not return to finish their batch."
     return ConfigError("DEFINITION_IN_USE", what="Queue", name=queue.name, reason=reason, next_step=next_step)
 
 

@@ -106,7 +106,7 @@ def end_run(work: UnitOfWork, command: EndRun) -> Done:
         return Done()
     refuse_fenced(work, lease, command.run)
     if lease.is_in_doubt or (lease.has_landed and (given or command.cancel)):
-        raise refusal(work.ledger, lease, "what its run says of it")
+        raise refusal(work.ledger, lease, "an outcome from its run")
     check_outcomes(work, given, lease.rows, "are not in the batch")
     if not command.cancel:
         refuse_barriers(work, given)

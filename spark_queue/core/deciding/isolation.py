@@ -61,8 +61,8 @@ def suspect(work: UnitOfWork, lease: Lease, reason: Return, *, due_at_ms: int) -
     work.emit(returned, lease.rows, of=lease, reason=reason, due_at_ms=due_at_ms)
     if subscription.fresh_suspects >= SUSPECTS_LIMIT and not subscription.is_stopped:
         error = (
-            f"subscription '{subscription.name}': {len(subscription.suspects)} messages failed one after the other, each alone. "
-            f"The last error: {lease.failure}"
+            f"subscription '{subscription.name}': {len(subscription.suspects)} messages failed in a row, each alone. The last "
+            f"error: {lease.failure}"
         )
         suspects = BitMap64(subscription.suspects)
         work.emit(records.Paused(error=error), suspects, subscription=subscription.name, reason=PauseReason.ALARM)

@@ -62,7 +62,7 @@ def read_verdict(work: UnitOfWork, outcome: str, retry_after_ms: int | None, err
         # A time that no record could hold would end the reign at its commit, and the next one, as often as the caller asks again.
         if outcome != Outcome.CANCEL or not 0 <= retry_after_ms <= DURATION_LIMIT_MS:
             reason = f"retry_after of {retry_after_ms} ms with '{outcome}'."
-            next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
+            next_step = "Give retry_after only with cancel, not negative, and of a century at most."
             raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
         due_at_ms = work.now_ms + retry_after_ms
     return Verdict(Outcome(outcome), due_at_ms, None if error is None else error[:ERROR_TEXT_LIMIT])
@@ -90,8 +90,8 @@ def refuse_barriers(work: UnitOfWork, given: Iterable[tuple[Verdict, BitMap64]])
     for verdict, rows in given:
         refused = rows & (ledger.rows[State.HELD] if verdict.outcome == Outcome.ACKNOWLEDGE else ledger.barriers)
         if refused:
-            reason = f"bookmark {refused.min()} is a barrier, which leaves the queue by itself once nothing stands before it."
-            next_step = "Leave rows out for which is_barrier is true."
+            reason = f"bookmark {refused.min()} is a barrier, which leaves the queue by itself once nothing is before it."
+            next_step = "Leave out rows whose is_barrier is true."
             raise CallerError("OUTCOME_INVALID", queue=ledger.definition.name, reason=reason, next_step=next_step)
 
 

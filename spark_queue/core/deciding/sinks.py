@@ -40,7 +40,7 @@ def prepare(work: UnitOfWork, command: Prepare) -> Prepared:
     refuse_unsuited(work, subscription)
     lease = lease_of_run(work, subscription, command.run)
     if lease is None or lease.is_barrier or not lease.rows:
-        raise no_sink(work, "its batch has no messages to acknowledge.", "Append only where the run is told so.")
+        raise no_sink(work, "its batch has no messages to acknowledge.", "Append only in a run that has messages.")
     attempt = lease.attempt
     if attempt is not None and command.request and attempt.request == command.request and not attempt.landed:
         # The reply was lost.
@@ -110,7 +110,7 @@ def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[tuple[
     """Return the outcomes of messages that are not in the commit; rows that go back with one of them must not be in it either."""
     texts = (command.table, command.table_id)
     if not all(0 < len(text) <= TABLE_TEXT_LIMIT for text in texts) or not -1 <= command.transaction_version < _VERSION_LIMIT:
-        raise no_sink(work, "its name, its id, or the version of the transaction id there cannot be kept.", "Name it as it is.")
+        raise no_sink(work, "the table's name, id or transaction version cannot be stored.", "Pass them as the table has them.")
     given = [read_outcome(work, each) for each in command.outcomes]
     check_outcomes(work, given, lease.rows, "are not in the batch")
     if work.ledger.definition.order_key is not None:
@@ -118,8 +118,8 @@ def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[tuple[
         left_out = BitMap64.union(BitMap64(), *(rows for verdict, rows in given if verdict.outcome != Outcome.ACKNOWLEDGE))
         behind = work.ledger.selection.order_keys.followers(cancelled, lease.rows) - left_out
         if behind:
-            reason = f"bookmark {behind.min()} goes back with a cancelled message of its key that stands before it."
-            next_step = "Leave it out of what is appended, and cancel it, too."
+            reason = f"bookmark {behind.min()} goes back with a cancelled earlier message of its key."
+            next_step = "Do not append it, and cancel it, too."
             raise CallerError("OUTCOME_INVALID", queue=work.ledger.definition.name, reason=reason, next_step=next_step)
     return given
 

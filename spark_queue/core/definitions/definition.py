@@ -69,7 +69,7 @@ TEXTS = {
     Rule.SAME_QUEUES: "A queue here is a queue there; a group_local one of the same domain (R116).",
     Rule.SAME_DEFINITION: "It has the same topic, semantics and dead-letter queue; a column of both is the same.",
     Rule.TOPICS: "Its topics are pulled with it. `sparkq apply` refuses definitions that break this.",
-    Rule.PATHS: "What any instance publishes and settles reaches every other one, through whichever peers (R106).",
+    Rule.PATHS: "What one instance publishes and settles reaches every other one, through whichever peers (R106).",
     Rule.SAME_MEMBERS: (
         "It has the same columns, filter, barrier and owners. They may differ: each says what enters from there (R129), and a "
         "message keeps all columns that it was published with."
@@ -119,7 +119,9 @@ class JournalDefinition:
     coordinator_idle_ms: int = key(
         parse_idle_ms, "60s", "A coordinator started on demand ends after this long without calls; 1s or more."
     )
-    instance: str | None = key(parse_name, None, "Its name among the instances of replicated queues; never changes once it is set.")
+    instance: str | None = key(
+        parse_name, None, ("Its name among the instances of replicated queues; cannot be changed once it is set.")
+    )
     group: str | None = key(parse_name, None, "The group of instances that it belongs to; default: its own name.")
 
     @property
@@ -224,7 +226,7 @@ class MessageTypeDefinition:
     topics: tuple[str, ...] = key(parse_texts, (), "Names, or RE2 patterns that start with ^ and match the whole topic.")
     #: Pairs of a name that rows bring and the column that it means.
     rename: tuple[tuple[str, str], ...] = key(
-        parse_renaming, {}, 'Names that rows bring, and the columns that they mean, such as {topic = "subject"}.'
+        parse_renaming, {}, 'Column names of published rows, and the columns that they mean, such as {topic = "subject"}.'
     )
 
 
@@ -258,15 +260,17 @@ class QueueDefinition:
     priority: str | None = text("SQL expression: highest first, the oldest first within a value; NULL comes last (R66).")
     order_key: str | None = text("SQL expression: the messages of one key go to one lease at a time, oldest first.")
     order_key_run: int = key(parse_limit, 0, "Most messages of one key in a lease; 0 for no limit, 1 for one at a time.")
-    leasing: str = key(one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anybody, or only its holder (R38).")
-    target_queue_depth: int = key(parse_depth, 0, "Most active messages, 1000 or more; younger ones wait, unseen. 0: all (R79).")
+    leasing: str = key(one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anyone, or only its holder (R38).")
+    target_queue_depth: int = key(parse_depth, 0, "Most active messages, 1000 or more; younger ones are inactive. 0: all (R79).")
     deferred_ack_expiration_ms: int = duration("1d", "How long an acknowledge of an inactive message counts (R83).")
     recovery_point: str = key(
         parse_recovery_point, "epoch", "Where it starts: epoch, now, creation, a bookmark, an ISO time (R90)."
     )
     subscription_retention_ms: int = duration("7d", "How long a subscription without a running query is remembered.")
-    barrier: str | None = text("A filter: what matches is held until all before it is gone, then goes to everybody (R67).")
-    ownership: str = key(one_of(DISTRIBUTED, GROUP_LOCAL, LOCAL), DISTRIBUTED, "Whose a message is where queues replicate (R102).")
+    barrier: str | None = text("A filter: what matches is held until all before it is gone, then goes to every subscription (R67).")
+    ownership: str = key(
+        one_of(DISTRIBUTED, GROUP_LOCAL, LOCAL), DISTRIBUTED, ("Which instance owns a message where queues replicate (R102).")
+    )
     initial_owner: str | None = key(
         parse_name, None, "With group_local: the instance that every message belongs to at first (R115)."
     )

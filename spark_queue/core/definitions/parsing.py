@@ -68,7 +68,7 @@ def _entitlement(table: Mapping[str, Any], where: str) -> Entitlement:
     _check_topic_entry(values["queues"], "queues", where)
     found = Entitlement(**values)
     if found.filter is not None and READ not in found.rights:
-        reason = "a filter says what is read, and the entry does not give that right."
+        reason = "a filter limits what is read, but the entry does not give the right 'read'."
         raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="filter, rights")
     if ADMINISTER in found.rights and found.queues != _EVERY_QUEUE:
         reason = f"{ADMINISTER} is for the whole journal, not for queues '{found.queues}'."
@@ -82,7 +82,10 @@ def _check_principals(principals: Mapping[str, PrincipalDefinition]) -> None:
         for token_hash in principal.token_hash:
             other = owners.setdefault(token_hash, principal.name)
             if other != principal.name:
-                where, reason = f"[principals.{principal.name}]", f"its token is that of '{other}', and a token tells who calls."
+                where, reason = (
+                    f"[principals.{principal.name}]",
+                    (f"its token is also that of '{other}', but a token identifies one caller."),
+                )
                 raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="token_hash")
     # One that expires would lock everybody out later, when nobody applies anything.
     if principals and not any(each.administers and each.expires_ms is None for each in principals.values()):
@@ -119,7 +122,7 @@ def check_peers(definitions: Definitions) -> None:
     for peer in definitions.peers.values():
         other = journals.setdefault(peer.journal.rstrip("/"), peer.name)
         if other != peer.name:
-            reason = f"it is the journal of peer '{other}', and a peer is one instance."
+            reason = f"it is also the journal of peer '{other}', but each peer is one instance."
             raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys="journal")
         for name in peer.queues:
             if name not in definitions.queues:
@@ -143,7 +146,7 @@ def _contradictions(peer: PeerDefinition, queue: QueueDefinition, definitions: D
     if topic is not None and not peer.pulls(topic):
         yield f"queue '{queue.name}' is pulled without the messages of its topic '{topic}' (R113).", "queues, topics"
     if queue.order_key is not None and queue.ownership == DISTRIBUTED:
-        reason = f"queue '{queue.name}' has an order_key, and two owners cannot keep the order of one key. Use {GROUP_LOCAL}."
+        reason = f"queue '{queue.name}' has an order_key, but two owners cannot keep the order of one key. Use {GROUP_LOCAL}."
         yield reason, "queues, order_key, ownership"
 
 

@@ -124,8 +124,8 @@ def _ran_idle(subscription: Subscription, record: Record) -> None:
         subscription.idle_failures += 1
         if subscription.idle_failures >= IDLE_FAILURES_LIMIT and subscription.alarm is None:
             error = (
-                f"subscription '{subscription.name}': {subscription.idle_failures} runs failed one after the other that had no "
-                f"messages. The last error: {record.told(Outcomes).error}"
+                f"subscription '{subscription.name}': {subscription.idle_failures} runs without messages failed in a row. "
+                f"The last error: {record.told(Outcomes).error}"
             )
             subscription.alarm = Alarm(error=error, since_ms=record.at_ms)
         return

@@ -71,7 +71,7 @@ def describe(fault: Exception) -> str:
 
 def untold(fault: Exception) -> str:
     """Return the text in the place of figures that cannot be computed."""
-    return f"Its figures cannot be told: {describe(fault)}."
+    return f"Its figures cannot be computed: {describe(fault)}."
 
 
 def set_aside(queue: str, reason: str) -> JournalError:

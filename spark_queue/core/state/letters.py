@@ -22,7 +22,7 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
     dead = ledger.rows[State.DEAD].copy()
     source = state.definitions.source_of(queue)
     if source is not None and not dead:
-        reason = f"it is a dead-letter queue without dead letters of its own; what waits in it are those of queue '{source}'."
+        reason = f"it is a dead-letter queue without dead letters of its own; it holds those of queue '{source}'."
         next_step = f"Redrive queue '{source}'."
         raise CallerError("UNSUPPORTED_WRITE", what=f"Redriving queue '{queue}'", reason=reason, next_step=next_step)
     return dead if where is None else state.matching(ledger, where, dead, told_of(ledger.dead_letters))

@@ -115,9 +115,8 @@ def _not_ended(ledger: QueueLedger, now_ms: int) -> str | None:
     whose = ", ".join(dict.fromkeys(f"'{lease.subscription}'" for lease in found))
     count = sum(len(ledger.outstanding(lease)) for lease in found)
     return (
-        f"{count:,} message(s) are in leases that ran out, and no coordinator runs that would end them: the consumer of "
-        f"subscription {whose} hangs, or is gone. They come back once a coordinator runs: the next consumer starts one, or "
-        "`sparkq serve` does."
+        f"{count:,} message(s) are in leases that ran out, and no coordinator runs to end them: the consumer of subscription "
+        f"{whose} hangs or is gone. They come back once a coordinator runs: start a consumer, or `sparkq serve`."
     )
 
 
@@ -145,10 +144,11 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
     if undecided:
         since_ms = state.message_types[ledger.definition.message_type].segment_of(undecided.min()).entered_at_ms
         text = (
-            f"{len(undecided):,} message(s) of other instances are in nobody's queue, first bookmark {undecided.min()}: where they "
-            "were published the queue is not, or is set aside. Define it there, or name an `initial_owner` that pulls from there"
+            f"{len(undecided):,} message(s) of other instances are in no queue yet, first bookmark {undecided.min()}: the instance "
+            "that published them lacks the queue, or has set it aside. Define it there, or name an `initial_owner` that pulls from "
+            "there"
         )
-        found["messages of which nobody says what they are"] = Alarm(error=counted(text), since_ms=since_ms)
+        found["messages that are undecided"] = Alarm(error=counted(text), since_ms=since_ms)
     name, returning = ledger.definition.name, state.returning
     if returning is not None and returning.holds(name) and state.definitions.is_replicated(name):
         text = str(JournalError("RETURNING")).removesuffix(".")

@@ -36,7 +36,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def test_a_certificate_that_ends_within_two_weeks_is_mentioned(serve: Callable[[int], str], days: int, result: str) -> None:
     # The other one is away.
     found = try_certificates(Journal("nowhere", coordinator=f"{serve(days)},grpc+tls://127.0.0.1:9"))
-    assert (found.result, found.found) == (result, f"the first one ends in {days - 1} days")
+    assert (found.result, found.found) == (result, f"the first one expires in {days - 1} days")
     assert ("restart it" in found.advice) == (result == "warning")
 
 

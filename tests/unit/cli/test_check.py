@@ -66,7 +66,7 @@ def test_an_alarm_fails_a_run(sparkq: Terminal, world: DashboardWorld) -> None:
     world.commit()
     told = sparkq("check", world.journal.path, "BILLING", "--since", at(world, 30))
     assert told.code == 3
-    assert told.out.startswith("Alarm: subscription 'east': 3 runs failed")
+    assert told.out.startswith("Alarm: subscription 'east': 3 runs without messages failed")
     assert sparkq("check", world.journal.path, "SHIPPING").code == 0
 
 

@@ -325,7 +325,7 @@ def test_an_entry_that_stands_twice_counts_once_and_is_told(sparkq: Terminal, jo
     answer = sparkq("verify", journal.path, "--json").json
     assert (answer["problems"], [each.split()[0] for each in answer["warnings"]]) == ([], ["[JOURNAL_ENTRY_REPEATED]"])
     found = doctor._queues(journal)
-    assert (found.result, found.found) == ("warning", "entries of message logs that add files again: version 2 of 'line'")
+    assert (found.result, found.found) == ("warning", "entries of message logs that add files twice: version 2 of 'line'")
     assert bodies(journal, "amount") == [(1,)]
     copied.unlink()
     assert sparkq("verify", journal.path, "--json").json["warnings"] == []

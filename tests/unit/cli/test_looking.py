@@ -66,7 +66,7 @@ def test_peek_of_thousands_of_columns_shows_those_that_find_room(sparkq: Termina
     head = next(line for line in told.splitlines() if "bookmark" in line)
     assert " c0 " in head
     assert " state " in head
-    assert re.search(r"columns? finds? no room here; --json shows all\.", told)
+    assert re.search(r"columns? (is|are) hidden for lack of room; --json shows all\.", told)
     assert len(sparkq("peek", journal.path, "WIDE", "--json").json[0]) > 1_000
     # No lines are drawn where nobody looks.
     assert sparkq("peek", journal.path, "WIDE", "--columns", "C999,BOOKMARK").out == "c999  bookmark  \n7     0         \n"
@@ -86,7 +86,7 @@ def test_peek_names_a_column_that_it_cannot_show(sparkq: Terminal, journal: Jour
 def test_explain_tells_one_message_as_text_and_as_json(sparkq: Terminal, journal: Journal) -> None:
     journal.publish([{"item": "pear", "amount": 1}, {"item": "fig", "amount": 2}], topic="LINES")
     told = sparkq("explain", journal.path, "WORK", 1).out
-    assert told.startswith("Message 1 of queue 'WORK'\n  It waits: nobody consumes queue 'WORK' now.")
+    assert told.startswith("Message 1 of queue 'WORK'\n  It waits: queue 'WORK' has no consumer now.")
     assert "  state          available\n" in told
     assert "published to topic 'LINES'" in told
     found = sparkq("explain", journal.path, "WORK", 1, "--json").json
@@ -178,7 +178,7 @@ def test_a_message_is_found_by_what_it_says_also_when_it_is_done(sparkq: Termina
     assert "removed" in two.out
     assert "leased" not in two.out
     assert f"sparkq explain {path} BILLING BOOKMARK" in two.out
-    assert "No message that came into 'BILLING' matches." in sparkq("peek", path, "BILLING", "--where", "amount = 70").out
+    assert "No message that entered 'BILLING' matches." in sparkq("peek", path, "BILLING", "--where", "amount = 70").out
     assert "[BAD_VALUE]" in sparkq("peek", path, "BILLING", "--where", "amount = 3", "--view", "leases").err
     assert "[EXPRESSION_INVALID]" in sparkq("peek", path, "BILLING_FAILED", "--where", "error = 'boom'").err
 

@@ -147,7 +147,7 @@ def test_a_coordinator_tells_who_is_reachable_and_what_troubles_it(
 def test_what_a_peer_lost_is_skipped(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
     said = sparkq("peers", "skip", journal.path, "virginia", "--coordinator", "h:1")
     assert (asked.requests, asked.address) == ([commands.SkipLost(peer="virginia")], "h:1")
-    assert "Peer 'virginia' is pulled on" in said.out
+    assert "Pulling from peer 'virginia' resumes" in said.out
     assert sparkq("peers", "skip", journal.path, "virginia", "--json").json == {"peer": "virginia", "skipped": True}
 
 
@@ -155,7 +155,7 @@ def test_an_instance_returns_without_a_peer(sparkq: Terminal, asked: Asked, jour
     """R130."""
     said = sparkq("return", journal.path, "--without", "virginia")
     assert asked.requests == [commands.ReturnWithout(peer="virginia")]
-    assert "waits for peer 'virginia' no more" in said.out
+    assert "no longer waits for peer 'virginia'" in said.out
     assert sparkq("return", journal.path).code == 2
 
 
@@ -172,14 +172,14 @@ def test_a_journal_that_was_put_back_has_a_new_origin(sparkq: Terminal, journal:
     (command,) = asked.requests
     assert isinstance(command, commands.Restored)
     assert (len(command.origin), command.after) == (36, 7)
-    assert "comes back from the peers" in said.out
+    assert "come back from the peers" in said.out
 
 
 def test_a_peer_that_is_gone_is_forgotten(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
     asked.reply = replies.Forgotten(claimed=3, left={"ONCE": 2})
     said = sparkq("peers", "forget", journal.path, "virginia")
     assert asked.requests == [commands.ForgetPeer(peer="virginia")]
-    assert "3 messages that it owned are this instance's now. 2 of queue 'ONCE' are not" in said.out
+    assert "3 messages that it owned now belong to this instance. 2 of queue 'ONCE' do not" in said.out
     told = {"peer": "virginia", "claimed": 3, "left": {"ONCE": 2}}
     assert sparkq("peers", "forget", journal.path, "virginia", "--json").json == told
 

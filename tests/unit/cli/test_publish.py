@@ -92,7 +92,7 @@ def test_a_named_publisher_goes_on_with_the_mended_file(sparkq: Terminal, journa
     told = json.loads(refused.err)["error"]
     assert told["code"] == "COLUMN_TYPE_MISMATCH"
     assert "The first 2 rows" in told["message"]
-    assert "run the same command with --repeat: they are dropped" in told["message"]
+    assert "run the same command with --repeat, which skips them" in told["message"]
     write(file, 1, 2, 3, 4, 5)
     again = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--repeat", "--json")
     assert again.json == {"rows": 3, "duplicates": 2}
@@ -238,7 +238,7 @@ def test_a_quoted_empty_text_is_no_null(sparkq: Terminal, journal: Journal, tmp_
 @pytest.mark.parametrize(
     ("content", "code", "text"),
     [
-        ('item,amount\nx,1\n"y,2\nz,3\n', "FILE_UNREADABLE", "the row that begins in line 3 has a quote that is not closed"),
+        ('item,amount\nx,1\n"y,2\nz,3\n', "FILE_UNREADABLE", "the row that begins in line 3 has an unclosed quote"),
         ('[{"amount": 1}, {"amount": 2}]', "ROWS_UNREADABLE", "a.json, line 1 is not a JSON object. If the file is one array"),
         ('[\n  {"amount": 1}\n]\n', "ROWS_UNREADABLE", "convert it: `jq -c '.[]'`."),
         (
@@ -397,10 +397,10 @@ def test_another_encoding_is_read_whatever_a_block_ends_with(
 @pytest.mark.parametrize(
     ("name", "content", "words", "text"),
     [
-        ("semi.csv", b"id;name\n1;a\n", [], "say --separator ';'."),
-        ("tabs.csv", b"id\tname\n1\ta\n", [], "say --separator tab."),
-        ("comma.tsv", b"id,name;x\n1,a\n", [], "say --separator ';'."),
-        ("index.csv", b",id\n0,1\n", [], "pandas and R write the index of their rows so. Leave it out with --drop-column ''"),
+        ("semi.csv", b"id;name\n1;a\n", [], "add --separator ';'."),
+        ("tabs.csv", b"id\tname\n1\ta\n", [], "add --separator tab."),
+        ("comma.tsv", b"id,name;x\n1,a\n", [], "add --separator ';'."),
+        ("index.csv", b",id\n0,1\n", [], "This is how pandas and R write the row index. Leave it out with --drop-column ''"),
         ("new.csv", b"id,colour\n1,red\n", [], "append it to `columns` of the message type, run `sparkq apply`"),
         ("new.jsonl", b'{"id":1}\n\n{"id":2,"colour":"red"}\n', [], "Row 1 of this commit is line 3 of"),
         ("twice.jsonl", b'{"id":1,"Name":"a"}\n{"name":"a","Name":"b"}\n', [], "Row 1 of this commit is line 2 of"),
@@ -415,11 +415,11 @@ def test_another_encoding_is_read_whatever_a_block_ends_with(
         ("any.csv", b"id\n1\n", ["--encoding", "base64"], "the name of a text encoding"),
         ("any.csv", b"id\n1\n", ["--separator", "::"], "one character of ASCII, such as ';', or tab"),
         ("any.csv", b"id\n1\n", ["--separator", '"'], "one character of ASCII, such as ';', or tab"),
-        ("any.jsonl", b'{"id":1}\n', ["--separator", ";"], "only values of CSV are separated"),
+        ("any.jsonl", b'{"id":1}\n', ["--separator", ";"], "only CSV has a separator"),
         ("any.csv", b"id\n1\n", ["--drop-column", "idd"], "no column 'idd' in the file. Did you mean 'id'?"),
         ("any.csv", b"id\n1\n", ["--epoch", "fortnights"], "seconds or milliseconds"),
-        ("ms.jsonl", b'{"at":1706695200000}\n', [], "Name what they count since 1970 UTC: --epoch seconds or"),
-        ("ms.csv", b"at\n1706695200000\n", [], "Name what they count since 1970 UTC: --epoch seconds or"),
+        ("ms.jsonl", b'{"at":1706695200000}\n', [], "Name their unit since 1970 UTC: --epoch seconds or"),
+        ("ms.csv", b"at\n1706695200000\n", [], "Name their unit since 1970 UTC: --epoch seconds or"),
         ("bare.csv", b"at\n2024-01-01T00:00:00\n", [], "Name the zone of such times, as in --timezone Europe/Berlin."),
     ],
 )  # fmt: skip
@@ -437,7 +437,7 @@ def test_a_folder_is_published_with_spark(sparkq: Terminal, times: Journal, tmp_
     for name in ("saved.parquet", "saved"):
         (tmp_path / name).mkdir()
         refused = sparkq("publish", times.path, tmp_path / name, "--topic", "TIMES")
-        assert "it is a folder, such as a DataFrame is saved as. Publish it with Spark" in refused.err
+        assert "it is a folder, as Spark saves a DataFrame. Publish it with Spark" in refused.err
 
 
 EPOCH = datetime(2024, 1, 31, 10, tzinfo=UTC)
@@ -473,7 +473,7 @@ def test_numbers_of_parquet_are_times_too(sparkq: Terminal, times: Journal, tmp_
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("1706695200.0000001", "1706695200.0000001 has a part of a microsecond"),
+        ("1706695200.0000001", "1706695200.0000001 has a fraction of a microsecond"),
         ("99999999999999", "99999999999999 is outside of the years 1 to 9999"),
         ("9" * 30, "is outside of the years 1 to 9999"),
         ("true", "bool"),

@@ -95,7 +95,7 @@ def test_purge_and_settle_tell_without_asking_what_they_would_do(sparkq: Termina
     purged = sparkq("purge", journal.path, "WORK", "--dry-run").out
     assert purged == "Queue 'WORK': 1,200 messages would be purged, 0 are leased. Nothing was changed.\n"
     settle = ("settle", journal.path, "WORK", "--where", "get_json_object(value, '$.n') = '1'", "--outcome", "expire", "--dry-run")
-    assert sparkq(*settle).out == "Queue 'WORK': it would be 1,200 expired. Nothing was changed.\n"
+    assert sparkq(*settle).out == "Queue 'WORK': the result would be 1,200 expired. Nothing was changed.\n"
     found = sparkq(*settle, "--json").json
     assert (found["dry_run"], found["expired"]) == (True, 1_200)
     assert asked.requests == []
@@ -170,8 +170,8 @@ def test_decide_looks_into_the_sink_or_says_what_it_is_told_by_force(
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=(other,))}
     done = sparkq(*verb, "--json")
     assert (done.code, done.json["attempts"][0]["fate"]) == (3, "in doubt")
-    assert "Another table stands there" in done.json["attempts"][0]["error"]
-    assert said() == [commands.SinkUnreadable(**who, error="Another table stands there by now.")], "the alarm has the rest"
+    assert "Another table is there" in done.json["attempts"][0]["error"]
+    assert said() == [commands.SinkUnreadable(**who, error="Another table is there now.")], "the alarm has the rest"
     asked.replies = {commands.FindAttempts: replies.Attempts(attempts=())}
     assert sparkq(*verb).out == "Queue 'WORK': nothing is in doubt.\n"
 
@@ -186,7 +186,7 @@ def test_revive_takes_a_queue_back_in(sparkq: Terminal, asked: Asked, journal: J
 def test_proxied_transfer_says_what_may_happen(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
     """R108, R111."""
     said = sparkq("proxied-transfer", journal.path, "WORK", "on")
-    assert "it is delivered twice" in said.out
+    assert "they are delivered twice" in said.out
     told = sparkq("proxied-transfer", journal.path, "WORK", "off", "--json")
     assert told.json == {"queue": "WORK", "proxied_transfer_allowed": False}
     found = [each for each in asked.requests if isinstance(each, commands.ProxiedTransfer)]
@@ -215,7 +215,7 @@ def test_pause_and_unpause_ask_for_it_and_say_so(
     [
         ({"messages": 1_200}, "1,200 messages are done."),
         ({"messages": 0, "is_barrier": True}, "its barrier is done."),
-        ({"messages": 0}, "no message was acknowledged by this."),
+        ({"messages": 0}, "this acknowledged no message."),
         ({"messages": 0, "was_proven": True}, "it was proven before."),
     ],
 )

@@ -124,7 +124,7 @@ def test_doctor_without_principals_and_with_a_strange_token(tmp_path: Path, monk
     assert try_rights(plain).result == "ok"
     journal = make(tmp_path, {"queues": "WORK", "rights": ["read"]})
     act_as("nobody's", monkeypatch)
-    assert (try_rights(journal).result, try_rights(journal).found) == ("warning", "the token is no principal's")
+    assert (try_rights(journal).result, try_rights(journal).found) == ("warning", "the token belongs to no principal")
 
 
 def test_a_token_is_printed_once_with_the_hash_for_the_definitions(sparkq: Terminal) -> None:

@@ -54,7 +54,7 @@ def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lie
     snapshot.write(journal.store, state, LogHistory(), records[-1])
     answer = sparkq("verify", journal.path, "--json")
     assert (answer.code, answer.json["warnings"]) == (1, [])
-    assert f"{file.name} gives other queues than the log" in answer.json["problems"][0]
+    assert f"{file.name} has other queues than the log" in answer.json["problems"][0]
 
 
 def test_a_table_that_somebody_altered_is_told_and_stops_no_other(sparkq: Terminal, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_table_that_somebody_altered_is_told_and_stops_no_other(sparkq: Termin
             journal.publish([{"id": 2}], topic="ORDER")
     assert any("JOURNAL_REWRITTEN" in each for each in sparkq("verify", journal.path, "--json").json["problems"])
     found = doctor._queues(journal)
-    assert (found.result, found.found) == ("failed", "nothing enters of message type: order")
+    assert (found.result, found.found) == ("failed", "stopped message types: order")
     journal.publish([{"id": 1}], topic="SALE")
     del types["empty"]
     journal.apply({"message_types": types, "queues": {}})

@@ -167,7 +167,7 @@ def test_status_of_many_queues_shows_what_matters_first_and_how_to_see_the_rest(
     assert "2,000" in told.out
     assert "Q036" in told.out
     assert "Q037" not in told.out
-    assert "460 more queues, 0 of them with messages: --all shows them, a queue's name that one." in told.out
+    assert "460 more queues, 0 of them with messages: add --all to see them, or name one." in told.out
     assert told.code == 3
     everything = sparkq("status", journal.path, "--all")
     assert all(f"Q{number:03}" in everything.out for number in range(500))

@@ -200,7 +200,7 @@ def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site
     )
     told = verified(sparkq, frankfurt)
     assert (told["problems"], len(told["warnings"])) == ([], 1)
-    assert "does not have record 10000 as it was pulled" in told["warnings"][0]
+    assert "no longer has record 10000 as it was pulled" in told["warnings"][0]
 
 
 @pytest.mark.parametrize(

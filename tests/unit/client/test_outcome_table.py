@@ -101,8 +101,8 @@ def test_columns_of_the_batch_may_come_along_unused() -> None:
     [
         (["bookmark"], "no column 'outcome'"),
         (["outcome", "error"], "no column 'bookmark'"),
-        (["bookmark", "outcome", "Bookmark"], "column 'bookmark' twice, by names in any case"),
-        (["bookmark", "outcome", "retry_aftr"], "column 'retry_aftr' means nothing here. Did you mean 'retry_after'"),
+        (["bookmark", "outcome", "Bookmark"], "column 'bookmark' twice; names are case-insensitive"),
+        (["bookmark", "outcome", "retry_aftr"], "column 'retry_aftr' has no meaning here. Did you mean 'retry_after'"),
     ],
 )
 def test_missing_and_meaningless_columns_are_refused_by_name(found: list[str], reason: str) -> None:

@@ -54,7 +54,7 @@ def test_rows_take_retry_after_as_a_key_does(form: Callable[[list[dict[str, Any]
 def test_names_of_columns_are_told_in_any_case(form: Callable[[list[dict[str, Any]]], Any]) -> None:
     rows = form([{"Bookmark": 1, "OUTCOME": "expire", "Lease": 3}])
     assert list(to_outcomes("Q", rows, "acknowledge")) == [OutcomeRows(outcome="expire", ranges=((1, 2),), lease=3)]
-    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'outcome' twice, by names in any case"):
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'outcome' twice; names are case-insensitive"):
         list(to_outcomes("Q", form([{"bookmark": 1, "outcome": "expire", "Outcome": "cancel"}]), "acknowledge"))
 
 
@@ -112,7 +112,7 @@ ERRANDS = "errand STRING, outcome STRING, error STRING, retry_after STRING"
 @pytest.mark.parametrize("name", ["outcome", "error", "retry_after"])
 def test_what_a_message_says_is_not_taken_for_its_outcome(form: Callable[[list[dict[str, Any]]], Any], name: str) -> None:
     rows = form([{"bookmark": 4, "errand": "milk", name: "expire"}])
-    with pytest.raises(CallerError, match=rf"OUTCOME_INVALID.*column '{name}' is a column of the messages, too"):
+    with pytest.raises(CallerError, match=rf"OUTCOME_INVALID.*column '{name}' is also a column of the messages"):
         list(to_outcomes("Q", rows, "cancel", columns=lambda: ERRANDS))
     rows = form([{"bookmark": 4, "outcome": "expire", "error": "late", "lease": 1}])
     assert list(to_outcomes("Q", rows, "cancel", columns=lambda: ERRANDS)) == [
@@ -132,6 +132,6 @@ def test_rows_of_a_view_have_columns_of_messages_by_other_names() -> None:
 
 def test_a_batch_function_that_returns_its_rows_says_no_outcome() -> None:
     batch = ["errand", "outcome", "bookmark", "lease"]
-    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'outcome' is a column of the messages, too.*Select"):
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'outcome' is also a column of the messages.*Select"):
         outcome_columns("Q", batch, batch)
     assert outcome_columns("Q", ["bookmark", "Outcome"], batch) == {"bookmark": "bookmark", "Outcome": "outcome"}

@@ -153,7 +153,7 @@ def test_a_publisher_counts_on_only_when_it_knows_what_arrived(journal: Journal,
             patch.setattr(delta, "refresh", unreachable)
             with pytest.raises(JournalError, match="STORE_FAILED"):
                 publisher.publish([{"amount": 1}], topic="LINES")
-        with pytest.raises(CallerError, match=r"SEQUENCE_MISSING.*first_sequence=1 the same rows.*open the publisher again"):
+        with pytest.raises(CallerError, match=r"SEQUENCE_MISSING.*the same rows with first_sequence=1.*open the publisher again"):
             publisher.publish([{"amount": 2}], topic="LINES")
         assert publisher.publish([{"amount": 1}], topic="LINES", first_sequence=1).duplicates == 1
         assert publisher.publish([{"amount": 2}], topic="LINES").rows == 1

@@ -84,7 +84,7 @@ def test_who_takes_the_last_peer_away_is_warned_of_what_others_count_on(sites: S
     stored = frankfurt.definitions.stored
     changes = frankfurt.journal.apply({**stored, "peers": {}}, dry_run=True)
     [warning] = [change.warning for change in changes if change.warning is not None]
-    assert "'frankfurt' no longer hears what becomes of shared messages" in warning
+    assert "'frankfurt' no longer learns the outcomes of shared messages" in warning
     assert "delivers what it owns (2 of queue 'WORK')" in warning
     assert f"remove [peers.virginia]\n  Warning: {warning}" in map(str, changes)
     two = {**stored["peers"], "tokyo": {**stored["peers"]["virginia"], "journal": "/tokyo"}}
@@ -107,7 +107,7 @@ def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(sites: Sites, n
 
 def test_what_no_peer_has_in_time_is_published_all_the_same(sites: Sites, nudged: Acts) -> None:
     frankfurt, virginia = sites
-    with pytest.raises(CoordinatorError, match=r"REPLICATION_PENDING.*is published.*no coordinator has let them enter"):
+    with pytest.raises(CoordinatorError, match=r"REPLICATION_PENDING.*is published.*no coordinator has entered them"):
         frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=1, timeout="0.3s")
     nudged.append(frankfurt.enter)
     with (

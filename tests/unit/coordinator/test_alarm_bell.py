@@ -57,7 +57,7 @@ def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         (
             "WARNING",
-            "ALARM: queue 'Q': every message fails. It pauses, and tries one message at a time until one succeeds.",
+            "ALARM: queue 'Q': every message fails. It is paused, and tries one message at a time until one succeeds.",
         ),
         ("WARNING", "ALARM: queue 'Q': a barrier fails."),
         ("WARNING", "ALARM: queue 'Q': 1 message failed alone more than 5 times, first bookmark 1. The last error: boom."),

@@ -119,7 +119,7 @@ def test_who_cannot_prove_to_be_the_coordinator_hears_no_token(server: Server, t
     """Not even who passes everything on to the real one: that proves its own address alone."""
     with Listener(relay_to(server) if relays else answers_anybody) as stranger:
         assert ping(stranger.address, "j", "p", 30.0, lambda: token) is Presence.GONE
-        with pytest.raises(ConnectionLostError, match="could not prove to be the journal's coordinator"):
+        with pytest.raises(ConnectionLostError, match="could not prove that it is the journal's coordinator"):
             found(stranger.address, token).call(wire.Nudge(journal="j", message_type="m"), timeout_s=30.0)
         assert stranger.heard
         assert all("authorization" not in headers and token not in str(headers) for headers in stranger.heard)

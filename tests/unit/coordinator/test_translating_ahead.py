@@ -132,7 +132,7 @@ def test_a_large_call_that_is_refused_leaves_nothing() -> None:
 
 def test_a_call_is_what_its_envelope_says_though_it_says_two_things() -> None:
     """The last name of a map counts for the envelope; who decodes all of it must not build what the first one says."""
-    for last, told in (("Ping", "Invalid value 'Apply'"), ("NoCall", "nothing is called 'NoCall' here")):
+    for last, told in (("Ping", "Invalid value 'Apply'"), ("NoCall", "there is no call 'NoCall' here")):
         one = msgspec.msgpack.encode(
             {"version": 1, "journal": "j", "request": "r", "type": "Apply", "definitions": {}, "tipe": last}
         )

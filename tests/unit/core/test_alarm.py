@@ -66,7 +66,7 @@ def test_where_nothing_else_is_left_poisoned_rows_look_like_a_sink_that_is_down(
     assert world.state.queues["Q"].removed_counts == {"acknowledged": 980}
     status = queue_status(world.state, "Q", now_ms=world.now_ms)
     assert status.paused
-    assert status.alarm == "subscription 's': 3 messages failed one after the other, each alone. The last error: boom"
+    assert status.alarm == "subscription 's': 3 messages failed in a row, each alone. The last error: boom"
 
 
 @MODES
@@ -115,4 +115,4 @@ end b
             scenario.run("start a\nend a failed=down on_error=cancel")
     status = queue_status(scenario.world.state, "Q", now_ms=scenario.world.now_ms)
     assert (status.dead_letters, status.acknowledged, status.paused) == (0, 39, False)
-    assert status.alarm == "subscription 'a': 3 messages failed one after the other, each alone. The last error: down"
+    assert status.alarm == "subscription 'a': 3 messages failed in a row, each alone. The last error: down"

@@ -58,5 +58,5 @@ def test_a_reserved_name_is_reserved_in_any_case() -> None:
 
 
 def test_a_stored_column_keeps_its_spelling() -> None:
-    with pytest.raises(ConfigError, match=r"column 'Item' is declared as 'item', but a column keeps the spelling"):
+    with pytest.raises(ConfigError, match=r"column 'Item' is declared as 'item', but a stored column keeps its spelling"):
         appended_columns("t", user_schema("Item STRING"), user_schema("item STRING"))

@@ -23,7 +23,7 @@ def test_a_topic_listed_by_name_is_at_home_there_whatever_patterns_match() -> No
 
 
 def test_nothing_can_be_published_to_a_dead_letter_queue() -> None:
-    with pytest.raises(ConfigError, match="QUEUE_TAKES_NO_PUBLISH.*'D' holds dead letters"):
+    with pytest.raises(ConfigError, match="QUEUE_TAKES_NO_PUBLISH.*'D' is a dead-letter queue"):
         parse(with_letters()).route("D")
 
 

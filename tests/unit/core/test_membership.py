@@ -274,7 +274,7 @@ def test_a_queue_that_was_left_is_not_reset_when_it_is_put_back(pair: tuple[Inst
     frankfurt.define({}, pulled=[])
     definitions: dict[str, Any] = {**frankfurt.world.state.definitions.stored, "queues": QUEUES}
     pulled = {name: {**peer, "queues": list(QUEUES)} for name, peer in definitions["peers"].items()}
-    with pytest.raises(ConfigError, match=r"DEFINITION_IN_USE.*'WORK'.*what other instances know of its messages stands"):
+    with pytest.raises(ConfigError, match=r"DEFINITION_IN_USE.*'WORK'.*other instances keep what they know of its messages"):
         frankfurt.decide(commands.Apply(definitions={**definitions, "peers": pulled}, reset=("WORK",)))
 
 
@@ -296,8 +296,8 @@ def test_of_messages_of_before_its_queue_an_origin_says_the_same(clock: FakeCloc
     publish(frankfurt, "a", "b")
     exchange(*pair)
     assert found(virginia, State.REMOTE) == set(), "nobody has said what they are"
-    told = alarms(virginia.world.state, virginia.world.state.queues["WORK"])["messages of which nobody says what they are"]
-    assert told.error.startswith("2 messages of other instances are in nobody's queue, first bookmark 0")
+    told = alarms(virginia.world.state, virginia.world.state.queues["WORK"])["messages that are undecided"]
+    assert told.error.startswith("2 messages of other instances are in no queue yet, first bookmark 0")
     frankfurt.define(altered(filter="kind = 'b'"))
     exchange(*pair)
     assert found(frankfurt, State.AVAILABLE) == found(virginia, State.REMOTE) == published(frankfurt, 1)

@@ -77,7 +77,7 @@ def test_what_never_comes_to_a_peer_is_not_handed_over(clock: FakeClock) -> None
     frankfurt.world.engine.liveness.there = lambda *_: {"uuid-of-frankfurt": BitMap64([0])}
     done = frankfurt.decide(commands.DrainTo(peer="tokyo"))
     assert (done.transferred, done.left) == (1, {"WORK": 2})
-    assert done.stuck["WORK"].startswith("2 of them did not come to it")
+    assert done.stuck["WORK"].startswith("2 of them did not reach it")
     assert len(frankfurt.rows("available")) == 2
 
 

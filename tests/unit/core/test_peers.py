@@ -71,8 +71,8 @@ def test_what_cannot_be_replicated_is_refused(wrong: dict[str, Any], code: str, 
     [
         ({"journal": {"instance": "tokyo"}}, (), "Keep its name"),
         ({"journal": {}, "peers": {}}, (), "Keep its name"),
-        ({}, ("WORK",), "what other instances know of its messages stands"),
-        ({"peers": {}}, ("WORK",), "what other instances know of its messages stands"),
+        ({}, ("WORK",), "other instances keep what they know of its messages"),
+        ({"peers": {}}, ("WORK",), "other instances keep what they know of its messages"),
     ],
 )
 def test_what_replicates_cannot_be_changed_so(changed: dict[str, Any], reset: tuple[str, ...], says: str) -> None:

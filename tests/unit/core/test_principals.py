@@ -61,7 +61,7 @@ def test_without_principals_everybody_may() -> None:
         (of({"right": ["read"]}), "UNKNOWN_KEY", "Did you mean 'rights'"),
         (of({"queues": "^(", "rights": ["read"]}), "BAD_VALUE", "RE2"),
         (of({"queues": "no name", "rights": ["read"]}), "NAME_INVALID", "no name"),
-        (of({"rights": ["write"], "filter": "a > 1"}), "CONTRADICTORY_SETTINGS", "filter says what is read"),
+        (of({"rights": ["write"], "filter": "a > 1"}), "CONTRADICTORY_SETTINGS", "filter limits what is read"),
         (of({"queues": "A", "rights": ["administer"]}), "CONTRADICTORY_SETTINGS", "whole journal"),
         (of({"rights": ["read"]}, expires="tomorrow"), "BAD_VALUE", "ISO-8601"),
         ({"token_hash": "the token itself", "rights": [{"rights": ["read"]}]}, "BAD_VALUE", "sparkq token new"),

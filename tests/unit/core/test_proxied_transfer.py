@@ -210,7 +210,7 @@ def test_a_request_for_messages_of_a_lost_owner_lets_them_be_claimed_first(pair:
 
 def test_whose_messages_may_be_claimed_is_said_by_name(clock: FakeClock) -> None:
     frankfurt = Instance("frankfurt", ["virginia", "tokyo"], clock)
-    with pytest.raises(CallerError, match="only one of them may be gone.*--owner, one of tokyo, virginia"):
+    with pytest.raises(CallerError, match="only one may be lost.*--owner, one of tokyo, virginia"):
         frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True))
     with pytest.raises(ConfigError, match="UNKNOWN_PEER.*Did you mean 'tokyo'"):
         frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=True, owner="tokio"))

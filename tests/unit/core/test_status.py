@@ -102,7 +102,7 @@ def test_attempts_in_doubt_are_counted_with_their_age_and_one_that_nobody_can_re
     found = status(scenario, "Q")
     assert (found.attempts_in_doubt, found.age_of_oldest_attempt, found.alarm) == (2, 10.0, None)
     scenario.run("unreadable Q/s 1 error='the table is gone.'")
-    assert "Sink 'booked' cannot be read, so nobody can tell whether attempt 1" in str(status(scenario, "Q").alarm)
+    assert "Sink 'booked' cannot be read, so it is unknown whether attempt 1" in str(status(scenario, "Q").alarm)
     scenario.run("unreadable Q/s 1 error='the table is gone.' read")
     told = str(status(scenario, "Q").alarm)
     assert ("[SINK_UNFENCED] Attempt 1" in told, told.count("["), told.count("the table is gone.")) == (True, 1, 1)

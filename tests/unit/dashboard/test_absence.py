@@ -13,7 +13,7 @@ from tests.fake_clock import FakeClock
 from tests.unit.dashboard.asking import asker_of, following
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
-ALARM = "No coordinator runs, and {} messages wait in {} queue: nobody is given any."
+ALARM = "No coordinator runs, and {} messages wait in {} queue: none is delivered."
 
 
 def advertiser(world: DashboardWorld, clock: FakeClock) -> Advertiser:

@@ -63,7 +63,7 @@ def test_messages_are_purged_and_settled_by_filter(held: Held) -> None:
 def test_a_queue_is_paused_and_unpaused_after_it_was_told_what_that_does(held: Held) -> None:
     assert "Unpause …" not in held.visitor.get(QUEUE).text
     asked, shown = confirmed(held.visitor, f"{QUEUE}/changes", {"verb": "pause"})
-    assert "would grant nothing until somebody unpauses it. What is leased goes on." in asked
+    assert "would grant nothing until it is unpaused. Leased messages are not affected." in asked
     assert "Pause the queue" in asked
     assert "Queue &#39;BILLING&#39; is paused." in shown.text
     assert held.journal.queue("BILLING").status().paused
@@ -137,7 +137,7 @@ def test_another_number_than_was_shown_is_shown_again(held: Held) -> None:
     form = {"verb": "redrive", "of": "letters", "confirmed": "99"}
     answer = held.visitor.change(f"{QUEUE}/changes", form)
     assert answer.status == 200
-    assert "It is another number by now." in answer.text
+    assert "The number has changed." in answer.text
     assert held.asked == []
 
 
@@ -161,7 +161,7 @@ def test_letters_that_lie_in_no_queue_are_only_redriven(tmp_path: Path, monkeypa
     held = Held(tmp_path, monkeypatch)
     answer = held.visitor.change("/j/shop/queues/SHIPPING/changes", {"verb": "settle", "of": "letters"})
     assert answer.status == 400
-    assert "they lie in no dead-letter queue" in answer.text.replace("these dead letters", "they")
+    assert "they are in no dead-letter queue" in answer.text.replace("these dead letters", "they")
 
 
 def test_a_cancelled_change_says_what_was_done(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_a_cancelled_change_says_what_was_done(held: Held, monkeypatch: pytest.M
     change.cancel()
     change.work(held.journal)
     assert (change.state, change.done) == ("cancelled", 2)
-    assert change.text == "Cancelled after 2 of 10. What was done stays done."
+    assert change.text == "Cancelled after 2 of 10. Changes made so far stay."
     assert held.asked == ["Settle"]
 
 
@@ -275,6 +275,6 @@ def test_a_change_ends_in_good_order_with_the_process(held: Held, monkeypatch: p
     change = known.start(held.journal, "shop", ChangeRequest(verb="pause", queue="BILLING"), 1)
     assert waits.wait(30)
     known.end()
-    assert (change.state, change.text) == ("cancelled", "Cancelled after 0 of 1. What was done stays done.")
+    assert (change.state, change.text) == ("cancelled", "Cancelled after 0 of 1. Changes made so far stay.")
     assert known.of("shop") == known.of("shop", "BILLING") == [change]
     assert known.of("shop", "SHIPPING") == known.of("other") == []

@@ -82,7 +82,7 @@ def test_no_token_is_looked_at_after_many_that_were_wrong(world: DashboardWorld)
     visitor, bearer = asker(world.journal, logs_in=False), {"authorization": f"Bearer {TOKEN}"}
     assert [visitor.post("/login", {"token": f"guess {number}"}).status for number in range(7)] == [403] * 5 + [429] * 2
     answer = visitor.post("/login", {"token": TOKEN})
-    assert (answer.status, "set-cookie" in answer.headers, "not looked at" in answer.text) == (429, False, True)
+    assert (answer.status, "set-cookie" in answer.headers, "not checked" in answer.text) == (429, False, True)
     scraped = visitor.get("/metrics", **bearer)
     assert (scraped.status, "sparkqueue" in scraped.text) == (429, False)
     visitor.cookie = f"{visitor.access.cookie}={visitor.access.sessions.begin()}"
@@ -107,7 +107,7 @@ def test_another_name_of_the_host_is_refused(world: DashboardWorld, host: str) -
 def test_a_form_of_another_site_is_refused(world: DashboardWorld, headers: dict[str, str]) -> None:
     form = {"verb": "purge"}
     answer = asker(world.journal, allows_changes=True).change("/j/shop/queues/REFUNDS/changes", form, **headers)
-    assert (answer.status, answer.text) == (403, "The form is of another site.")
+    assert (answer.status, answer.text) == (403, "The form comes from another site.")
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])

@@ -23,7 +23,7 @@ def test_queue_page_tells_when_it_is_empty_and_how_a_pause_ends(tmp_path: Path) 
     told = text_of(visitor.get(QUEUE).text)
     assert "Out, 5 min 6/min Empty in 1 min 40 s" in told
     paused = text_of(visitor.get("/j/shop/queues/REFUNDS").text)
-    assert "It is paused. Its log tells who did it; sparkq unpause " in paused
+    assert "The queue is paused. Its log shows who paused it; sparkq unpause " in paused
 
 
 def test_a_search_that_finds_nothing_leads_to_what_is_done(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_journal_page_tells_what_changed_between_two_versions(tmp_path: Path) ->
 
 
 def test_a_journal_without_peers_says_so(world: DashboardWorld) -> None:
-    assert "This journal pulls from no other instance." in asker(world.journal).get("/j/shop/peers").text
+    assert "This journal does not pull from other instances." in asker(world.journal).get("/j/shop/peers").text
 
 
 def test_bodies_can_be_kept_off_every_page(world: DashboardWorld) -> None:

@@ -15,7 +15,7 @@ from tests.unit.dashboard.asking import asker_of, following
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
 QUEUE = "/j/shop/queues/BILLING"
-PAUSED = "It is paused."
+PAUSED = "The queue is paused."
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_an_alarm_is_no_change_by_people(world: DashboardWorld) -> None:
     note(world, 5, kind=Kind.UNPAUSED, reason=UnpauseReason.PROBE)
     world.decide(commands.Unpause(queue="BILLING"), 6)
     world.commit()
-    assert people_did(world) == [("unpaused", "user", "unpaused by somebody"), ("paused", "user", "paused by somebody")]
+    assert people_did(world) == [("unpaused", "user", "unpaused"), ("paused", "user", "paused")]
 
 
 def test_a_page_tells_an_alarm_from_a_pause(world: DashboardWorld) -> None:

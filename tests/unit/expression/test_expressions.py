@@ -41,7 +41,7 @@ def test_what_might_differ_from_spark_is_refused_with_the_reason(text: str) -> N
 
 
 def test_nothing_but_the_error_tells_of_a_bad_pattern(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="not a regular expression"):
         run("word RLIKE '(a'", FILTER)
     assert capfd.readouterr().err == ""
 

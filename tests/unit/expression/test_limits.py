@@ -46,8 +46,8 @@ def run(text: str) -> Found:
     [
         ("n > 1e", "1e is no number"),
         ("n > 1e3.1", "1e3.1 is no number"),
-        ("n > 1e999", "1e999 is beyond what a DOUBLE holds"),
-        ("n > -1e999", "beyond what a DOUBLE holds"),
+        ("n > 1e999", "1e999 is too large for a DOUBLE"),
+        ("n > -1e999", "too large for a DOUBLE"),
         ("n = " + "1" * 5_000, "has too many digits"),
         ("n = 0." + "1" * 5_000, "has too many digits"),
         ("CAST(n AS DECIMAL(p,s)) > 1", "DECIMAL(P,S) is no type"),

@@ -101,7 +101,7 @@ def test_commit_that_landed_while_the_journal_was_away_is_told_as_unknown(disk: 
     """delta-rs makes folders anew, and its commit would stand alone in one that is gone when the journal comes back."""
     disk.publish([1])
     at_swap(monkeypatch, lambda *given, **named: disk.be_away_during(partial(SWAP, *given, **named), ORDER))
-    with pytest.raises(JournalError, match="STORE_FAILED.*The log was away.*Whether the commit arrived is not known"):
+    with pytest.raises(JournalError, match="STORE_FAILED.*The log disappeared.*It is unknown whether the commit arrived"):
         disk.publish([2])
     disk.come_back()
     assert disk.ids() == [1]
@@ -110,7 +110,7 @@ def test_commit_that_landed_while_the_journal_was_away_is_told_as_unknown(disk: 
 def test_number_that_was_drawn_while_the_journal_was_away_is_not_given(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """R98: when the journal is back, another would draw it, too."""
     at_swap(monkeypatch, lambda *given, **named: disk.be_away_during(partial(SWAP, *given, **named), ORDER))
-    with pytest.raises(JournalError, match="STORE_FAILED.*The log was away"):
+    with pytest.raises(JournalError, match="STORE_FAILED.*The log disappeared"):
         open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
 
 
@@ -119,7 +119,7 @@ def test_commit_that_cannot_be_looked_for_is_told_as_unknown(disk: Disk, monkeyp
         raise JournalError("STORE_FAILED", path="p", doing="reading", reason="connection reset.", next_step="")
 
     monkeypatch.setattr(delta, "refresh", fail_to_read)
-    with pytest.raises(JournalError, match=r"STORE_FAILED.*connection reset\. .*Whether the commit arrived is not known"):
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*connection reset\. .*It is unknown whether the commit arrived"):
         disk.publish([1])
 
 

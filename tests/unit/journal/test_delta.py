@@ -66,7 +66,7 @@ def test_checkpoint_that_was_written_while_the_journal_was_away_is_taken_away_ag
 
     table: Any = Table()
     real = DeltaTable(disk.store.uri(CONTROL))
-    with pytest.raises(JournalError, match="STORE_FAILED.*The log was away"):
+    with pytest.raises(JournalError, match="STORE_FAILED.*The log disappeared"):
         delta.checkpoint(disk.store, CONTROL, table, durable=False)
     assert delta.open_table(disk.store, CONTROL) is None
 

@@ -124,7 +124,9 @@ ODD: dict[str, Change] = {
 def test_an_entry_that_no_commit_makes_sets_its_type_aside_by_name(disk: Disk, name: str) -> None:
     trouble = odd(disk, ODD[name])
     assert trouble.code in ("JOURNAL_DAMAGED", "MESSAGE_FILE_CORRUPT")
-    assert trouble.code == "MESSAGE_FILE_CORRUPT" or f"messages/order/_delta_log/{2:020d}.json says what no commit" in str(trouble)
+    assert trouble.code == "MESSAGE_FILE_CORRUPT" or f"messages/order/_delta_log/{2:020d}.json has content that no commit" in str(
+        trouble
+    )
     # Who reads without a coordinator is told the same.
     now = state_at(disk.open())
     alarm = queue_status(now, "WORK").alarm
@@ -143,10 +145,10 @@ def test_lines_that_are_no_actions_are_told_of_by_their_version(disk: Disk, text
     of = entrance(disk)
     assert of._engine.state.message_types["order"].entered_until == 1
     entered(of, "order")
-    assert re.search(f"ersion 2 of|{ORDER}/_delta_log/{2:020d}.json says", str(of.trouble["order"]))
+    assert re.search(f"ersion 2 of|{ORDER}/_delta_log/{2:020d}.json has", str(of.trouble["order"]))
     disk.open().messages("order").recover(version=1, token=next(iter(disk.open().messages("order").tail(0))).token)
     assert disk.log_path(ORDER, 2).read_text() == text + "\n", "it is no power loss's work, so nobody sets it aside"
-    with pytest.raises(JournalError, match=f"ersion 2 of|{ORDER}/_delta_log/{2:020d}.json says"):
+    with pytest.raises(JournalError, match=f"ersion 2 of|{ORDER}/_delta_log/{2:020d}.json has"):
         TopicLog(disk.store, disk.journal_id, "order", "ORDERS").refresh()
 
 
@@ -174,7 +176,7 @@ def test_a_link_to_a_file_elsewhere_is_not_read(disk: Disk, tmp_path: Path) -> N
     os.rename(file, tmp_path / "elsewhere.parquet")  # noqa: PTH104 - as any user would
     file.symlink_to(tmp_path / "elsewhere.parquet")
     table = state_at(disk.open()).state.message_types["order"]
-    with pytest.raises(JournalError, match=r"MESSAGE_FILE_CORRUPT.*a link to one that is elsewhere"):
+    with pytest.raises(JournalError, match=r"MESSAGE_FILE_CORRUPT.*a link to one elsewhere"):
         disk.open().traits.matches(table.segments, "id > 0", to_bitmap([(0, 1)]), columns="id BIGINT, item STRING")
 
 

@@ -101,7 +101,7 @@ def test_a_publish_whose_last_sync_fails_is_told_as_unknown_and_not_synced_again
             raise OSError("Input/output error")
 
     monkeypatch.setattr("spark_queue.journal.store.force", force)
-    with pytest.raises(JournalError, match=r"STORE_FAILED.*Input/output error\. .*Whether the commit arrived is not known"):
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*Input/output error\. .*It is unknown whether the commit arrived"):
         disk.publish([1])
     assert tried.count(entry) == 1
     assert disk.ids() == [1]

@@ -92,7 +92,7 @@ def test_head_of_the_control_log_that_is_no_commit_is_damage_and_stays(disk: Dis
     head = disk.log_path(CONTROL, control.version + 1)
     head.write_bytes(content)
     with pytest.raises(
-        JournalError, match=rf"JOURNAL_DAMAGED.*control/_delta_log/{control.version + 1:020d}.json says what no commit"
+        JournalError, match=rf"JOURNAL_DAMAGED.*control/_delta_log/{control.version + 1:020d}.json has content that no commit"
     ):
         DeltaControlLog(disk.store).load()
     assert head.read_bytes() == content

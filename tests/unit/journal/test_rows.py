@@ -116,7 +116,7 @@ def test_topic_and_expiration_may_stand_in_the_rows() -> None:
         (
             {"id": 1.5},
             "COLUMN_TYPE_MISMATCH",
-            "Column 'id' of message type 'wide' is double in row 0, but the message type declares int64 NOT NULL, and a value is",
+            "Column 'id' of message type 'wide' is double in row 0, but the message type declares int64 NOT NULL, and values are",
         ),
         ({"id": 2**70}, "COLUMN_TYPE_MISMATCH", "1180591620717411303424"),
         ({"id": None}, "COLUMN_TYPE_MISMATCH", "NULL in row 0"),
@@ -272,7 +272,7 @@ def test_json_lines_are_rows_or_bodies_by_type() -> None:
         ('{"id": ', "is not a JSON object (Expecting value"),
         (b'{"id": 1, "item": "\xff"}', "UTF-8"),
         ('{"id": 1, "item": NaN}', 'JSON has no NaN; for a DOUBLE write it as the text "NaN"'),
-        ('{"id": 1, "id": 2}', "a key stands twice in one object: id)"),
+        ('{"id": 1, "id": 2}', "a key occurs twice in one object: id)"),
     ],
 )
 def test_json_line_that_is_none_is_named_by_its_number(line: str | bytes, text: str) -> None:
@@ -309,7 +309,7 @@ def test_a_value_is_told_by_its_own_type_whatever_stands_beside_it() -> None:
         ([{"x": 1}, {"y": 1}], "parts", "is dict in row 2"),
         ({"x": 1}, "parts", "the message type declares an array here"),
         ([[1]], "parts", "the message type declares fields here"),
-        (pd.Timestamp("2024-05-01T12:00:00.000000001Z"), "at", "has nanoseconds, and microseconds are stored"),
+        (pd.Timestamp("2024-05-01T12:00:00.000000001Z"), "at", "has nanoseconds, but only microseconds are stored"),
         # A datetime of Python's in it has another year.
         (pd.Timestamp(np.datetime64("12000-02-03T04:05", "s"), tz="UTC"), "at", "outside of the years 1 to 9999"),
         (pd.Timestamp(np.datetime64("-0500-02-03T04:05", "s"), tz="UTC"), "expires_at", "outside of the years 1 to 9999"),
@@ -371,7 +371,7 @@ def test_zeros_behind_the_microseconds_of_a_text_are_nothing_that_is_lost(digits
     _, table = to_arrow([{"id": 1, "at": text}], DEFINITIONS, topic="WIDE", timezone="Asia/Kolkata")
     assert table.column("at")[0].as_py() == (whole if end else whole.replace(tzinfo=zoneinfo.ZoneInfo("Asia/Kolkata")))
     refused = refusal([{"id": 1, column: "2024-05-01T12:00:00Z"[: 19 + len(end[:1])]}, {"id": 2, column: text[:27] + "1" + end}])
-    assert "has nanoseconds, and microseconds are stored" in str(refused)
+    assert "has nanoseconds, but only microseconds are stored" in str(refused)
     assert refused.facts["row"] == 1
 
 
@@ -426,7 +426,7 @@ def test_a_renamed_column_is_given_once() -> None:
 def test_rows_whose_column_topic_is_renamed_name_no_topic(form: Any) -> None:
     with pytest.raises(SparkQueueError, match="TOPIC_MISSING") as refused:
         renamed(form([{"topic": "NOTES"}]), None)
-    assert "By `rename` of message type 'note' a column 'topic' is column 'subject'" in refused.value.__notes__[0]
+    assert "`rename` of message type 'note' makes column 'topic' column 'subject'" in refused.value.__notes__[0]
 
 
 def test_sequences_of_a_column_are_found_by_the_name_that_rows_bring() -> None:

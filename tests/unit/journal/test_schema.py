@@ -75,8 +75,8 @@ def test_user_schema_reads_not_null_comments_and_quoted_names() -> None:
         ("a INT; DROP", "';' cannot be read"),
         ("a DECIMAL(²,0)", "a number is expected instead of '²'"),
         ("a\ud800 INT", "'\\' cannot be read"),
-        (nested("STRUCT<x ", 24), "types stand in each other 24 deep at most"),
-        (nested("ARRAY<", 5_000), "types stand in each other 24 deep at most"),
+        (nested("STRUCT<x ", 24), "types may nest 24 levels deep at most"),
+        (nested("ARRAY<", 5_000), "types may nest 24 levels deep at most"),
     ],
 )
 def test_user_schema_says_what_is_wrong_with_the_ddl(ddl: str, reason: str) -> None:

@@ -87,7 +87,7 @@ def test_a_pair_that_is_not_whole_is_logged_once_and_the_last_one_stays(pairs: P
         spoil()
         assert [shown_by(context) for _ in range(3)] == [der(pairs.first)] * 3
         assert [record.levelno for record in caplog.records] == [logging.WARNING]
-        assert "are no certificate and key that fit" in caplog.text
+        assert "are not a matching certificate and key" in caplog.text
     pairs.put(pairs.second)
     assert shown_by(context) == der(pairs.second)
 

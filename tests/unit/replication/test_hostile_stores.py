@@ -352,7 +352,7 @@ def test_a_process_that_dies_or_hangs_is_told_with_what_it_did_and_another_one_g
         refusal = str(sandboxed.step())
     assert (refusal.startswith("[PEER_REFUSED]"), said in refusal, psutil.pid_exists(pid)) == (True, True, False), refusal
     # Of a silence it is told long before it has an end.
-    assert given is signal.SIGKILL or f"process {pid}, which does it, has said nothing for 0.1 s" in caplog.text
+    assert given is signal.SIGKILL or f"its process {pid} has been silent for 0.1 s" in caplog.text
     again = Sandboxed(sandboxed.attack)
     assert again.step() is None
     again.reader.close()

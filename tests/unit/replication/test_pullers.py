@@ -302,7 +302,7 @@ def test_what_a_peer_claims_to_have_seen_changes_nothing_but_what_it_says_itself
     assert hear(hearing, "virginia", 6, frankfurt=99) == "it has seen number 99 of this instance, which is at 7."
     for _ in range(2):
         assert hear(hearing, "virginia", 6, osaka=3) is None
-    assert caplog.messages == ["Peer 'virginia' has seen instance 'osaka', of which nothing else tells."]
+    assert caplog.messages == ["Peer 'virginia' has seen instance 'osaka', which is unknown otherwise."]
     assert (hearing.rises(), hearing.newest()) == ({"virginia": 2}, {"virginia": 6})
 
 

@@ -87,7 +87,7 @@ def test_local_files_open_by_path_and_by_uri(tmp_path: Path, prefix: str) -> Non
 
 @pytest.mark.parametrize(
     ("root", "told"),
-    [("/data/journal", r"'/data/journal' is a local path.*Supported: none\."), ("s3://b/j", "so a read.*Supported: .*aws_region,")],
+    [("/data/journal", r"'/data/journal' is a local path.*Supported: none\."), ("s3://b/j", "so reads.*Supported: .*aws_region,")],
 )
 def test_refusal_of_an_option_lists_those_that_work(root: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):

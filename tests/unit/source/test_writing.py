@@ -54,7 +54,7 @@ def test_rows_that_name_their_topics_may_go_to_every_message_type(disk: Disk) ->
 @pytest.mark.parametrize(
     ("columns", "options", "reason"),
     [
-        ((), {"topic": "ORDERS", "overwrite": True}, "UNSUPPORTED_WRITE.*only appended"),
+        ((), {"topic": "ORDERS", "overwrite": True}, "UNSUPPORTED_WRITE.*only be appended"),
         ((), {"topic": "ORDERS", "__partition_columns": "id"}, "UNSUPPORTED_WRITE.*publish order"),
         (("id", "itm"), {"topic": "ORDERS"}, "UNKNOWN_COLUMN.*Did you mean 'item'"),
         ((), {}, "TOPIC_MISSING"),

@@ -100,7 +100,7 @@ def test_what_was_counted_of_a_dead_letter_stays_when_it_is_settled_in_its_queue
     world.engine.decide(commands.Settle(queue="FAILED", outcomes=(settled,)), now_ms=START_MS)
     told = life(world, 0)
     assert events(told)[-1] == "removed"
-    assert "is no dead letter any more: acknowledged in dead-letter queue 'FAILED'" in {event.text for event in told.events}
+    assert "no longer a dead letter: acknowledged in dead-letter queue 'FAILED'" in {event.text for event in told.events}
     assert told.delivery_count == 1
 
 
@@ -139,7 +139,7 @@ def test_an_at_most_once_lease_keeps_its_part_of_the_backlog_until_it_runs_out(w
     assert [read_view(world.moment(), view, "WORK").column(name).to_pylist() for view, name in kept] == [[0]] * 2
     told = life(world, 1)
     assert events(told)[-3:] == ["granted", "removed", "lapsed"]
-    assert (told.state, told.events[-1].text) == ("removed", "lease 1 ran out: it fills the backlog of 's' no more")
+    assert (told.state, told.events[-1].text) == ("removed", "lease 1 ran out: it no longer counts in the backlog of 's'")
 
 
 def test_another_message_of_the_lease_leaves_no_trace(world: ViewsWorld) -> None:

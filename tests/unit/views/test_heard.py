@@ -81,7 +81,7 @@ def test_hint_of_another_form_says_nothing(world: DashboardWorld, heard: Any) ->
 
 def test_who_reads_the_log_alone_says_so(world: DashboardWorld) -> None:
     told = str(explain(world.opened, "BILLING", 0).reason)
-    assert "By the log alone: polls that find nothing leave no record there" in told
+    assert "That is by the log alone: polls that find nothing leave no record," in told
     tell(world, {"BILLING": {"east": world.at(119)}})
     assert seen_at(world, world.at(90)) == world.at(60), "of a past moment nobody says it"
 

@@ -63,14 +63,14 @@ def test_explain_tells_what_each_instance_did_with_a_message(sites: tuple[Site, 
     texts = [event.text for event in told.events]
     assert texts[0].endswith("at instance 'virginia', where it is message 0")
     assert texts[1].startswith("pulled from a peer, and committed here as version")
-    assert texts.count("instance 'frankfurt' asked its owner, instance 'virginia', for it, or for others") == 1
-    assert "instance 'virginia' told: it belongs to instance 'frankfurt' from now on, in term 1" in texts
+    assert texts.count("instance 'frankfurt' asked its owner, instance 'virginia', for it or for other messages") == 1
+    assert "instance 'virginia' reported: it belongs to instance 'frankfurt' from now on, in term 1" in texts
     there = virginia.journal.queue("WORK").explain(0)
     texts = [event.text for event in there.events]
     assert "instance" not in texts[0], "it was published there"
     assert "transferred to instance 'frankfurt', by a request or a drain (term 1)" in texts
-    assert texts[-1] == "instance 'frankfurt' told: acknowledged: it left the queue"
+    assert texts[-1] == "instance 'frankfurt' reported: acknowledged: it left the queue"
     waiting = virginia.journal.queue("WORK").explain(1)
     assert waiting.owner == "frankfurt"
-    assert "Instance 'frankfurt' owns it, and alone delivers it: look there why it waits." in str(waiting.reason)
+    assert "Only its owner, instance 'frankfurt', delivers it: ask there why it waits." in str(waiting.reason)
     assert "  origin bookmark 1\n" in str(waiting)

@@ -41,7 +41,7 @@ def journal_with_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jou
 def test_the_view_of_all_queues(journal: Journal) -> None:
     rows = {row["queue"]: row for row in journal.view("status").to_pylist()}
     assert (rows["OTHER"]["queue_depth"], rows["OTHER"]["alarm"]) == (1, None)
-    assert rows["WORK"]["alarm"] == "Its figures cannot be told: ZeroDivisionError: a bug."
+    assert rows["WORK"]["alarm"] == "Its figures cannot be computed: ZeroDivisionError: a bug."
 
 
 def test_metrics(journal: Journal) -> None:
@@ -55,4 +55,4 @@ def test_the_page(journal: Journal) -> None:
     with follower.look() as look:
         assert look is not None
         rows = {name: queue_row(look, name) for name in ("WORK", "OTHER")}
-    assert (rows["OTHER"].trouble, rows["WORK"].trouble) == (None, "Its figures cannot be told: ZeroDivisionError: a bug.")
+    assert (rows["OTHER"].trouble, rows["WORK"].trouble) == (None, "Its figures cannot be computed: ZeroDivisionError: a bug.")

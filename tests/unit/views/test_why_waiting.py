@@ -40,10 +40,10 @@ def why(world: DashboardWorld, bookmark: int, queue: str = "BILLING") -> str | N
 
 
 def test_nobody_consumes(world: DashboardWorld) -> None:
-    assert "nobody consumes queue 'BILLING' now" in str(why(world, 3))
+    assert "queue 'BILLING' has no consumer now" in str(why(world, 3))
     world.attach("BILLING", "east", 2)
     world.decide(commands.Leave(**_planner(world)), 3)
-    assert "nobody consumes queue 'BILLING' now" in str(why(world, 3))
+    assert "queue 'BILLING' has no consumer now" in str(why(world, 3))
 
 
 def test_the_queue_is_paused(world: DashboardWorld) -> None:
@@ -64,14 +64,17 @@ def test_consumers_have_as_much_in_hand_as_they_may(world: DashboardWorld) -> No
     world.attach("BILLING", "east", 2, backlog=4)
     world.work("BILLING", 4, 2.1)
     assert why(world, 0) is None, "it is leased"
-    assert "each consumer has as much in hand as it may: 'east' has 4 in hand" in str(why(world, 7))
+    assert "each consumer has as many messages in hand as it may: 'east' has 4 in hand" in str(why(world, 7))
 
 
 def test_it_is_not_its_turn(world: DashboardWorld) -> None:
     world.attach("BILLING", "east", 2)
     world.work("BILLING", 4, 2.1)
     told = str(why(world, 7))
-    assert "waits for its turn: 3 of the messages that may be given out are older. Who may take it was last heard: 'east' " in told
+    assert (
+        "waits for its turn: 3 of the messages that may be given out are older. Consumers that may take it were last heard: 'east' "
+        in told
+    )
 
 
 def test_it_was_cancelled_with_a_delay(world: DashboardWorld) -> None:
@@ -92,12 +95,12 @@ def test_an_alarm_is_why_only_where_it_stops_who_may_take_it(world: DashboardWor
     [east] = world.engine.state.ledger("BILLING").subscriptions.values()
     for probe_at_ms, told in (
         (None, "waits for its turn"),
-        (world.at(9), "lets its consumers try one message at a time. 'east': boom"),
+        (world.at(9), "after an alarm its consumers try one message at a time. 'east': boom"),
     ):
         east.alarm = Alarm(error="boom", since_ms=world.at(2), probe_at_ms=probe_at_ms)
         assert told in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3), heard={}))
     east.left = True
-    assert "nobody consumes" in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3), heard={}))
+    assert "has no consumer" in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3), heard={}))
 
 
 def test_who_attached_has_no_right_to_read_any_more(world: DashboardWorld) -> None:
@@ -113,10 +116,10 @@ def test_who_attached_has_no_right_to_read_any_more(world: DashboardWorld) -> No
 
     here, elsewhere = (Entitlement(queues=name, rights=("read",)) for name in ("BILLING", "SHIPPING"))
     assert "for its turn" in told()
-    assert "no right to read queue 'BILLING' any more: 'east' (nobody's)." in told(clerk=here)
+    assert "no longer have the right to read queue 'BILLING': 'east' (no principal)." in told(clerk=here)
     east.principal = "clerk"
     assert "for its turn" in told(clerk=here)
-    assert "It waits: who consumes it has no right to read queue 'BILLING' any more: 'east' (principal 'clerk')." in told(
+    assert "It waits: its consumers no longer have the right to read queue 'BILLING': 'east' (principal 'clerk')." in told(
         clerk=elsewhere
     )
     state.ledger("BILLING").subscriptions["west"] = replace(east, name="west", principal="chief")
@@ -188,7 +191,7 @@ def test_who_follows_the_log_and_is_behind_is_not_believed(world: DashboardWorld
     opened = open_journal(world.journal.store)
     behind = JournalState(opened.traits)
     told = explain(opened, "BILLING", 3, state_now=lambda: nullcontext(behind))
-    assert "nobody consumes" in str(told.reason)
+    assert "has no consumer" in str(told.reason)
 
 
 def _planner(world: DashboardWorld) -> dict[str, Any]:

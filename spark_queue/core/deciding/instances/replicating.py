@@ -372,7 +372,9 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
         if free and differs:
             stuck[name] = differs[0]
         elif never:
-            stuck[name] = f"{len(never)} of them did not come to it: it does not pull their topic, or what they were published to."
+            stuck[name] = (
+                f"{len(never)} of them did not reach it: it does not pull their topic or the name that they were published to."
+            )
         if ledger.ownership is not None:
             stay |= ledger.ownership.of_last_term(free)
         free -= stay
@@ -411,7 +413,7 @@ def return_without(work: PeersWork, command: ReturnWithout) -> Done:
     known = work.state.returning
     if known is None:
         reason = "this instance is not returning: it waits for no peer."
-        raise CallerError("UNSUPPORTED_WRITE", what="`sparkq return`", reason=reason, next_step="Nothing is to be done.")
+        raise CallerError("UNSUPPORTED_WRITE", what="`sparkq return`", reason=reason, next_step="Nothing to do.")
     if command.peer not in known.without:
         say_returning(work.emit, joins=known.joins, without=known.without | {command.peer}, queues=known.queues)
     return Done()
@@ -426,8 +428,8 @@ def restored(work: PeersWork, command: Restored) -> Done:
     """Give another origin to messages that entered since the journal was restored, or will: lost rows may have their bookmarks."""
     found = work.liveness.restored
     if found is None and command.after is None:
-        reason = "no peer has pulled anything of it that its log does not have."
-        next_step = "If an instance that pulls from here says PEER_RESTORED, repeat it with the --after that stands there."
+        reason = "no peer has pulled anything of it that its log lacks."
+        next_step = "If an instance that pulls from here says PEER_RESTORED, repeat it with the --after given there."
         raise CallerError("UNSUPPORTED_WRITE", what="`sparkq mark-restored`", reason=reason, next_step=next_step)
     first = int(str(found.facts["since"])) if found is not None else int(command.after or 0) + 1
     since = {name: known.entered_before(first) for name, known in work.state.message_types.items()}

@@ -141,15 +141,15 @@ def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
         reason, next_step = "no other instance owns messages of it.", "Name a queue that is pulled from a peer."
         raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
     if queue.at_most_once:
-        reason = "it delivers at most once, and what a lost owner delivered is not known."
+        reason = "it delivers at most once, and it is unknown what a lost owner delivered."
         next_step = "Bring the owner back, or settle its messages by hand."
         raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
     owner, peers = command.owner, work.state.definitions.peers
     if owner is None and command.on:
         if len(peers) > 1:
             raise CallerError(
-                "UNSUPPORTED_WRITE", what=what, reason="several instances own messages of it, and only one of them may be gone.",
-                next_step=f"Name the one that is lost: --owner, one of {', '.join(sorted(peers))}.",
+                "UNSUPPORTED_WRITE", what=what, reason="several instances own messages of it, and only one may be lost.",
+                next_step=f"Name the lost one: --owner, one of {', '.join(sorted(peers))}.",
             )  # fmt: skip
         owner = next(iter(peers), None)
     known = {*peers, *work.state.instances.values(), *ownership.others()} - {ownership.instance}
