@@ -40,7 +40,7 @@ def of_what_was_pulled(
     for queue in queues:
         here, there = hearer.queues.get(queue), speaker.queues.get(queue)
         # A queue that a side has set aside, or does not replicate, proves nothing.
-        if here is None or there is None or here.ownership is None or there.ownership is None:
+        if here is None or there is None or not (here.is_replicated and there.is_replicated):
             continue
         message_type = here.definition.message_type
         if message_type != there.definition.message_type:

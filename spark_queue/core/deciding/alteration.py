@@ -88,7 +88,7 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
         reason = f"messages are owned by this name, and the new definitions say {instance!r}."
         raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
     for name, ledger in {**state.queues, **goes_on}.items():
-        if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
+        if name in resets and (ledger.is_replicated or wanted.is_replicated(name)):
             # Removed messages would be there again on this instance alone.
             reason = "it is replicated, and what other instances know of its messages stands."
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Redrive or purge it instead.")
