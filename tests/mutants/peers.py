@@ -282,7 +282,7 @@ PEERS = (
     ),
     Mutant(
         "what an instance does not know of its peer is not looked for",
-        "    return missing | ownership.lesser(", "    return missing & ownership.lesser(",
+        "    return missing | ledger.ownership.lesser(", "    return missing & ledger.ownership.lesser(",
         ("tests/unit/cli/test_verify_peers.py",),
     ),
     Mutant(
