@@ -193,9 +193,7 @@ class Instance:
 
     def ownership(self, queue: str = "WORK") -> Ownership:
         """Return whose the messages of a queue are."""
-        found = self.world.state.queues[queue].ownership
-        assert found is not None, "the queue is replicated"
-        return found
+        return self.world.state.queues[queue].ownership
 
     def read_again(self, peer: str) -> None:
         """Begin a peer's log from its first record."""
@@ -221,7 +219,7 @@ class Instance:
     def look(self, rises: Mapping[str, int] = MappingProxyType({}), *, is_level: bool = True) -> None:
         """Look at all beacons, and hear of those that have risen; all that can be read is pulled, or it is not."""
         reach, now_ms = self.world.engine.liveness, self.world.now_ms
-        owners = (ledger.ownership.others() for ledger in self.world.state.queues.values() if ledger.ownership is not None)
+        owners = (ledger.ownership.others() for ledger in self.world.state.queues.values())
         reach.listen({*self._folds}.union(*owners), now_ms=now_ms)
         reach.there = lambda peer, message_type: self._folds[peer].held().get(message_type, {})
         reach.note_commit(now_ms=now_ms - 1)

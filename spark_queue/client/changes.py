@@ -147,7 +147,7 @@ def _with_warning(changes: list[Change], now: JournalView, wanted: Definitions) 
     state, removed = now.state, [change for change in changes if change.action == "remove" and change.where.startswith("[peers.")]
     if wanted.peers or not removed:
         return changes
-    owned = {name: ledger.depth for name, ledger in state.queues.items() if ledger.ownership is not None and ledger.depth}
+    owned = {name: ledger.depth for name, ledger in state.queues.items() if ledger.is_replicated and ledger.depth}
     holds = ", ".join(f"{count:,} of queue '{name}'" for name, count in owned.items())
     warning = (
         f"no peer is left, so '{state.definitions.journal.instance}' no longer learns the outcomes of shared messages elsewhere. "

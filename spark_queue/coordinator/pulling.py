@@ -108,7 +108,7 @@ class Peers:
     def look(self, *, now_ms: int) -> None:
         """Pull from the peers that are defined now, and note the instances that are heard of."""
         state = self._engine.state
-        owners = (ledger.ownership.others() for ledger in state.queues.values() if ledger.ownership is not None)
+        owners = (ledger.ownership.others() for ledger in state.queues.values())
         others = frozenset(state.definitions.peers).union(*owners)
         self._pullers.keep(state.definitions, others.union(state.instances.values()), shows_life=state.is_shared)
         self._engine.liveness.listen(others, now_ms=now_ms)
@@ -164,7 +164,7 @@ class Peers:
             for name, report in self._pullers.reports().items()
         }  # fmt: skip
 
-    def join(self, known: Mapping[str, Ownership | None], *, now_ms: int) -> None:
+    def join(self, known: Mapping[str, Ownership], *, now_ms: int) -> None:
         """Grant nothing of replicated queues that begin by new definitions before peers were read from their beginnings (R130)."""
         state = self._engine.state
         # Also one that was removed and put back: the fate of its messages meanwhile stands in the logs of others.

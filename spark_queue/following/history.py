@@ -82,12 +82,11 @@ class OwnerTrace:
 
     def note(self, state: JournalState, ledger: QueueLedger, at_ms: int) -> None:
         """Note the owners from a moment on."""
-        ownership = ledger.ownership
         oldest = oldest_ms(state, ledger, (ledger.rows[each] for each in OWNED_HERE))
         self.owned.put(at_ms, ledger.depth)
         self.remote.put(at_ms, len(ledger.rows[State.REMOTE]))
-        self.transferred_in.put(at_ms, 0 if ownership is None else ownership.came_from.total())
-        self.transferred_out.put(at_ms, 0 if ownership is None else ownership.given_to.total())
+        self.transferred_in.put(at_ms, ledger.ownership.came_from.total())
+        self.transferred_out.put(at_ms, ledger.ownership.given_to.total())
         self.oldest_ms.put(at_ms, -1 if oldest is None else oldest)
 
 
@@ -373,7 +372,7 @@ class JournalHistory:
 
     def _owners(self, state: JournalState, queue: str) -> OwnerTrace | None:
         """Return the owners of a replicated queue's messages over time; None for another queue."""
-        if self.owners is None or state.ledger(queue).ownership is None:
+        if self.owners is None or not state.ledger(queue).is_replicated:
             return None
         return self.owners.traces.get(queue)
 

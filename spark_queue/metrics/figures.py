@@ -147,7 +147,7 @@ def _subscriptions(state: JournalState, queue: str) -> list[SubscriptionFigures]
 
 def peer_figures(state: JournalState, peer: str, *, now_ms: int) -> PeerFigures:
     """Return the figures of a peer, as metrics and `PeerStatus` show them."""
-    queues = [ledger.ownership for ledger in state.queues.values() if ledger.ownership is not None]
+    queues = [ledger.ownership for ledger in state.queues.values()]
     requests = [each.requests[peer] for each in queues if peer in each.requests]
     return PeerFigures(
         watermark=state.pulled.get(peer),

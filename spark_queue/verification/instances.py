@@ -10,7 +10,7 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
+from spark_queue.core.state.ownership import MessageValue, Stage
 
 #: Messages that are named of those that differ.
 _EXAMPLES = 3
@@ -40,19 +40,19 @@ def of_what_was_pulled(
     for queue in queues:
         here, there = hearer.queues.get(queue), speaker.queues.get(queue)
         # A queue that a side has set aside, or does not replicate, proves nothing.
-        if here is None or there is None or here.ownership is None or there.ownership is None:
+        if here is None or there is None or not (here.is_replicated and there.is_replicated):
             continue
         message_type = here.definition.message_type
         if message_type != there.definition.message_type:
             # It is another queue there, and its news wait.
             continue
         names = _Names(hearer, speaker, message_type)
-        for value, rows in _values(there, there.ownership):
+        for value, rows in _values(there):
             known, unknown = names.of_hearer(rows, passes)
             if unknown and value.stage != Stage.GONE:
                 examples = _examples(speaker, message_type, unknown)
                 yield f"queue '{queue}': {who} does not have {len(unknown)} message(s) of {whom}, such as {examples}"
-            less = _less(hearer, here, here.ownership, known, value)
+            less = _less(hearer, here, known, value)
             if less:
                 text = f"{who} does not know that {len(less)} message(s) are {_told(value)}, as {whom} says"
                 yield f"queue '{queue}': {text}: such as {_examples(hearer, message_type, less)}"
@@ -108,28 +108,28 @@ def _examples(state: JournalState, message_type: str, rows: BitMap64) -> str:
     return ", ".join(found)
 
 
-def _values(ledger: QueueLedger, ownership: Ownership) -> Iterator[tuple[MessageValue, BitMap64]]:
+def _values(ledger: QueueLedger) -> Iterator[tuple[MessageValue, BitMap64]]:
     """Yield the values of an instance's messages; barriers have none."""
-    for life, members in ownership.by_life(ledger.entered - ledger.barriers):
+    for life, members in ledger.ownership.by_life(ledger.entered - ledger.barriers):
         gone, dead = members & ledger.rows[State.REMOVED], members & ledger.rows[State.DEAD]
         if gone:
             yield MessageValue(life, Stage.GONE), gone
         for stage, rows in ((Stage.DEAD, dead), (Stage.PRESENT, members - gone - dead)):
-            for term, owner, part in ownership.by_owner(rows):
+            for term, owner, part in ledger.ownership.by_owner(rows):
                 yield MessageValue(life, stage, term, owner), part
 
 
-def _less(state: JournalState, ledger: QueueLedger, ownership: Ownership, rows: BitMap64, value: MessageValue) -> BitMap64:
+def _less(state: JournalState, ledger: QueueLedger, rows: BitMap64, value: MessageValue) -> BitMap64:
     """Return of which messages less is known than a value."""
     source = state.definitions.source_of(ledger.definition.name)
     missing = BitMap64()
     if source is not None and value.stage != Stage.GONE:
         # A letter exists while its message is dead in that life.
-        dead, of_source = state.queues[source].rows[State.DEAD], state.queues[source].ownership
-        rows = BitMap64() if of_source is None else of_source.of_life(dead & rows, value.life)
+        of_source = state.queues[source]
+        rows = of_source.ownership.of_life(of_source.rows[State.DEAD] & rows, value.life)
         missing = rows - ledger.entered
     # Messages that retention let go are in no state any more.
-    return missing | ownership.lesser(ledger.rows, (rows & ledger.entered) - ledger.barriers, value)
+    return missing | ledger.ownership.lesser(ledger.rows, (rows & ledger.entered) - ledger.barriers, value)
 
 
 def _told(value: MessageValue) -> str:

@@ -440,7 +440,7 @@ class _Life:
 
     def _owner(self, ledger: QueueLedger) -> str | None:
         alone = BitMap64([self._bookmark]) - ledger.barriers - ledger.rows[State.REMOVED]
-        return None if ledger.ownership is None else next((owner for _, owner, _ in ledger.ownership.by_owner(alone)), None)
+        return next((owner for _, owner, _ in ledger.ownership.by_owner(alone)), None) if ledger.is_replicated else None
 
 
 def _unknown(queue: str, bookmark: int, next_step: str) -> CallerError:

@@ -29,7 +29,7 @@ class MessageRow:
 def message_rows(ledger: QueueLedger, bookmarks: BitMap64, now_ms: int) -> list[MessageRow]:
     """Return the rows of some messages of a queue."""
     due, known = ledger.due(now_ms), bookmarks - ledger.barriers - ledger.rows[State.REMOVED]
-    parts = [] if ledger.ownership is None else ledger.ownership.by_owner(known)
+    parts = ledger.ownership.by_owner(known) if ledger.is_replicated else []
     owners = {row: owner for _, owner, rows in parts for row in rows}
     return [_row(ledger, bookmark, due, owners.get(bookmark)) for bookmark in bookmarks]
 

@@ -161,7 +161,7 @@ def _dead_letters(view: JournalView, queue: str, limit: int | None) -> _Columns:
 
 def _put_owners(columns: _Columns, ledger: QueueLedger, rows: BitMap64) -> None:
     """Fill in the owners of a queue's messages; a queue that is not replicated knows none."""
-    if ledger.ownership is not None:
+    if ledger.is_replicated:
         for _, owner, members in ledger.ownership.by_owner(rows):
             columns.put("owner", members, owner)
 

@@ -56,7 +56,7 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int,
     ledger = state.ledger(queue)
     if not waits(ledger, bookmark):
         return None
-    if ledger.ownership is not None and bookmark in ledger.rows[State.REMOTE]:
+    if bookmark in ledger.rows[State.REMOTE]:
         claimed_from = next((owner for owner, rows in ledger.ownership.claims.items() if bookmark in rows), None)
         if claimed_from is not None:
             return (
@@ -66,7 +66,7 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int,
         owner = next(owner for _, owner, _ in ledger.ownership.by_owner(BitMap64([bookmark])))
         lost = "If that instance is lost, `sparkq proxied-transfer` lets this one take it over."
         return f"Only its owner, instance '{owner}', delivers it: ask there why it waits. {lost}"
-    if ledger.ownership is not None and state.returning is not None and state.returning.holds(queue):
+    if ledger.is_replicated and state.returning is not None and state.returning.holds(queue):
         return f"It waits: {JournalError('RETURNING')}"
     return next(_reasons(state, queue, bookmark, now_ms, heard), None)
 

@@ -59,7 +59,6 @@ def states(world: World) -> dict[str, int]:
 def owners(world: World) -> dict[str, int]:
     """Return how many messages of the queue each instance owns, as a journal says."""
     ledger = state_at(open_journal(world.store)).state.ledger(QUEUE)
-    assert ledger.ownership is not None
     found: Counter[str] = Counter()
     for _, owner, rows in ledger.ownership.by_owner(ledger.standing):
         found[owner] += len(rows)

@@ -30,7 +30,7 @@ INSTANCES = (
     ),
     Mutant("what another instance owns is granted all the same", "        else:\n            self.take_away(rows)\n", "", _TESTS),
     Mutant("what comes back from a lease is granted though another has claimed it", "    ledger.take_away(rows)\n", "", _TESTS),
-    Mutant("a transfer keeps the term", "    term = 1 + ownership", "    term = ownership", _TESTS),
+    Mutant("a transfer keeps the term", "    term = 1 + work", "    term = work", _TESTS),
     Mutant(
         "an owner gives away what its own subscription could take",
         "            free -= work.visible_to_subscription(subscription, before_held(ledger, free))\n", "            pass\n", _TESTS,
@@ -184,7 +184,7 @@ INSTANCES = (
     ),
     Mutant(
         "an acknowledgement before its turn ends a later life",
-        "    ended = ownership.of_life(acknowledged, value.life)\n", "    ended = acknowledged\n", _TESTS,
+        "    ended = work.ledger.ownership.of_life(acknowledged, value.life)\n", "    ended = acknowledged\n", _TESTS,
     ),
     Mutant(
         "what was said of an earlier queue of the name is believed",
@@ -193,7 +193,7 @@ INSTANCES = (
     ),
     Mutant(
         "values are forgotten while a queue is pulled from nobody",
-        "known = ledger.ownership is not None and ledger.definition.ownership != LOCAL", "known = False", _TESTS,
+        "known = ledger.is_replicated and ledger.definition.ownership != LOCAL", "known = False", _TESTS,
     ),
     Mutant(
         "claims need nobody's word",
@@ -230,7 +230,7 @@ INSTANCES = (
     ),
     Mutant(
         "what is claimed is asked for, and more is claimed",
-        "not ownership.claims and (lost := claimable(work))", "(lost := claimable(work))", _TESTS,
+        "not work.ledger.ownership.claims and (lost := claimable(work))", "(lost := claimable(work))", _TESTS,
     ),
     Mutant(
         "an owner that lives is claimed from",
@@ -240,7 +240,7 @@ INSTANCES = (
         "a letter stands on though its message was redriven elsewhere",
         "over = (to_bitmap(record.ranges) & letters.entered) - letters.rows[State.REMOVED] -", "over = BitMap64() -", _TESTS,
     ),
-    Mutant("a record speaks of several lives", "if ledger is None or ledger.ownership is None:", "if True:", _TESTS),
+    Mutant("a record speaks of several lives", "if ledger is None or not ledger.is_replicated:", "if True:", _TESTS),
     Mutant(
         "what is held is taken again",
         "            self.held[origin].range_cardinality(bookmark, bookmark + length)\n",

@@ -52,7 +52,7 @@ LETTERS = (
     ),
     Mutant(
         "barriers of the past are found anew at each fold",
-        "is None], body.barriers)", "is None], {})",
+        "is_replicated], body.barriers)", "is_replicated], {})",
         ("tests/unit/core/test_records_win.py",), within="applied",
     ),
 )  # fmt: skip

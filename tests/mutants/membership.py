@@ -62,7 +62,7 @@ MEMBERSHIP = (
     ),
     Mutant(
         "each instance finds out by itself what is in a replicated queue",
-        "return [each for each in self.queues_of(message_type) if each.ownership is None]", "return self.queues_of(message_type)",
+        "return [each for each in self.queues_of(message_type) if not each.is_replicated]", "return self.queues_of(message_type)",
         _SAID,
     ),
     Mutant(

@@ -105,8 +105,8 @@ ORDERING = (
     ),
     Mutant(
         "a delay is over once its message was given away",
-        "                _put_in(self.not_before, part & new, due_at_ms)\n",
-        "                pass\n",
+        "            _put_in(self.not_before, part & new, due_at_ms)\n",
+        "            pass\n",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(

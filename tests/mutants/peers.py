@@ -94,7 +94,7 @@ PEERS = (
     ),
     Mutant(
         "who names no peer any more delivers what it shared whether others see it or not",
-        "return is_heard or self.ledger.ownership is None", "return is_heard or not self.state.definitions.is_replicated(queue)",
+        "return is_heard or not self.ledger.is_replicated", "return is_heard or not self.state.definitions.is_replicated(queue)",
         ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
@@ -282,7 +282,7 @@ PEERS = (
     ),
     Mutant(
         "what an instance does not know of its peer is not looked for",
-        "    return missing | ownership.lesser(", "    return missing & ownership.lesser(",
+        "    return missing | ledger.ownership.lesser(", "    return missing & ledger.ownership.lesser(",
         ("tests/unit/cli/test_verify_peers.py",),
     ),
     Mutant(

@@ -25,7 +25,7 @@ class BitSlicedInts:
 
     def set(self, rows: BitMap64, number: int) -> None:
         """Give a number to each of `rows`."""
-        if rows:
+        if number and rows:
             self._digits += (BitMap64() for _ in range(number.bit_length() - len(self._digits)))
         for place, digit in enumerate(self._digits):
             if number >> place & 1:

@@ -88,7 +88,7 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
         reason = f"messages are owned under this name, but the new definitions have {instance!r}."
         raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
     for name, ledger in {**state.queues, **goes_on}.items():
-        if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
+        if name in resets and (ledger.is_replicated or wanted.is_replicated(name)):
             # Removed messages would be there again on this instance alone.
             reason = "it is replicated, and other instances keep what they know of its messages."
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Redrive or purge it instead.")

@@ -31,9 +31,8 @@ def free_of(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     due = work.ledger.due(work.now_ms)
     if due:
         rows = rows | due
-    ownership = work.ledger.ownership
     # Claimed messages wait for a look, and no more are claimed meanwhile than somebody has room for.
-    if ownership is not None and not ownership.claims and (lost := claimable(work)):
+    if not work.ledger.ownership.claims and (lost := claimable(work)):
         rows = rows | (lost - work.ledger.not_due(work.now_ms))
     if subscription.run_until is not None:
         rows = below(rows, subscription.run_until) - subscription.run_granted

@@ -56,7 +56,7 @@ class UnitOfWork:
         """
         queue, returning = self.ledger.definition.name, self.state.returning
         is_heard = self.liveness.may_grant() and (returning is None or not returning.holds(queue))
-        return is_heard or self.ledger.ownership is None
+        return is_heard or not self.ledger.is_replicated
 
     def subscription(self, name: str) -> Subscription:
         """Return a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""

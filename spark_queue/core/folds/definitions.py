@@ -53,13 +53,13 @@ def applied(state: JournalState, record: Record) -> None:
     for name in [name for name in state.queues if name not in state.definitions.queues]:
         dropped = state.queues.pop(name)
         state.lease_numbers[name], state.attempts[name] = dropped.next_lease, dropped.attempts
-        if dropped.ownership is not None:
+        if dropped.is_replicated:
             state.left[name] = dropped
     replicate(state)
     pull_from_the_start(state, before)
-    _enter_past(state, [each for each in fresh if each.ownership is None], body.barriers)
+    _enter_past(state, [each for each in fresh if not each.is_replicated], body.barriers)
     for ledger in fresh:
-        if ledger.ownership is not None:
+        if ledger.is_replicated:
             with state.guard(ledger.definition.name):
                 _enter_told(state, ledger)
 
@@ -133,7 +133,7 @@ def decided(state: JournalState, record: Record) -> None:
     rows, body = to_bitmap(record.ranges), record.told(Decided)
     known.told.setdefault(queue, Membership()).add(rows, owner=body.owner, is_barrier=body.barrier)
     ledger = state.queues.get(queue)
-    if ledger is None or ledger.ownership is None or ledger.definition.message_type != record.message_type:
+    if ledger is None or not ledger.is_replicated or ledger.definition.message_type != record.message_type:
         return
     if body.owner is not None or body.barrier:
         with state.guard(queue):

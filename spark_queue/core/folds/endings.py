@@ -76,7 +76,7 @@ def removed(ledger: QueueLedger, record: Record) -> None:
         ledger.cancelled.forget(rows)
     if dead:
         ledger.dead_letters.add(record, rows)
-    elif ledger.ownership is not None:
+    else:
         ledger.ownership.disown(rows)
     counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
     if record.told(Removed).settled_in is None:
@@ -97,9 +97,8 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     again, new = rows & ledger.rows[State.REMOVED], rows - ledger.entered
     ledger.move(again, Event.REENTERED)
     ledger.enter(EntryTraits(rows=new, expires={}))
-    if ledger.ownership is not None:
-        ledger.ownership.begin_life(rows, record.told(DeadLettered).life)
-        ledger.ownership.disown(rows)
+    ledger.ownership.begin_life(rows, record.told(DeadLettered).life)
+    ledger.ownership.disown(rows)
     # Its age here counts from now.
     ledger.begun.replace(again | new, record.at_ms)
 
@@ -117,8 +116,7 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     ledger.expires.replace(letters, None)
     ledger.forget_gone(record.at_ms)
     ledger.begun.replace(letters, record.at_ms)
-    if ledger.ownership is not None:
-        ledger.ownership.disown(rows)
-        ledger.ownership.begin_life(letters, record.told(Redriven).life)
-        if letters and ledger.definition.initial_owner is not None:
-            ledger.give(letters, term=0, owner=ledger.definition.initial_owner)
+    ledger.ownership.disown(rows)
+    ledger.ownership.begin_life(letters, record.told(Redriven).life)
+    if letters and ledger.is_replicated and ledger.definition.initial_owner is not None:
+        ledger.give(letters, term=0, owner=ledger.definition.initial_owner)

@@ -31,8 +31,7 @@ def fold(state: JournalState, record: Record) -> None:
         case Kind.PEER_CHANGED, PeerChange.FORGOTTEN:
             state.peer_changes.forgotten.add(record.told(PeerChanged).peer)
             for ledger in state.queues.values():
-                if ledger.ownership is not None:
-                    ledger.ownership.requests.pop(record.told(PeerChanged).peer, None)
+                ledger.ownership.requests.pop(record.told(PeerChanged).peer, None)
         case Kind.PEER_CHANGED, PeerChange.TROUBLE:
             changed = record.told(PeerChanged)
             state.peer_troubles.pop(changed.peer, None)
@@ -90,8 +89,8 @@ def replicate(state: JournalState) -> None:
     sources = {name: state.definitions.source_of(name) for name in state.queues}
     for name in sorted(state.queues, key=lambda name: sources[name] is not None):
         ledger, source = state.queues[name], state.queues.get(sources[name] or "")
-        known = ledger.ownership is not None and ledger.definition.ownership != LOCAL
-        known = known if source is None else source.ownership is not None
+        known = ledger.is_replicated and ledger.definition.ownership != LOCAL
+        known = known if source is None else source.is_replicated
         with state.guard(name):
             _replicate(state, ledger, is_replicated=known or state.definitions.is_replicated(name))
 
@@ -100,8 +99,8 @@ def _replicate(state: JournalState, ledger: QueueLedger, *, is_replicated: bool)
     instance = state.definitions.journal.instance
     if not is_replicated:
         ledger.move(ledger.rows[State.REMOTE].copy(), Event.OWNED)
-        ledger.ownership = None
-    elif ledger.ownership is None and instance is not None:
+        ledger.ownership = Ownership()
+    elif not ledger.is_replicated and instance is not None:
         ledger.ownership = Ownership(instance)
         # A letter belongs to who dead-lettered it, and so does what is dead.
         if ledger.definition.underlying_topic is not None:

@@ -78,7 +78,7 @@ def claim_confirmed(ledger: QueueLedger, record: Record) -> None:
 
 
 def _ownership(ledger: QueueLedger) -> Ownership:
-    assert ledger.ownership is not None, "records of replication are about replicated queues"
+    assert ledger.is_replicated, "records of replication are about replicated queues"
     return ledger.ownership
 
 

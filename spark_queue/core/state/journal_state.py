@@ -159,7 +159,7 @@ class JournalState:
 
     def entered_queues(self, message_type: str) -> list[QueueLedger]:
         """Return the queues that messages of a type enter by its log alone: for a replicated one records decide (R129)."""
-        return [each for each in self.queues_of(message_type) if each.ownership is None]
+        return [each for each in self.queues_of(message_type) if not each.is_replicated]
 
     def trait_requests(self, ledgers: Iterable[QueueLedger], *, told: Container[str] = ()) -> list[TraitRequest]:
         """Return the requests for traits of entering messages; `told` are the queues with recorded barriers."""
@@ -213,8 +213,6 @@ class JournalState:
 
     def give_to_first_owners(self, ledger: QueueLedger, rows: BitMap64) -> None:
         """Let messages of a replicated queue belong to whom they belong to at first (R102)."""
-        if ledger.ownership is None:
-            return
         known = self.message_types[ledger.definition.message_type]
         for owner, told in known.membership(ledger.definition.name).members.items():
             part = rows & told
@@ -267,7 +265,7 @@ class JournalState:
         queue, known = ledger.definition, self.message_types[ledger.definition.message_type]
         told = known.membership(queue.name).known
         first, until = ledger.start, known.entered_until
-        if ledger.ownership is None or queue.underlying_topic is None or told.range_cardinality(first, until) >= until - first:
+        if not ledger.is_replicated or queue.underlying_topic is None or told.range_cardinality(first, until) >= until - first:
             return BitMap64()
         rows = to_bitmap([(first, until)]) - told - ledger.entered
         concerned = (

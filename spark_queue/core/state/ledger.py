@@ -93,8 +93,12 @@ class QueueLedger:
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()
-        #: Owners of its messages; None for a queue that is this instance's alone.
-        self.ownership: Ownership | None = None
+        self.ownership = Ownership()
+
+    @property
+    def is_replicated(self) -> bool:
+        """Return whether other instances know of its messages; they still do where it is pulled from nobody any more."""
+        return self.ownership.instance != ""
 
     @property
     def depth(self) -> int:
@@ -204,7 +208,6 @@ class QueueLedger:
 
     def give(self, rows: BitMap64, *, term: int, owner: str) -> None:
         """Let an instance own rows that are in the queue; those open in a lease stay with it until its end."""
-        assert self.ownership is not None, "the queue is replicated"
         self.ownership.own(rows, term=term, owner=owner)
         if owner == self.ownership.instance:
             self.take_in(rows)
@@ -220,16 +223,18 @@ class QueueLedger:
 
     def take_away(self, rows: BitMap64) -> None:
         """Let those of `rows` be remote that another instance owns and no lease holds."""
-        if self.ownership is not None:
-            free = (self.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE))
-            taken = rows & self.ownership.remote & BitMap64.union(*free)
-            # It may come back before its time; messages cancelled with a delay are free for their new owner.
-            new = taken - self.delivered.at_least(1, taken) if self.delayed else BitMap64()
-            for due_at_ms, part in self.delayed.items():
-                _put_in(self.not_before, part & new, due_at_ms)
-            self.move(taken, Event.DISOWNED)
-            # It may come back after another has delivered it: no late proof of here is about that.
-            self.drop_recoverable(taken, but=None)
+        foreign = rows & self.ownership.remote
+        if not foreign:
+            return
+        free = (self.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE))
+        taken = foreign & BitMap64.union(*free)
+        # It may come back before its time; messages cancelled with a delay are free for their new owner.
+        new = taken - self.delivered.at_least(1, taken) if self.delayed else BitMap64()
+        for due_at_ms, part in self.delayed.items():
+            _put_in(self.not_before, part & new, due_at_ms)
+        self.move(taken, Event.DISOWNED)
+        # It may come back after another has delivered it: no late proof of here is about that.
+        self.drop_recoverable(taken, but=None)
 
     def _recall(self, rows: BitMap64, event: Event) -> None:
         """Let rows enter that were in the queue, as a record about them shows (records win over traits, DESIGN 4)."""
@@ -319,7 +324,7 @@ class QueueLedger:
 
     def forget_expirations(self, *, now_ms: int) -> None:
         """Drop expirations that have passed and that no leased message waits for, nor one that may yet come to this instance."""
-        kept = self.rows[State.LEASED] if self.ownership is None else self.rows[State.LEASED] | self.rows[State.REMOTE]
+        kept = self.rows[State.LEASED] | self.rows[State.REMOTE]
         self.expires.forget(now_ms, kept=kept)
         if self.definition.expiration_ms is not None:
             self.begun.forget(now_ms - self.definition.expiration_ms, kept=kept)

@@ -62,13 +62,11 @@ def free_letters(state: JournalState, queue: str) -> BitMap64:
     if letters is not None:
         dead -= letters.entered - waiting_letters(letters)
     dead -= unlettered_elsewhere(ledger, letters)
-    return dead if ledger.ownership is None else dead - ledger.ownership.of_life(dead, COUNT_MAX)
+    return dead - ledger.ownership.of_life(dead, COUNT_MAX)
 
 
 def unlettered_elsewhere(ledger: QueueLedger, letters: QueueLedger | None) -> BitMap64:
     """Return the messages that are in no dead-letter queue and that another instance owns: their letters are its business."""
-    if ledger.ownership is None:
-        return BitMap64()
     return ledger.ownership.remote if letters is None else ledger.ownership.remote - letters.entered
 
 

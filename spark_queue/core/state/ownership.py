@@ -96,8 +96,8 @@ class Ownership:
         One older than `PASSED_ON_MS` when the next is passed on is forgotten.
     """
 
-    #: The own name: the owner of every message of which nothing else is known.
-    instance: str
+    #: The own name: the owner of every message of which nothing else is known. Empty where no other instance knows of the queue.
+    instance: str = ""
     remote: BitMap64 = field(default_factory=BitMap64)
     requests: dict[str, Request] = field(default_factory=dict)
     passed_on: dict[tuple[str, str], Request] = field(default_factory=dict)

@@ -73,10 +73,9 @@ def queue_status(
 
 def _of_instances(state: JournalState, ledger: QueueLedger, now_ms: int) -> dict[str, Any]:
     """Return the owners of the messages of a replicated queue, and the transfers by which they came here (R119)."""
-    ownership = ledger.ownership
-    if ownership is None:
+    if not ledger.is_replicated:
         return {"owned": ledger.depth}
-    remote = ledger.rows[State.REMOTE]
+    ownership, remote = ledger.ownership, ledger.rows[State.REMOTE]
     asked = (each.since_ms for each in ownership.requests.values() if each.rows.intersect(remote))
     return {
         "owned": ledger.depth,

@@ -72,7 +72,6 @@ class _Log:
         ]
 
         ledger = self.state.ledger("WORK")
-        assert ledger.ownership is not None, "the queue is replicated"
         self.transferred = ledger.ownership.came_from.total()
         self.dead = set(self.ids(ledger.rows[State.DEAD]))
         self.ended = self.dead | set(self.ids(ledger.rows[State.REMOVED]))

@@ -185,6 +185,16 @@ def test_what_is_redriven_is_not_stuck_behind_what_waits_for_it(clock: FakeClock
     assert Consumer(frankfurt).take(limit=1) == [0]
 
 
+def test_what_is_redriven_stays_here_where_nobody_pulls_the_queue(clock: FakeClock) -> None:
+    """It names an initial owner, and no peer: that one would never hear of the message."""
+    queues = {"WORK": {"underlying_topic": "T", "ownership": "group_local", "initial_owner": "virginia"}}
+    alone = Instance("frankfurt", [], clock, queues=queues)
+    alone.publish(1)
+    alone.settle("expire", 0)
+    alone.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
+    assert (alone.rows("available"), alone.rows("remote")) == ([0], [])
+
+
 def test_a_dead_letter_queue_with_letters_of_others_keeps_its_source(frankfurt: Instance, virginia: Instance) -> None:
     frankfurt.publish(1)
     frankfurt.settle("expire", 0)

@@ -19,7 +19,7 @@ def claimable(work: UnitOfWork, *, of_living: bool = False) -> BitMap64:
     of it, may claim those `of_living` ones, too.
     """
     ownership = work.ledger.ownership
-    if ownership is None or work.ledger.definition.at_most_once or not (of_living or ownership.claims_from):
+    if work.ledger.definition.at_most_once or not (of_living or ownership.claims_from):
         return BitMap64()
     owned = ownership.of_others(work.ledger.rows[State.REMOTE], None if of_living else _lost(work, ownership)).values()
     rows = BitMap64.union(ownership.claimed_rows, *owned)
@@ -39,9 +39,8 @@ def claim(work: UnitOfWork, rows: BitMap64, *, awaits_look: bool = False) -> Bit
     A claim for a grant `awaits_look`: another look must find the owner silent still, since this coordinator may stop, or sleep,
     between its decision and its commit. Messages that end in the same commit need none.
     """
-    ownership = work.ledger.ownership
-    foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
-    if ownership is None or not foreign:
+    ownership, foreign = work.ledger.ownership, rows & work.ledger.rows[State.REMOTE]
+    if not foreign:
         return rows
     for owner in ownership.of_others(foreign) if awaits_look else ():
         work.liveness.note_claim(work.ledger.definition.name, owner)
@@ -52,7 +51,7 @@ def claim(work: UnitOfWork, rows: BitMap64, *, awaits_look: bool = False) -> Bit
 def end_claims(work: UnitOfWork) -> None:
     """Let claimed messages be granted, or give them back, by the signs of life of their owner since (R110)."""
     ownership, queue = work.ledger.ownership, work.ledger.definition.name
-    for owner, rows in list(ownership.claims.items()) if ownership is not None else ():
+    for owner, rows in list(ownership.claims.items()):
         stands = work.liveness.verdict(queue, owner)
         if stands is None:
             continue

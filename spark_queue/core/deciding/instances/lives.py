@@ -32,7 +32,7 @@ def of_one_life(state: JournalState, body: Body, envelope: RecordColumns) -> Ite
     # A letter has the life in which its message died.
     queue = body.source if isinstance(body, DeadLettered) else envelope.get("queue")
     ledger = state.queues.get(queue or "") if isinstance(body, Valued) and not isinstance(body, Replicated) else None
-    if ledger is None or ledger.ownership is None:
+    if ledger is None or not ledger.is_replicated:
         yield body, envelope
         return
     is_death = isinstance(body, Removed) and envelope.get("reason") in DEAD_LETTER_REASONS

@@ -51,7 +51,7 @@ def take_known_names(state: JournalState, ledger: QueueLedger, *, peer: str, emi
 
 def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instance: str, *, peer: str, emit: Emit) -> None:
     """Apply like news that messages belong to an instance at first, where it published them, too."""
-    if ledger.ownership is None:
+    if not ledger.is_replicated:
         return
     known = state.message_types[ledger.definition.message_type]
     # Of a message that was decided, its other origin knows the first owner.
@@ -65,7 +65,6 @@ def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instan
 
 def take_first_owner(ledger: QueueLedger, rows: BitMap64, owner: str, *, peer: str, emit: Emit) -> None:
     """Record that messages belong to another first owner, where that is the greater value: that one published them, too."""
-    assert ledger.ownership is not None, "the queue is replicated"
     value = MessageValue(owner=owner)
     changed = ledger.ownership.lesser(ledger.rows, rows, value)
     if changed:

@@ -55,7 +55,7 @@ def decide_published(state: JournalState, message_type: str, rows: BitMap64, emi
     """Record the decisions about those of `rows` that were published here, for every replicated queue that lacks them."""
     known = state.message_types[message_type]
     for ledger in state.queues_of(message_type):
-        if ledger.ownership is None:
+        if not ledger.is_replicated:
             continue
         undecided = known.origins.not_pulled(rows - known.membership(ledger.definition.name).known)
         if undecided:
@@ -154,7 +154,7 @@ def _take_news(state: JournalState, news: News, *, peer: str, emit: Emit, work_o
         return
     ledger = state.queues.get(news.queue)
     # News of an earlier queue of this name may be about messages of another type.
-    if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
+    if ledger is None or not ledger.is_replicated or ledger.definition.message_type != news.message_type:
         return
     here = _here(state, news.message_type, news.rows)
     if news.requested is not None:
@@ -167,7 +167,6 @@ def _take_news(state: JournalState, news: News, *, peer: str, emit: Emit, work_o
 def _take_value(ledger: QueueLedger, news: News, rows: BitMap64, *, work_on: Callable[[str], UnitOfWork], emit: Emit) -> None:
     """Record the value of messages where it is greater than what is known here."""
     assert news.replicated is not None, "it is news of a value"
-    assert ledger.ownership is not None, "the queue is replicated"
     value = value_of(news.replicated)
     # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
     letters = rows - ledger.entered
@@ -200,7 +199,7 @@ def _take_decision(state: JournalState, news: News, decided: Decided, *, peer: s
     if new:
         emit(decided, queue=news.queue, message_type=news.message_type, ranges=to_ranges(new))
     ledger = state.queues.get(news.queue)
-    if owner is None or ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
+    if owner is None or ledger is None or not ledger.is_replicated or ledger.definition.message_type != news.message_type:
         return
     take_first_owner(ledger, (here & ledger.entered) - ledger.barriers, owner, peer=peer, emit=emit)
 
@@ -216,7 +215,7 @@ def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
         origins = {instance} if restored else set()
         if name in pulled.without and ledger.definition.initial_owner == instance:
             origins.add(pulled.peer)
-        if ledger.ownership is None or not origins:
+        if not ledger.is_replicated or not origins:
             continue
         known = state.message_types[ledger.definition.message_type]
         theirs = (rows for origin, rows in known.origins.pulled.items() if state.instances.get(origin) in origins)
@@ -255,10 +254,10 @@ def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitM
 
     Returns these messages.
     """
-    acknowledged, ownership = rows & work.ledger.deferred_after(work.now_ms), work.ledger.ownership
-    if value.stage == Stage.GONE or ownership is None:
+    if value.stage == Stage.GONE:
         return BitMap64()
-    ended = ownership.of_life(acknowledged, value.life)
+    acknowledged = rows & work.ledger.deferred_after(work.now_ms)
+    ended = work.ledger.ownership.of_life(acknowledged, value.life)
     remove(work, ended, Removal.ACKNOWLEDGED)
     return ended
 
@@ -274,7 +273,7 @@ def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) 
 def _concerned(state: JournalState, queue: str, value: MessageValue) -> BitMap64:
     """Return the messages that news of a queue can be about: of a dead-letter queue, what is dead in that life."""
     source = state.queues.get(state.definitions.source_of(queue) or "")
-    if source is None or source.ownership is None or value.stage != Stage.PRESENT:
+    if source is None or value.stage != Stage.PRESENT:
         return state.queues[queue].entered
     return source.ownership.of_life(source.rows[State.DEAD], value.life)
 
@@ -332,8 +331,6 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
         raise work.state.troubles[name]
     claimed, left = 0, dict[str, int]()
     for name, ledger in work.state.queues.items():
-        if ledger.ownership is None:
-            continue
         rows = ledger.ownership.of_others(ledger.rows[State.REMOTE], {peer}).get(peer, BitMap64())
         rows |= ledger.ownership.claims.get(peer, BitMap64())
         stay = rows if ledger.definition.at_most_once else ledger.ownership.of_last_term(rows)
@@ -375,8 +372,7 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
             stuck[name] = (
                 f"{len(never)} of them did not reach it: it does not pull their topic or the name that they were published to."
             )
-        if ledger.ownership is not None:
-            stay |= ledger.ownership.of_last_term(free)
+        stay |= ledger.ownership.of_last_term(free)
         free -= stay
         if leased or stay:
             left[name] = len(leased) + len(stay)

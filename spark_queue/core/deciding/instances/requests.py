@@ -55,7 +55,7 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
     one of these may be here, and another not.
     """
     ownership = work.ledger.ownership
-    if ownership is None or asked.requester == ownership.instance:
+    if asked.requester == ownership.instance:
         return
     rows = here & work.ledger.entered
     _grant(work, ownership, rows, asked)
@@ -126,7 +126,6 @@ def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str,
     more are returned than one record can hold.
     """
     state, own, ownership = work.state, work.state.journal_id, work.ledger.ownership
-    assert ownership is not None, "the queue is replicated"
     origins, peer = state.message_types[work.ledger.definition.message_type].origins, state.definitions.peers[asked.peer]
     gone = here & work.ledger.rows[State.REMOVED]
     # Not in an earlier life than it is asked for: others have redriven it since.

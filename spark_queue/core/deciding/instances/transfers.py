@@ -34,7 +34,7 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     are those that it has leased. One request for each owner is open at a time, until something of it came or 5 s have passed.
     """
     ledger, ownership = work.ledger, work.ledger.ownership
-    if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped or ownership.claims:
+    if not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped or ownership.claims:
         # Claimed messages are for every subscription that has room.
         return
     if not work.may_grant() or keeps_all(ledger) or not work.state.definitions.is_replicated(ledger.definition.name):
@@ -126,18 +126,16 @@ def transfer_delay_ms(work: UnitOfWork, owner: str) -> int:
 
 def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
     """Note how long messages of other instances have been here, of which news say that they have come to their end."""
-    ownership = work.ledger.ownership
-    if ownership is not None:
-        for owner, part in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
-            # One of them stands for all: a record costs the same for any number of messages.
-            work.transfer_delay.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
+    for owner, part in work.ledger.ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
+        # One of them stands for all: a record costs the same for any number of messages.
+        work.transfer_delay.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
 
 
 def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
     """Allow claims of messages with an owner that cannot be reached, or end that (R108)."""
     ownership, queue = work.ledger.ownership, work.ledger.definition
     what = f"Proxied transfer of queue '{queue.name}'"
-    if ownership is None:
+    if not work.ledger.is_replicated:
         reason, next_step = "no other instance owns messages of it.", "Name a queue that is pulled from a peer."
         raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
     if queue.at_most_once:
@@ -164,9 +162,7 @@ def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
 
 def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None = None, awaits_look: bool = False) -> None:
     """Record that rows belong to an instance from now on, in a term above all that they had; none of them is in the last term."""
-    ownership = work.ledger.ownership
-    assert ownership is not None, "the queue is replicated"
-    term = 1 + ownership.last_term(rows)
+    term = 1 + work.ledger.ownership.last_term(rows)
     for deliveries, delivered in list(work.ledger.delivered.split(rows)):
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
             body = records.Transferred(term=term, owner=owner, deliveries=deliveries, cancels=cancels, awaits_look=awaits_look)
