@@ -132,8 +132,8 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_js
 
 def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
     """Return the pace of queues since the first look that is not too old, and the time until each is empty, as texts."""
-    from spark_queue.views.event_texts import duration, rate
     from spark_queue.views.pace import PACE_MS, Pace
+    from spark_queue.views.quantities import duration, rate
 
     now_ms = SystemClock().monotonic_ms()
     looks.append((now_ms, {row["queue"]: row for row in rows}))
@@ -180,7 +180,7 @@ def _table(rows: list[dict[str, Any]], limit: int | None) -> RenderableType:
 
 def _ages(row: dict[str, Any]) -> dict[str, str]:
     """Return the texts of the table in place of seconds."""
-    from spark_queue.views.event_texts import duration
+    from spark_queue.views.quantities import duration
 
     holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
     return {

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from spark_queue.errors import ConfigError
 from spark_queue.settings.shown import shown
 from spark_queue.settings.timestamps import parse_moment, to_ms
-from spark_queue.views.event_texts import NONE
+from spark_queue.views.quantities import NONE
 
 #: Characters of a body or an error that a table shows; the page of one message shows it whole.
 CELL_CHARACTERS = 200

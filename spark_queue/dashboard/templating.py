@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 
 from spark_queue.dashboard.formatting import body, cell, coded, count, field_time, instant, machine_time, size, written_time
 from spark_queue.dashboard.guard import Access
-from spark_queue.views import event_texts
+from spark_queue.views import quantities
 
 _TEMPLATES = resources.files("spark_queue.dashboard") / "templates"
 
@@ -31,7 +31,7 @@ def environment() -> Environment:
     )
     for render in (count, instant, written_time, machine_time, field_time, size, body, cell, coded):
         made.filters[render.__name__] = render
-    made.filters.update(rate=event_texts.rate, duration=event_texts.duration)
+    made.filters.update(rate=quantities.rate, duration=quantities.duration)
     made.filters["part"] = _part
     made.globals["query"] = _query
     return made

@@ -97,7 +97,7 @@ class QueueLedger:
 
     @property
     def is_replicated(self) -> bool:
-        """Return whether other instances know of its messages; they still do where it is pulled from nobody any more."""
+        """Whether other instances know of its messages; they still do where it is pulled from nobody any more."""
         return self.ownership.instance != ""
 
     @property
