@@ -18,7 +18,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import Connection, ConnectionLostError, Presence, ping
+from spark_queue.protocol.connection import PLACE_REFUSAL, Connection, ConnectionLostError, Presence, ping
 from spark_queue.protocol.host import TLS_ROOTS_VARIABLE, Bind
 from tests.certificates import make_certificate
 
@@ -145,7 +145,7 @@ def test_a_refused_token_at_another_journals_coordinator_means_that_ours_is_gone
 def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None:
     connection = Connection(server.address, "j", "where the copy is")
     stranger = Connection(server.address, "j", "where the copy is", lambda: "wrong")
-    with pytest.raises(ConnectionLostError, match="another place"):
+    with pytest.raises(ConnectionLostError, match=PLACE_REFUSAL):
         connection.call(NUDGE, timeout_s=60.0)
     assert connection.ping(timeout_s=60.0) is Presence.GONE
     assert stranger.ping(timeout_s=60.0) is Presence.GONE
@@ -155,7 +155,7 @@ def test_a_call_that_does_not_say_where_its_journal_is_is_refused(connection: Co
     ping = wire.Ping(journal="j", request="r")
     connection.call(ping, timeout_s=60.0)
     connection._headers = [each for each in connection._headers or [] if each[0] == b"authorization"]
-    with pytest.raises(ConnectionLostError, match="another place"):
+    with pytest.raises(ConnectionLostError, match=PLACE_REFUSAL):
         connection.call(ping, timeout_s=60.0)
 
 
