@@ -335,7 +335,7 @@ def ask(of: Instance, rows: Mapping[str, Iterable[int]], **detail: object) -> No
     """Let an instance read a request of virginia, as if it had pulled her messages."""
     asked = record_of(kind=Kind.TRANSFER_REQUESTED, detail={"requester": "virginia", "owner": of.name, **detail})
     by_origin = {origin: BitMap64(each) for origin, each in rows.items()}
-    news = News(queue="WORK", message_type="json", rows=by_origin, requested=asked.told(TransferRequested))
+    news = News(queue="WORK", message_type="json", rows=by_origin, requested=asked.body_as(TransferRequested))
     pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
     of.world.engine.pull(pulled, now_ms=of.world.now_ms)
     of.world.commit()

@@ -104,7 +104,7 @@ class DiskInstance:
 
     def commit(self) -> None:
         """Make durable what was decided."""
-        records = self.engine.take()
+        records = self.engine.drain_records()
         if records:
             self.opened.control.append(records, epoch=self.epoch)
 

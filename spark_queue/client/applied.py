@@ -32,6 +32,6 @@ class AppliedVersion:
 def applied_versions(rows: ControlRows) -> list[AppliedVersion]:
     """Return the versions of definitions in a control log, newest first."""
     return [
-        AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each), stored=each.told(DefinitionsApplied).definitions)
+        AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each), stored=each.body_as(DefinitionsApplied).definitions)
         for each in reversed(rows.applied())
     ]

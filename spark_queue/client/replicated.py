@@ -101,9 +101,9 @@ class ReplicationWait:
             for record in self._own.read():
                 message_type = str(record.message_type)
                 if record.kind == Kind.RESTORED and self._origin is not None:
-                    self._origin = record.told(Restored).origin_uuid
+                    self._origin = record.body_as(Restored).origin_uuid
                 if record.kind == Kind.ENTERED and message_type in wanted:
-                    version = record.told(Entered).version
+                    version = record.body_as(Entered).version
                     if version == wanted[message_type] or (version > wanted[message_type] and message_type not in entered):
                         entered[message_type] = record.record
             for log in self._peers.values():

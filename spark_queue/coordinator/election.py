@@ -104,7 +104,7 @@ def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
 
 
 def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPorts) -> None:
-    claim = last.told(EpochClaimed)
+    claim = last.body_as(EpochClaimed)
     address, same_host = claim.address, claim.host == candidate.host
     # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
     asked = address != candidate.address and (same_host or not is_loopback(address))
@@ -139,7 +139,7 @@ def claim_next(control: ControlLog, past: LogTail, candidate: Candidate, clock: 
     """Claim the epoch after the newest of a log, at the head of that log."""
     last = past.claim
     if last is not None:
-        address = last.told(EpochClaimed).address
+        address = last.body_as(EpochClaimed).address
         _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
     check_skew(clock, last_record_ms=past.last_at_ms, path=candidate.path, accepted=candidate.accept_clock)
     reign_clock = ReignClock(clock, last_record_ms=past.last_at_ms)

@@ -435,7 +435,7 @@ class Loop:
 
     def _commit(self) -> bool:
         """Make the group durable, or check that this reign still holds (P7), and only then answer; returns whether it committed."""
-        records = self._engine.take()
+        records = self._engine.drain_records()
         ready, self._ready = self._ready, []
         if records:
             self._journal.control.append(records, epoch=self._epoch)

@@ -50,7 +50,7 @@ class Holder:
     @classmethod
     def of_claim(cls, claim: Record) -> Holder:
         """Return the holder that a claim names."""
-        body = claim.told(EpochClaimed)
+        body = claim.body_as(EpochClaimed)
         return cls(epoch=claim.epoch, host=body.host, address=body.address)
 
 

@@ -54,7 +54,7 @@ def apply_principals(store: Store, journal_id: str, principals: Mapping[str, Any
     command = Apply(definitions=wanted, journal=journal_id, request=uuid.uuid4().hex)
     caller = Caller(principal=STORE_OWNER, host=f"{getpass.getuser()}@{platform.node()}", signs=True)
     engine.decide(command, now_ms=reign.clock.now_ms(), check=check_command, caller=caller)
-    journal.control.append(engine.take(), epoch=reign.epoch)
+    journal.control.append(engine.drain_records(), epoch=reign.epoch)
 
 
 def _claim(journal: JournalPort, store: Store, journal_id: str) -> Reign:

@@ -18,4 +18,4 @@ def first_records(journal_id: str, definitions: Definitions, traits: TraitSource
     folds.fold(state, created)
     engine = Engine(state)
     engine.decide(Apply(definitions=dict(definitions.stored)), now_ms=now_ms)
-    return [created, *engine.take()]
+    return [created, *engine.drain_records()]

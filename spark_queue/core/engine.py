@@ -26,8 +26,8 @@ from spark_queue.core.deciding.barrier import release, say_barriers
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
 from spark_queue.core.deciding.instances import claims, replicating, transfers
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
-from spark_queue.core.deciding.instances.lives import of_one_life
-from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, hear_again, say_returning, take
+from spark_queue.core.deciding.instances.lives import split_by_life
+from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, apply_pulled, record_returning, reread_peers
 from spark_queue.core.deciding.planners import renew_entitlements
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
@@ -141,7 +141,7 @@ class Engine:
             emit_record(body, **envelope)
 
         try:
-            take(self.state, pulled, emit, lambda queue: replace(self._work(queue, now_ms), emit_record=emit))
+            apply_pulled(self.state, pulled, emit, lambda queue: replace(self._work(queue, now_ms), emit_record=emit))
         except FaultError:
             raise
         except Exception as fault:
@@ -160,7 +160,7 @@ class Engine:
         if known is not None:
             wanted = known.queues | wanted if known.queues and wanted else frozenset()
         if known is None or known.joins > joins or wanted != known.queues:
-            say_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without, queues=wanted)
+            record_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without, queues=wanted)
 
     def note_trouble(self, peer: str, error: str, *, now_ms: int) -> None:
         """Record the trouble that keeps a peer from being pulled, empty once none does; readers of the log show it as an alarm."""
@@ -183,7 +183,7 @@ class Engine:
             with self.state.guard(poll.queue):
                 transfers.request(self._work(poll.queue, now_ms), known, limit=poll.limit)
 
-    def take(self) -> list[Record]:
+    def drain_records(self) -> list[Record]:
         """Return the records made since the last call; they must be committed before anybody hears of them."""
         records, self._pending = self._pending, []
         return records
@@ -205,7 +205,7 @@ class Engine:
         self._of_each(self.state.queues, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, redriving.end_settled)
         self._agenda.note(self.state.queues)
-        return hear_again(self.state, self._emit(now_ms))
+        return reread_peers(self.state, self._emit(now_ms))
 
     def begin_again(self, state: JournalState) -> None:
         """Go on from the log, folded anew, as a new reign does that knows nothing beyond it; `take_over` comes next."""
@@ -252,7 +252,7 @@ class Engine:
     def expire(self, *, now_ms: int) -> None:
         """Remove messages past their age, before anything is granted; leases end by `tick` only."""
         self._agenda.take_due(now_ms)
-        self._of_each(self._agenda.take(Follower.AGES), now_ms, timers.expire)
+        self._of_each(self._agenda.pop_due(Follower.AGES), now_ms, timers.expire)
         self._release_barriers(now_ms)
 
     def tick(self, *, now_ms: int) -> None:
@@ -271,7 +271,7 @@ class Engine:
 
     def take_changed(self) -> Collection[str]:
         """Return the queues that may have changed since the last call, for the alarm bell."""
-        return self._agenda.take(Follower.ALARMS)
+        return self._agenda.pop_due(Follower.ALARMS)
 
     def _due_ms(self, queue: str) -> int | None:
         if queue in self.state.queues:
@@ -309,7 +309,7 @@ class Engine:
 
     def _release_barriers(self, now_ms: int) -> None:
         """Release barriers that nothing stands before any more, in any queue: a letter that is settled may free one in another."""
-        for name in self._agenda.take(Follower.BARRIERS):
+        for name in self._agenda.pop_due(Follower.BARRIERS):
             if name in self.state.queues and self.state.queues[name].rows[State.HELD]:
                 with self.state.guard(name):
                     release(self._work(name, now_ms))
@@ -318,7 +318,7 @@ class Engine:
         at_ms = max(now_ms, self.state.last_at_ms)
 
         def emit(body: Body, **envelope: Unpack[RecordColumns]) -> None:
-            for part, about in of_one_life(self.state, body, envelope):
+            for part, about in split_by_life(self.state, body, envelope):
                 record = Record(body=part, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **about)
                 # What cannot be stored, or read again, is a fault of its command; at the commit it would end this reign and the
                 # next ones.

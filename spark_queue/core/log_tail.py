@@ -29,7 +29,7 @@ class LogTail(list[Record]):
         """Id of the journal; None when the log does not begin as one does."""
         if self.state is not None:
             return self.state.journal_id
-        return next((record.told(JournalCreated).journal for record in self if record.kind == Kind.JOURNAL_CREATED), None)
+        return next((record.body_as(JournalCreated).journal for record in self if record.kind == Kind.JOURNAL_CREATED), None)
 
     @property
     def claim(self) -> Record | None:
@@ -55,7 +55,7 @@ class LogTail(list[Record]):
         for record in self:
             refuse_unknown(record, path=path)
             if record.kind == Kind.DEFINITIONS_APPLIED:
-                parse_recorded(record.told(DefinitionsApplied).definitions, path=path)
+                parse_recorded(record.body_as(DefinitionsApplied).definitions, path=path)
 
     def fold(self, traits: TraitSource) -> JournalState:
         """Return the state that the log leads to, with these traits of messages; `state` itself is folded on."""

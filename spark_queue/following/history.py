@@ -207,8 +207,8 @@ class QueueTrace:
                 self.come(record.at_ms, letters)
             if rows - letters:
                 self.leave(record.at_ms, rows - letters, dies=False)
-        elif value_of(record.told(Valued)).stage != Stage.PRESENT:
-            self.leave(record.at_ms, rows, dies=value_of(record.told(Valued)).stage == Stage.DEAD)
+        elif value_of(record.body_as(Valued)).stage != Stage.PRESENT:
+            self.leave(record.at_ms, rows, dies=value_of(record.body_as(Valued)).stage == Stage.DEAD)
 
 
 #: A time that never comes.
@@ -421,7 +421,7 @@ class JournalHistory:
 
     def _begin(self, record: Record) -> list[str]:
         """Begin the traces of queues that definitions add or reset, and return which these are."""
-        body = record.told(DefinitionsApplied)
+        body = record.body_as(DefinitionsApplied)
         queues = body.definitions.get("queues", {})
         begun = [name for name in queues if name not in self._traces or name in body.resets]
         self._traces |= {name: QueueTrace(since_ms=record.at_ms) for name in begun}

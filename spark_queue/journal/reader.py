@@ -28,10 +28,10 @@ class JournalReader:
     def definitions(self) -> Definitions:
         """Read the definitions that hold now; starts nothing and reads nothing else."""
         created, applied = read_setup(self.store)
-        if created.told(JournalCreated).journal != self.journal_id:
-            found = created.told(JournalCreated).journal
+        if created.body_as(JournalCreated).journal != self.journal_id:
+            found = created.body_as(JournalCreated).journal
             raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
-        return parsing.parse_recorded(applied.told(DefinitionsApplied).definitions, path=self.path)
+        return parsing.parse_recorded(applied.body_as(DefinitionsApplied).definitions, path=self.path)
 
     def records(self) -> Sequence[Record]:
         """Return every record of the control log, for looking only."""
@@ -45,10 +45,10 @@ class JournalReader:
 def open_reader(store: Store) -> JournalReader:
     """Open a journal for publishing, or for looking only: reads its id, and nothing else."""
     created, _ = read_setup(store)
-    written = created.told(JournalCreated).format
+    written = created.body_as(JournalCreated).format
     if written > FORMAT:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"format {written} (known: {FORMAT})")
-    return JournalReader(store, created.told(JournalCreated).journal)
+    return JournalReader(store, created.body_as(JournalCreated).journal)
 
 
 def list_files(store: Store) -> Sequence[ControlFile]:

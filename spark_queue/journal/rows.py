@@ -60,12 +60,12 @@ def to_arrow(
         return _from_arrow(_table(data), definitions, topic, times)
     rows = _listed(data)
     first = rows[0] if rows and isinstance(rows[0], Mapping) else {}
-    home = _Home(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows), times)
-    if home.message_type == JSON_TYPE:
+    target = _Target(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows), times)
+    if target.message_type == JSON_TYPE:
         rows = _json_rows(rows)
-    elif home.message_type == "binary":
+    elif target.message_type == "binary":
         rows = [{_BODY: row} if isinstance(row, bytes) else row for row in rows]
-    return home.message_type, home.from_rows(rows)
+    return target.message_type, target.from_rows(rows)
 
 
 def from_json_lines(
@@ -96,11 +96,11 @@ def from_json_lines(
     return to_arrow(rows, definitions, topic=topic, timezone=timezone, epoch=epoch)
 
 
-class _Home:
+class _Target:
     """The message type that rows go to."""
 
     def __init__(self, definitions: Definitions, topic: str | None, first: Any, row_count: int, times: _Times) -> None:
-        self.message_type = message_type = _home(definitions, topic, first, row_count)
+        self.message_type = message_type = _message_type_of(definitions, topic, first, row_count)
         self.where = f"message type '{message_type}'"
         self._fields = {field.name: field for field in user_schema(definitions.message_type(message_type).columns)}
         self._fields |= {name: pa.field(name, kind) for name, kind in _BESIDE.items()}
@@ -169,16 +169,16 @@ def _table(data: Any) -> pa.Table:
 def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, times: _Times) -> tuple[str, pa.Table]:
     own = ColumnNames(table.column_names).find("topic")
     first = table.column(table.column_names.index(own))[0].as_py() if own is not None and table.num_rows else None
-    home = _Home(definitions, topic, first, table.num_rows, times)
+    target = _Target(definitions, topic, first, table.num_rows, times)
     # Also without rows, which may be missing because a row was read as their header.
-    names = home.declared(table.column_names)
+    names = target.declared(table.column_names)
     # Topics are looked at before anything is staged, which gives all other columns their declared types.
     has_texts = own is None or topic is not None or _is_text(table.field(table.column_names.index(own)).type)
     if names and times == _NOTHING_SAID and has_texts:
-        return home.message_type, table.rename_columns(names)
+        return target.message_type, table.rename_columns(names)
     whole: list[Any] = [column.combine_chunks() for column in table.columns]
     columns = {name: partial(cast, column, **times) for name, column in zip(names, whole, strict=True)}
-    return home.message_type, home.table(columns, table.num_rows)
+    return target.message_type, target.table(columns, table.num_rows)
 
 
 def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, times: _Times) -> tuple[str, pa.Table]:
@@ -189,9 +189,9 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, times:
     own = ColumnNames(names).find("topic")
     topics = dict((*indexed, *parts))[own] if own is not None and len(frame) else None
     first = None if topics is None or topics.isna().iloc[0] else topics.iloc[0]
-    home = _Home(definitions, topic, first, len(frame), times)
+    target = _Target(definitions, topic, first, len(frame), times)
     try:
-        declared = home.declared(names)
+        declared = target.declared(names)
     except CallerError as refusal:
         if indexed:
             told = ", ".join(name for name, _ in indexed)
@@ -201,9 +201,9 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, times:
         raise
     columns: dict[str, Callable[[pa.DataType], Column]] = {}
     for name, (_, series) in zip(declared, (*indexed, *parts), strict=True):
-        as_json = name == _BODY and home.message_type == JSON_TYPE
+        as_json = name == _BODY and target.message_type == JSON_TYPE
         columns[name] = partial(_of_series, series, times=times, as_json=as_json)
-    return home.message_type, home.table(columns, len(frame))
+    return target.message_type, target.table(columns, len(frame))
 
 
 def _of_series(series: Any, wanted: pa.DataType, *, times: _Times, as_json: bool) -> Column:
@@ -230,7 +230,7 @@ def _missing(series: Any) -> list[bool]:
     return absent
 
 
-def _home(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
+def _message_type_of(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
     """Return the message type of a publish; the topics of further rows are checked when they are staged."""
     topic = topic if topic is not None else first
     # NaN marks a missing value for some.

@@ -139,7 +139,7 @@ def load(store: Store, files: Sequence[ControlFile], *, until: int | None = None
 
 def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
     """Return the same as these records, which begin with the log, from one snapshot."""
-    return _resumed(store, key, lambda first: records[first:], lambda: records[0].told(JournalCreated).journal)
+    return _resumed(store, key, lambda first: records[first:], lambda: records[0].body_as(JournalCreated).journal)
 
 
 def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
@@ -177,7 +177,7 @@ def _read(data: bytes) -> tuple[Header, JournalState, LogHistory]:
     return header, decode(state), decoded(history, LogHistory)
 
 
-def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> None:
+def capture(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> None:
     """Fold on from the newest usable snapshot to the end of these files, and store the state there.
 
     A state of its own: the coordinator's runs ahead of the log, and copying that would hold up its commits.

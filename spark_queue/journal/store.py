@@ -64,7 +64,7 @@ class StoredObject:
         return cls(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
 
 
-def told(failure: BaseException, options: Mapping[str, str]) -> str:
+def redacted(failure: BaseException, options: Mapping[str, str]) -> str:
     """Return the first line of a failure's text and the causes below it, without the values of secret options."""
     first, *more = str(failure).strip().split("\n")
     causes = [cause[1] for line in more if (cause := _CAUSE.match(line))]
@@ -368,7 +368,7 @@ class Store:
 
     def reason(self, failure: BaseException) -> str:
         """Return a failure's text in one line, cut in the middle where it is long, without the values of secret options."""
-        return told(failure, self.storage_options)
+        return redacted(failure, self.storage_options)
 
 
 def messages_key(message_type: str) -> str:

@@ -125,7 +125,7 @@ class Upkeep:
     def _take_snapshot(self, *, epoch: int) -> None:
         files = listing(self._store, self._control.open_own(epoch=epoch))
         try:
-            snapshot.take(self._store, files, FileTraits(self._store))
+            snapshot.capture(self._store, files, FileTraits(self._store))
         except (SparkQueueError, TypeError) as trouble:
             # The log alone is enough; the next start is slower.
             _log.warning("No snapshot was written of '%s': %s", self._store.path, trouble)

@@ -295,7 +295,7 @@ class Puller:
         if applied:
             # Of what a peer calls definitions anything can be the matter; it is refused where they stand.
             with suppress(Exception):
-                self._newest = (applied[-1].record, parsing.parse(applied[-1].told(DefinitionsApplied).definitions))
+                self._newest = (applied[-1].record, parsing.parse(applied[-1].body_as(DefinitionsApplied).definitions))
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""

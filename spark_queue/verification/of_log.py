@@ -48,13 +48,13 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
                 f"message type '{message_type}': version {version} names other files, rows or origins than those that entered"
             )
     moved = {
-        record.told(Moved).version: record
+        record.body_as(Moved).version: record
         for record in records
         if record.kind == Kind.MOVED and record.message_type == message_type
     }
     for entry in by_version.values():
         record = moved.pop(entry.version, None)
-        if entry.merged and record is not None and record.told(Moved).files != entry.merged:
+        if entry.merged and record is not None and record.body_as(Moved).files != entry.merged:
             broken.append(f"message type '{message_type}': version {entry.version} merged other files than the control log says")
     broken += [
         f"message type '{message_type}': version {version} merged files, but its log does not say so"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_queue.core.replies import AttemptTold
-from spark_queue.core.state.in_doubt import in_doubt, told
+from spark_queue.core.state.in_doubt import attempt_summary, in_doubt
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letter_kinds import LetterChoice, LetterKind, letter_kinds
@@ -67,7 +67,7 @@ def check_queue(view: JournalView, queue: str, *, choice: LetterChoice, wants_em
         queue=queue,
         dead_letters=letter_kinds(letters),
         alarm=status.alarm,
-        undecided=tuple(map(told, gone)),
+        undecided=tuple(map(attempt_summary, gone)),
         queue_depth=status.queue_depth,
         wants_empty=wants_empty,
     )

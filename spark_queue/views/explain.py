@@ -225,7 +225,7 @@ def explain(
     rows = journal.record_rows()
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
     applied = [each for each in rows.applied() if each.record < count]
-    stored = applied[-1].told(DefinitionsApplied).definitions if applied else {}
+    stored = applied[-1].body_as(DefinitionsApplied).definitions if applied else {}
     definitions = parsing.parse_recorded(stored, path=journal.path)
     message_type = definitions.queue(queue).message_type
     if not 0 <= bookmark < BOOKMARK_LIMIT:

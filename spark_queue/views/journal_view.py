@@ -229,7 +229,7 @@ def _later(rows: ControlRows, columns: pa.Table, *, first: int) -> list[Record]:
     the rest; where messages may be barriers, each is read.
     """
     kinds, applied = columns.column("kind"), rows.applied()
-    queues = [each.told(DefinitionsApplied).definitions.get("queues", {}) for each in applied]
+    queues = [each.body_as(DefinitionsApplied).definitions.get("queues", {}) for each in applied]
     with_barriers = {name for each in queues for name, keys in each.items() if "barrier" in keys}
     tells = one_of(kinds, _SHOW_MEMBERSHIP)
     alike = tells & ~one_of(columns.column("queue"), with_barriers)
@@ -362,7 +362,7 @@ def fold_until(
         if record.kind in (Kind.MOVED, Kind.RETIRED):
             message_type.fold(record)
         elif record.kind == Kind.ENTERED and looks_ahead:
-            at_ms = record.told(Entered).published
+            at_ms = record.body_as(Entered).published
             if at_ms > now_ms:
                 ended.add(str(record.message_type))
             elif record.message_type not in ended:

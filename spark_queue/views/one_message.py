@@ -34,7 +34,7 @@ class MessageRows:
     def queues(self, queue: str) -> list[str]:
         """Return the queue, its dead-letter queue if the message went there, and the queue that it came from."""
         letters = self._log.records(np.flatnonzero(self._touching & self._kinds([Kind.DEAD_LETTERED])))
-        pairs = {(each.told(DeadLettered).source, str(each.queue)) for each in letters}
+        pairs = {(each.body_as(DeadLettered).source, str(each.queue)) for each in letters}
         return list(dict.fromkeys([queue, *(name for pair in sorted(pairs) if queue in pair for name in pair)]))
 
     def chosen(self, queues: Iterable[str]) -> list[Record]:

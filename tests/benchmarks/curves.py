@@ -105,7 +105,7 @@ def _lease_ms(traits: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys
         for name, planner in planners.items():
             began_s = time.perf_counter()
             granted = engine.decide(commands.Next(**planner, call=call, finished=finished[name], limit=_LIMIT), now_ms=NOW_MS)
-            engine.take()
+            engine.drain_records()
             times_ms.append((time.perf_counter() - began_s) * 1e3)
             assert isinstance(granted, Granted)
             finished[name] = granted.lease

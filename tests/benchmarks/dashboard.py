@@ -111,7 +111,7 @@ class BusyJournal:
 
     def take_snapshot(self) -> None:
         """Store the state of now, as a coordinator's upkeep does."""
-        snapshot.take(self.store, listing(self.store, open_control(self.store)), FileTraits(self.store))
+        snapshot.capture(self.store, listing(self.store, open_control(self.store)), FileTraits(self.store))
 
     def lease(self, queue: str) -> None:
         """Commit one record more: a message of a queue is given out."""

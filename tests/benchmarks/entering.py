@@ -66,13 +66,13 @@ def _enter_s(store: Store, *, available: int) -> float:
     now_ms = SystemClock().wall_ms()
     # The first commit of a process is slow, and a reign's claim pays for it.
     claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
-    opened.control.append(engine.take(), epoch=1)
+    opened.control.append(engine.drain_records(), epoch=1)
     entrance = Sequencer(opened, engine, traits)
     entrance.recover()
     began_s = time.perf_counter()
     while entrance.admit("json", now_ms=now_ms):
         pass
-    opened.control.append(engine.take(), epoch=1)
+    opened.control.append(engine.drain_records(), epoch=1)
     took_s = time.perf_counter() - began_s
     assert not entrance.trouble
     assert len(state.queues[QUEUE].rows[State.AVAILABLE]) == available

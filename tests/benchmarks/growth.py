@@ -76,7 +76,7 @@ class _Reign:
         while entrance.admit("json", now_ms=now_ms):
             pass
         self._planner = started(engine, QUEUE, SUBSCRIPTION, max_backlog=100_000, now_ms=now_ms)
-        self._journal.control.append(engine.take(), epoch=1)
+        self._journal.control.append(engine.drain_records(), epoch=1)
         self.commit(commits)
 
     def commit(self, commits: int) -> list[float]:
@@ -87,7 +87,7 @@ class _Reign:
             poll = commands.Next(**self._planner, call=self._call, finished=self._finished, limit=_COMMIT_MESSAGES)
             granted = self._engine.decide(poll, now_ms=now_ms)
             assert isinstance(granted, Granted)
-            self._finished, records = granted.lease, self._engine.take()
+            self._finished, records = granted.lease, self._engine.drain_records()
             began_s = time.perf_counter()
             self._journal.control.append(records, epoch=1)
             self._journal.upkeep(epoch=1, state=self._state, now_ms=now_ms + _AHEAD_MS)

@@ -195,7 +195,7 @@ def test_a_coordinator_ends_when_told_and_nobody_is_started_to_hear_it(world: Wo
     process = world.started(ends_idle=False)
     world.client(start=False).call(wire.Stop(journal=world.journal_id, request=request_id()))
     assert process.wait(DEADLINE_S) == 0
-    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*none runs"):
+    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*none is running"):
         world.client(start=False).call(wire.Stop(journal=world.journal_id, request=request_id()))
     assert len(world.claims()) == 1
 

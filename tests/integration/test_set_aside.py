@@ -32,7 +32,7 @@ def set_aside(journal: Journal) -> None:
     reign = elect(stored.control, candidate, election_ports(journal.store, journal.journal_id(), SystemClock()))
     engine = take_over(reign, PreparedTraits(stored.traits))
     engine.set_aside(QUEUE, "ZeroDivisionError: a bug", now_ms=reign.clock.now_ms())
-    stored.control.append(engine.take(), epoch=reign.epoch)
+    stored.control.append(engine.drain_records(), epoch=reign.epoch)
 
 
 def sparkq(*words: str) -> subprocess.CompletedProcess[str]:

@@ -222,7 +222,7 @@ class Machine(RuleBasedStateMachine):
     def do(self, command: Callable[[], Any]) -> Any:
         """Let the engine do something, and commit it."""
         answer = command()
-        self.log += self.engine.take()
+        self.log += self.engine.drain_records()
         return answer
 
     def _folded(self, *, from_snapshot: bool = False) -> JournalState:
@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
         self.engine = Engine(state)
         claim(self.engine, epoch=state.epoch + 1, host="h", address="a", pid=1, now_ms=self.now)
         self.engine.take_over(now_ms=self.now)
-        self.log += self.engine.take()
+        self.log += self.engine.drain_records()
 
 
 def _differing(one: Any, other: Any, at: str = "") -> list[str]:

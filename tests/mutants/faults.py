@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Mutant(
         "what peers said while a queue was set aside is lost on it",
-        "return hear_again(self.state, self._emit(now_ms))", "return False", ("tests/unit/replication/test_sites.py",),
+        "return reread_peers(self.state, self._emit(now_ms))", "return False", ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
         "a snapshot that lacks a queue is used although the queue is back",

@@ -57,7 +57,7 @@ SINKS = (
     ),
     Mutant(
         "a run is not told of its own earlier attempt",
-        "        own=next(map(told, in_doubt(work.ledger, subscription.name)), None),\n", "", _WORLDS,
+        "        own=next(map(attempt_summary, in_doubt(work.ledger, subscription.name)), None),\n", "", _WORLDS,
     ),
     Mutant(
         "an attempt about which nobody decides is no alarm",

@@ -45,7 +45,7 @@ class Scenario:
     def _run(self, step: Step) -> None:
         if step.verb == "uncommitted":
             self._act(step.words[0], Words(step.words[1:]), step)
-            self.world.engine.take()
+            self.world.engine.drain_records()
             self.world.recover()
         else:
             self._answer(step)

@@ -102,7 +102,7 @@ class World:
 
     def commit(self) -> None:
         """Make durable what was decided since the last commit; files that nothing names any more are gone at once."""
-        self.committed.extend(self.engine.take())
+        self.committed.extend(self.engine.drain_records())
         for known in self.state.message_types.values():
             for path in list(known.replaced):
                 self.traits.remove(path)

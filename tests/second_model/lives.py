@@ -68,7 +68,7 @@ class MessageLives:
         self._until[str(record.message_type)] = until
 
     def _applied(self, record: Record) -> None:
-        for name in record.told(DefinitionsApplied).resets:
+        for name in record.body_as(DefinitionsApplied).resets:
             # Lease numbers are never reused, whatever becomes of the queue.
             life = self._lives.get(name, _Life())
             self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven, attempts=life.attempts)
@@ -89,7 +89,7 @@ class MessageLives:
             case Kind.REMOVED:
                 yield from self._removed(record, life, rows)
             case Kind.DEAD_LETTERED:
-                source = record.told(DeadLettered).source
+                source = record.body_as(DeadLettered).source
                 strangers = rows - self._lives[source].dead
                 if strangers:
                     yield f"{len(strangers)} message(s), first {strangers.min()}, that '{source}' still has"
@@ -98,7 +98,7 @@ class MessageLives:
                 yield from _ended_before(rows - life.dead, life.removed)
                 life.dead, life.removed = life.dead - rows, life.removed | (rows - life.dead)
             case Kind.REPLICATED:
-                _elsewhere(Stage(record.told(Replicated).stage), life, rows)
+                _elsewhere(Stage(record.body_as(Replicated).stage), life, rows)
             case Kind.PROVEN:
                 if record.lease in life.proven or (record.lease or 0) > life.last_lease:
                     yield f"lease {record.lease} was proven before, or never granted"

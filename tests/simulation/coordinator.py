@@ -53,7 +53,7 @@ class Coordinator:
         self.epoch += 1
         claim(self.engine, epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
         self.engine.take_over(now_ms=self.now_ms)
-        self.log.extend(self.engine.take())
+        self.log.extend(self.engine.drain_records())
 
     def decide(self, command: commands.AnyCommand, *, dies: str = "") -> Any:
         """Let the engine decide about a command now, as `call` runs it."""
@@ -65,9 +65,9 @@ class Coordinator:
         try:
             answer = command(self.engine)
         except SparkQueueError:
-            self.log.extend(self.engine.take())
+            self.log.extend(self.engine.drain_records())
             raise
-        records = self.engine.take()
+        records = self.engine.drain_records()
         if dies == "before commit":
             self.restart()
             raise UnreachableError

@@ -39,14 +39,14 @@ class Agenda:
         for changed in self._changed.values():
             changed |= queues
 
-    def take(self, follower: Follower) -> Collection[str]:
+    def pop_due(self, follower: Follower) -> Collection[str]:
         """Return the queues that changed since its last call."""
         changed, self._changed[follower] = self._changed[follower], {}
         return changed
 
     def next_due_ms(self) -> int | None:
         """Return when something is due on any queue; None for never."""
-        for queue in self.take(Follower.DUE_TIMES):
+        for queue in self.pop_due(Follower.DUE_TIMES):
             due_at_ms = self._due_ms(queue)
             if due_at_ms is None:
                 self._due_at_ms.pop(queue, None)

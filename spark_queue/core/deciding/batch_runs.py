@@ -11,7 +11,7 @@ from spark_queue.core.deciding.settlement import prove, settle_early
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Incarnation, Outcome
 from spark_queue.core.replies import Done, Run, RunStarted, SinkTold
-from spark_queue.core.state.in_doubt import fenced_refusal, in_doubt, refusal, told
+from spark_queue.core.state.in_doubt import attempt_summary, fenced_refusal, in_doubt, refusal
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import CallerError, LeaseError
@@ -73,7 +73,7 @@ def refuse_fenced(work: UnitOfWork, lease: Lease, run: Run) -> None:
 def _sink_told(work: UnitOfWork, subscription: Subscription, lease: Lease | None) -> SinkTold:
     """Return the facts for a run that appends: the attempts in doubt, as far as it may decide about them (R125)."""
     others = (
-        told(each)
+        attempt_summary(each)
         for each in in_doubt(work.ledger)
         if each.subscription != subscription.name
         and each.due_at_ms <= work.now_ms
@@ -81,7 +81,7 @@ def _sink_told(work: UnitOfWork, subscription: Subscription, lease: Lease | None
     )
     return SinkTold(
         messages=0 if lease is None or lease.is_barrier or lease.has_landed else len(lease.rows),
-        own=next(map(told, in_doubt(work.ledger, subscription.name)), None),
+        own=next(map(attempt_summary, in_doubt(work.ledger, subscription.name)), None),
         others=tuple(others),
     )
 

@@ -13,7 +13,7 @@ from spark_queue.core.deciding.barrier import pending
 from spark_queue.core.deciding.fairness import Contender, assign
 from spark_queue.core.deciding.free_rows import free_of, grantable, is_paused, without_lone
 from spark_queue.core.deciding.instances.claims import claim
-from spark_queue.core.deciding.isolation import tried_apart
+from spark_queue.core.deciding.isolation import suspect_to_try
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, left_within, room_within
@@ -66,7 +66,7 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
         return BitMap64()
     failed = without_lone(ledger, rows & asker.failed)
     piece = _with_runs(work, asker, failed, UNLIMITED, among=asker.failed) if failed else failed
-    apart = tried_apart(ledger, asker, rows, piece=piece)
+    apart = suspect_to_try(ledger, asker, rows, piece=piece)
     if apart:
         return oldest(apart, min(room, left))
     rows = without_lone(ledger, rows)

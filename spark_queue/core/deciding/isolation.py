@@ -100,7 +100,7 @@ def count_failed_expressions(state: JournalState, record: Record, emit: Emit) ->
             emit(records.ExpressionFailed(messages=len(ledger.failing), examples=examples), queue=name)
 
 
-def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
+def suspect_to_try(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
     """Return the messages to try apart next: a single one, or a piece of the failed batch; none if the next lease is ordinary.
 
     `rows` may be granted to the subscription now, of each key the oldest; `piece` is that part of its failed batch.

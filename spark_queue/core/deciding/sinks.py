@@ -19,7 +19,7 @@ from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Attempts, Done, Prepared
 from spark_queue.core.state.attempt import AttemptNumbers
-from spark_queue.core.state.in_doubt import attempt_of, fenced_refusal, in_doubt, refusal, told
+from spark_queue.core.state.in_doubt import attempt_of, attempt_summary, fenced_refusal, in_doubt, refusal
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.verdict import Verdict
 from spark_queue.errors import CallerError, LeaseError
@@ -103,7 +103,7 @@ def sink_unreadable(work: UnitOfWork, command: SinkUnreadable) -> Done:
 
 def find_attempts(work: UnitOfWork, command: FindAttempts) -> Attempts:
     """Name the attempts that are in doubt; changes nothing."""
-    return Attempts(attempts=tuple(told(lease) for lease in in_doubt(work.ledger, command.subscription)))
+    return Attempts(attempts=tuple(attempt_summary(lease) for lease in in_doubt(work.ledger, command.subscription)))
 
 
 def _exceptions(work: UnitOfWork, lease: Lease, command: Prepare) -> list[tuple[Verdict, BitMap64]]:

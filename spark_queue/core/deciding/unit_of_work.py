@@ -17,7 +17,7 @@ from spark_queue.core.records import Body, Emit, RecordColumns
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.letters import standing_letters, told_of
+from spark_queue.core.state.letters import letter_facts, standing_letters
 from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import CallerError, nearest
 
@@ -70,7 +70,7 @@ class UnitOfWork:
     def matching(self, where: str, rows: BitMap64) -> BitMap64:
         """Return which of `rows` match a filter; of a dead-letter queue it may ask why they died."""
         queue = self.ledger.definition
-        letters = None if queue.underlying_topic is not None else told_of(standing_letters(self.state, queue.name))
+        letters = None if queue.underlying_topic is not None else letter_facts(standing_letters(self.state, queue.name))
         return self.state.matching(self.ledger, where, rows, letters)
 
     def visible_to_caller(self, rows: BitMap64) -> BitMap64:

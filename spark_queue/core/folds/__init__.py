@@ -57,9 +57,9 @@ def fold(state: JournalState, record: Record) -> None:
     """Apply one record."""
     match record.kind:
         case Kind.JOURNAL_CREATED:
-            state.journal_id, state.created_at_ms = record.told(JournalCreated).journal, record.at_ms
+            state.journal_id, state.created_at_ms = record.body_as(JournalCreated).journal, record.at_ms
         case Kind.EPOCH_CLAIMED:
-            state.epoch, state.claim = record.epoch, record.told(EpochClaimed)
+            state.epoch, state.claim = record.epoch, record.body_as(EpochClaimed)
         case Kind.DEFINITIONS_APPLIED:
             definitions.applied(state, record)
         case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.REPEATED | Kind.MOVED | Kind.RETIRED:
@@ -109,7 +109,7 @@ def _set_aside_by_record(state: JournalState, record: Record) -> None:
         state.faults.pop(queue, None)
         state.queues.pop(queue, None)
         state.unanswered.pop(queue, None)
-        state.troubles[queue] = set_aside(queue, f"{record.told(SetAside).error}.")
+        state.troubles[queue] = set_aside(queue, f"{record.body_as(SetAside).error}.")
 
 
 def _of_files(state: JournalState, record: Record) -> None:

@@ -41,5 +41,5 @@ def fenced(ledger: QueueLedger, record: Record) -> None:
 
 def sink_unreadable(ledger: QueueLedger, record: Record) -> None:
     """Note why nobody could decide about an attempt."""
-    attempt, body = attempt_of(ledger.leases[int(record.lease or 0)]), record.told(SinkUnreadable)
+    attempt, body = attempt_of(ledger.leases[int(record.lease or 0)]), record.body_as(SinkUnreadable)
     attempt.error, attempt.is_read = body.error, body.read

@@ -21,7 +21,7 @@ def released(ledger: QueueLedger, record: Record) -> None:
     ledger.move(rows, Event.RELEASED)
     # Also those whose files are retired since, of which this record tells alone.
     ledger.barriers |= rows
-    for name in record.told(BarrierReleased).subscriptions:
+    for name in record.body_as(BarrierReleased).subscriptions:
         ledger.subscriptions[name].barriers |= rows
 
 
@@ -34,7 +34,7 @@ def received(ledger: QueueLedger, record: Record) -> None:
     subscription.barriers -= rows
     if record.reason == Removal.MAX_DELIVERIES:
         ledger.barriers_given_up += 1
-        reason = record.told(BarrierReceived).error or "its runs vanished"
+        reason = record.body_as(BarrierReceived).error or "its runs vanished"
         error = f"subscription '{subscription.name}' gave up barrier {rows.min()}: {reason}"
         # It pauses nothing, and one that does says more.
         subscription.alarm = subscription.alarm or Alarm(error=error, since_ms=record.at_ms)

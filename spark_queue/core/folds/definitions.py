@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def applied(state: JournalState, record: Record) -> None:
     """Replace the whole set of definitions."""
-    body = record.told(DefinitionsApplied)
+    body = record.body_as(DefinitionsApplied)
     before, state.definitions = state.definitions, parsing.parse_recorded(body.definitions, path=state.journal_id)
     resets = body.resets
     state.foresight.begin(resets)
@@ -130,7 +130,7 @@ def _enter_told(state: JournalState, ledger: QueueLedger) -> None:
 def decided(state: JournalState, record: Record) -> None:
     """Note what is said of messages for a replicated queue, once, and let them in (R129)."""
     known, queue = state.message_types[str(record.message_type)], str(record.queue)
-    rows, body = to_bitmap(record.ranges), record.told(Decided)
+    rows, body = to_bitmap(record.ranges), record.body_as(Decided)
     known.told.setdefault(queue, Membership()).add(rows, owner=body.owner, is_barrier=body.barrier)
     ledger = state.queues.get(queue)
     if ledger is None or not ledger.is_replicated or ledger.definition.message_type != record.message_type:

@@ -16,7 +16,7 @@ from spark_queue.core.state.subscription import Subscription
 def returned(ledger: QueueLedger, record: Record) -> None:
     """Give rows back to the queue."""
     rows, lease = to_bitmap(record.ranges), ledger.leases.get(int(record.lease or 0))
-    body = record.told(Returned)
+    body = record.body_as(Returned)
     undelivered, alone = body.undelivered, body.alone
     if record.due_at_ms is None:
         ledger.move(rows, Event.RETURNED)
@@ -79,7 +79,7 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     else:
         ledger.ownership.disown(rows)
     counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
-    if record.told(Removed).settled_in is None:
+    if record.body_as(Removed).settled_in is None:
         # A message settled elsewhere left this queue as a dead letter.
         ledger.removed_counts.subtract(counts)
         ledger.removed_counts[str(record.reason)] += len(rows)
@@ -97,7 +97,7 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     again, new = rows & ledger.rows[State.REMOVED], rows - ledger.entered
     ledger.move(again, Event.REENTERED)
     ledger.enter(EntryTraits(rows=new, expires={}))
-    ledger.ownership.begin_life(rows, record.told(DeadLettered).life)
+    ledger.ownership.begin_life(rows, record.body_as(DeadLettered).life)
     ledger.ownership.disown(rows)
     # Its age here counts from now.
     ledger.begun.replace(again | new, record.at_ms)
@@ -117,6 +117,6 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     ledger.forget_gone(record.at_ms)
     ledger.begun.replace(letters, record.at_ms)
     ledger.ownership.disown(rows)
-    ledger.ownership.begin_life(letters, record.told(Redriven).life)
+    ledger.ownership.begin_life(letters, record.body_as(Redriven).life)
     if letters and ledger.is_replicated and ledger.definition.initial_owner is not None:
         ledger.give(letters, term=0, owner=ledger.definition.initial_owner)

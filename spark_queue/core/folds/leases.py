@@ -19,7 +19,7 @@ from spark_queue.core.state.verdict import Verdict
 def granted(ledger: QueueLedger, record: Record) -> None:
     """Lease rows to a subscription."""
     rows, number = to_bitmap(record.ranges), int(record.lease or 0)
-    body = record.told(Granted)
+    body = record.body_as(Granted)
     is_barrier = body.barrier
     held = BitMap64() if is_barrier else rows
     ledger.move(held, Event.GRANTED)
@@ -56,7 +56,7 @@ def granted(ledger: QueueLedger, record: Record) -> None:
 def resumed(ledger: QueueLedger, record: Record) -> None:
     """Let a lease be what its resume recorded, from now on (P2)."""
     rows, lease = to_bitmap(record.ranges), ledger.leases[int(record.lease or 0)]
-    held, body = BitMap64() if lease.is_barrier else rows, record.told(Resumed)
+    held, body = BitMap64() if lease.is_barrier else rows, record.body_as(Resumed)
     ledger.move(held, Event.RESUMED)
     subscription = seen(ledger, record)
     if body.incarnation != lease.incarnation:
@@ -91,7 +91,7 @@ def renewed(ledger: QueueLedger, record: Record) -> None:
 def claimed(ledger: QueueLedger, record: Record) -> None:
     """Give an at-most-once lease to one planner start; one that had lapsed begins anew."""
     lease = ledger.leases[int(record.lease or 0)]
-    lease.handed_to = record.told(Claimed).incarnation
+    lease.handed_to = record.body_as(Claimed).incarnation
     if record.due_at_ms is not None:
         lease.lapsed, lease.begun_at_ms, lease.due_at_ms = False, record.at_ms, record.due_at_ms
     seen(ledger, record)
@@ -110,7 +110,7 @@ def outcomes(ledger: QueueLedger, record: Record) -> None:
     if record.lease is None:
         _ran_idle(seen(ledger, record), record)
         return
-    lease, body = ledger.leases[int(record.lease)], record.told(Outcomes)
+    lease, body = ledger.leases[int(record.lease)], record.body_as(Outcomes)
     if record.reason in (RUN_FAILED, RUN_STOPPED):
         lease.failure, lease.stopped = body.error, record.reason == RUN_STOPPED
         lease.gives_back = body.cancel
@@ -125,7 +125,7 @@ def _ran_idle(subscription: Subscription, record: Record) -> None:
         if subscription.idle_failures >= IDLE_FAILURES_LIMIT and subscription.alarm is None:
             error = (
                 f"subscription '{subscription.name}': {subscription.idle_failures} runs without messages failed in a row. "
-                f"The last error: {record.told(Outcomes).error}"
+                f"The last error: {record.body_as(Outcomes).error}"
             )
             subscription.alarm = Alarm(error=error, since_ms=record.at_ms)
         return

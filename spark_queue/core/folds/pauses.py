@@ -17,7 +17,7 @@ def paused(ledger: QueueLedger, record: Record) -> None:
         return
     subscription = ledger.subscriptions[str(record.subscription)]
     probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
-    subscription.alarm = Alarm(error=str(record.told(Paused).error), since_ms=record.at_ms, probe_at_ms=probe_at_ms)
+    subscription.alarm = Alarm(error=str(record.body_as(Paused).error), since_ms=record.at_ms, probe_at_ms=probe_at_ms)
     subscription.failed, subscription.isolation_limit = BitMap64(), None
     for row, known in subscription.suspects.items():
         ledger.acquit(row, known)

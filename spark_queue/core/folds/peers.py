@@ -25,22 +25,22 @@ def fold(state: JournalState, record: Record) -> None:
         case Kind.PULLED, _:
             _pulled(state, record)
         case Kind.PEER_CHANGED, PeerChange.SKIPPED:
-            state.peer_changes.skips.add(record.told(PeerChanged).peer)
+            state.peer_changes.skips.add(record.body_as(PeerChanged).peer)
         case Kind.PEER_CHANGED, PeerChange.RESET:
-            state.pulled.pop(record.told(PeerChanged).peer, None)
+            state.pulled.pop(record.body_as(PeerChanged).peer, None)
         case Kind.PEER_CHANGED, PeerChange.FORGOTTEN:
-            state.peer_changes.forgotten.add(record.told(PeerChanged).peer)
+            state.peer_changes.forgotten.add(record.body_as(PeerChanged).peer)
             for ledger in state.queues.values():
-                ledger.ownership.requests.pop(record.told(PeerChanged).peer, None)
+                ledger.ownership.requests.pop(record.body_as(PeerChanged).peer, None)
         case Kind.PEER_CHANGED, PeerChange.TROUBLE:
-            changed = record.told(PeerChanged)
+            changed = record.body_as(PeerChanged)
             state.peer_troubles.pop(changed.peer, None)
             if changed.error:
                 state.peer_troubles[changed.peer] = Alarm(error=changed.error.removesuffix("."), since_ms=record.at_ms)
         case Kind.RESTORED, _:
             _restored(state, record)
         case Kind.RETURNING, _:
-            began, told = record.at_ms if state.returning is None else state.returning.since_ms, record.told(records.Returning)
+            began, told = record.at_ms if state.returning is None else state.returning.since_ms, record.body_as(records.Returning)
             returning = Returning(began, told.joins, frozenset(told.without), frozenset(told.queues))
             state.returning = returning if told.on else None
 
@@ -55,7 +55,7 @@ def _restored(state: JournalState, record: Record) -> None:
 
 def _pulled(state: JournalState, record: Record) -> None:
     """Note how far a peer is pulled."""
-    body, watermark = record.told(Pulled), watermark_of(record)
+    body, watermark = record.body_as(Pulled), watermark_of(record)
     peer = body.peer
     before = state.pulled.get(peer, watermark)
     gaps_after = before.gaps_after if body.gaps_after is None else body.gaps_after
@@ -76,7 +76,7 @@ def _pulled(state: JournalState, record: Record) -> None:
 
 def watermark_of(record: Record) -> Watermark:
     """Return how far a journal is pulled, as a `pulled` record says it."""
-    body = record.told(Pulled)
+    body = record.body_as(Pulled)
     return Watermark(body.journal, body.number, body.digest, body.origin_uuid)
 
 

@@ -17,7 +17,7 @@ COUNTED_MOST = 1_000
 
 def replicated(ledger: QueueLedger, record: Record) -> None:
     """Take over what another instance says of messages; what it says is greater than what was known."""
-    rows, value, ownership = to_bitmap(record.ranges), value_of(record.told(Valued)), _ownership(ledger)
+    rows, value, ownership = to_bitmap(record.ranges), value_of(record.body_as(Valued)), _ownership(ledger)
     older = ownership.before_life(rows, value.life)
     ownership.begin_life(rows, value.life)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(rows & ledger.rows[State.DEAD]))
@@ -31,8 +31,8 @@ def replicated(ledger: QueueLedger, record: Record) -> None:
 
 def transferred(ledger: QueueLedger, record: Record) -> None:
     """Give messages away to another instance, or claim them for this one (R105, R109)."""
-    rows, value, ownership = to_bitmap(record.ranges), value_of(record.told(Valued)), _ownership(ledger)
-    if record.told(Transferred).awaits_look:
+    rows, value, ownership = to_bitmap(record.ranges), value_of(record.body_as(Valued)), _ownership(ledger)
+    if record.body_as(Transferred).awaits_look:
         ownership.claim(rows, term=value.term)
         return
     if value.owner == ownership.instance:
@@ -47,7 +47,7 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
 
 def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
-    ownership, body, rows = _ownership(ledger), record.told(TransferRequested), to_bitmap(record.ranges)
+    ownership, body, rows = _ownership(ledger), record.body_as(TransferRequested), to_bitmap(record.ranges)
     limit, at_ms = body.limit, record.at_ms
     before = ownership.requests.get(body.owner)
     is_repeat = before is not None and before.rows.intersect(rows & ledger.rows[State.REMOTE])
@@ -60,7 +60,7 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
     """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
-    claims_from, body = _ownership(ledger).claims_from, record.told(ProxiedTransfer)
+    claims_from, body = _ownership(ledger).claims_from, record.body_as(ProxiedTransfer)
     if body.owner is None:
         claims_from.clear()
     elif body.on:
@@ -101,7 +101,7 @@ def _forget_counts(ledger: QueueLedger, rows: BitMap64) -> None:
 
 
 def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageValue, *, older: BitMap64) -> None:
-    ownership, body = _ownership(ledger), record.told(Replicated)
+    ownership, body = _ownership(ledger), record.body_as(Replicated)
     ledger.delivered.raise_to(min(body.deliveries or 0, max(COUNTED_MOST, ledger.definition.max_deliveries)), rows)
     ledger.cancelled.raise_to(min(body.cancels or 0, max(COUNTED_MOST, ledger.definition.max_cancels)), rows)
     mine = value.owner == ownership.instance
@@ -131,5 +131,5 @@ def _ended(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageVa
         ledger.dead_letters.add(record, rows)
     else:
         ownership.disown(rows)
-    if not record.told(Replicated).settled_in:
+    if not record.body_as(Replicated).settled_in:
         ledger.removed_counts[str(record.reason)] += len(rows)

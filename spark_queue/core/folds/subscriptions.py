@@ -20,7 +20,7 @@ def seen(ledger: QueueLedger, record: Record) -> Subscription:
 
 def subscribed(ledger: QueueLedger, record: Record) -> None:
     """Begin a subscription, or replace what it asks for (R118)."""
-    name, body = str(record.subscription), record.told(Subscribed)
+    name, body = str(record.subscription), record.body_as(Subscribed)
     if name not in ledger.subscriptions:
         ledger.subscriptions[name] = Subscription(
             name=name, ack_mode="", max_backlog=0, subscribed_at_ms=record.at_ms, last_seen_at_ms=record.at_ms
@@ -45,7 +45,7 @@ def unsubscribed(ledger: QueueLedger, record: Record) -> None:
 def attached(ledger: QueueLedger, record: Record) -> None:
     """Make a planner start its owner (P1)."""
     subscription = ledger.subscriptions[str(record.subscription)]
-    subscription.incarnation, subscription.run_until = record.told(Attached).incarnation, record.told(Attached).until
+    subscription.incarnation, subscription.run_until = record.body_as(Attached).incarnation, record.body_as(Attached).until
     subscription.call = 0
     subscription.left = False
     subscription.run_granted = BitMap64()
@@ -66,5 +66,5 @@ def _drop_matches(ledger: QueueLedger) -> None:
 
 def failed(ledger: QueueLedger, record: Record) -> None:
     """Count messages on which an expression failed, as they were found when it was recorded."""
-    ledger.failed_expressions += record.told(ExpressionFailed).messages
+    ledger.failed_expressions += record.body_as(ExpressionFailed).messages
     ledger.failing.clear()

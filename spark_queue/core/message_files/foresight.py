@@ -33,13 +33,13 @@ class Foresight:
         for record in records:
             if record.kind == Kind.MOVED:
                 places = self._places.setdefault(str(record.message_type), Places())
-                for file in record.told(Moved).files:
+                for file in record.body_as(Moved).files:
                     for part, row in file.places():
                         places.put(part, row, file.path)
             elif record.kind == Kind.RETIRED:
                 self._retired.setdefault(str(record.message_type), BitMap64()).update(to_bitmap(record.ranges))
             elif record.kind == Kind.DEFINITIONS_APPLIED:
-                for queue in record.told(DefinitionsApplied).resets:
+                for queue in record.body_as(DefinitionsApplied).resets:
                     self._of_queue(queue).append((BitMap64(), BitMap64()))
             elif record.kind == Kind.REVIVED:
                 self._revived[str(record.queue)] = record.record

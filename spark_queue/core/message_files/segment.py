@@ -93,7 +93,7 @@ def to_record(segment: Segment) -> Record:
 
 def from_record(record: Record) -> Segment:
     """Read the segment that an `entered` record speaks of."""
-    body = record.told(Entered)
+    body = record.body_as(Entered)
     ((first, until),) = record.ranges
     null_count, min_ms, max_ms = body.expires or (until - first, None, None)
     return Segment(

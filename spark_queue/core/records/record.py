@@ -132,7 +132,7 @@ class Record:
         """A `Kind`, or the text of a kind that is not known here."""
         return self.body.name if isinstance(self.body, Unread) else self.body.kind
 
-    def told(self, kind: type[AnyBody]) -> AnyBody:
+    def body_as(self, kind: type[AnyBody]) -> AnyBody:
         """Return the body of a record whose kind is known to be this one."""
         assert isinstance(self.body, kind), f"a record of kind '{self.kind}' is taken for a {kind.__name__}"
         return self.body

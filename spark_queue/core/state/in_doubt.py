@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def begun(record: Record, incarnation: Incarnation) -> Attempt:
     """Return the attempt that a `prepared` record begins."""
-    body, exceptions = record.told(Prepared), dict[Verdict, BitMap64]()
+    body, exceptions = record.body_as(Prepared), dict[Verdict, BitMap64]()
     for outcome, due_at_ms, error, ranges in body.exceptions:
         exceptions.setdefault(Verdict(outcome, due_at_ms, error), BitMap64()).update(to_bitmap(ranges))
     return Attempt(
@@ -42,7 +42,7 @@ def in_doubt(ledger: QueueLedger, subscription: str | None = None) -> Iterator[L
             yield lease
 
 
-def told(lease: Lease) -> AttemptTold:
+def attempt_summary(lease: Lease) -> AttemptTold:
     """Return the summary of an attempt for people and wrappers."""
     attempt = attempt_of(lease)
     return AttemptTold(

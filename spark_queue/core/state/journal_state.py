@@ -338,7 +338,7 @@ class JournalState:
 
     def match_new_filters(self, record: Record) -> bool:
         """Let a queue know what new filters match; returns whether it could be found out."""
-        ledger, body = self.queues[str(record.queue)], record.told(Subscribed)
+        ledger, body = self.queues[str(record.queue)], record.body_as(Subscribed)
         asked = (body.filter, *body.entitlement)
         texts = [text for text in asked if text is not None and text not in ledger.selection.matches]
         try:

@@ -25,10 +25,10 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
         reason = f"it is a dead-letter queue without dead letters of its own; it holds those of queue '{source}'."
         next_step = f"Redrive queue '{source}'."
         raise CallerError("UNSUPPORTED_WRITE", what=f"Redriving queue '{queue}'", reason=reason, next_step=next_step)
-    return dead if where is None else state.matching(ledger, where, dead, told_of(ledger.dead_letters))
+    return dead if where is None else state.matching(ledger, where, dead, letter_facts(ledger.dead_letters))
 
 
-def told_of(letters: Iterable[DeadLetter]) -> Letters:
+def letter_facts(letters: Iterable[DeadLetter]) -> Letters:
     """Return the facts of dead letters that a filter may ask for beside their messages."""
     return [(each.rows, each.reason, each.error) for each in letters]
 

@@ -137,7 +137,7 @@ class LogHistory:
             case Kind.ENTERED:
                 entries = self._entries.setdefault(str(record.message_type), _Entries())
                 for first, _ in record.ranges:
-                    entries.add(first, record.told(Entered).published)
+                    entries.add(first, record.body_as(Entered).published)
             case Kind.GRANTED:
                 self._grant(record)
             case Kind.RESUMED if (lease := self._leases.get(_key(record))) is not None:
@@ -155,7 +155,7 @@ class LogHistory:
                 pass
 
     def _apply(self, record: Record) -> None:
-        body = record.told(DefinitionsApplied)
+        body = record.body_as(DefinitionsApplied)
         definitions = parsing.parse(body.definitions)
         self._types = {name: queue.message_type for name, queue in definitions.queues.items() if queue.underlying_topic}
         begun = {*body.resets, *(name for name in self._leased if name not in definitions.queues)}
@@ -168,7 +168,7 @@ class LogHistory:
         self._leases[_key(record)] = _OpenLease(str(record.subscription), record.at_ms, count_rows(record.ranges))
         entries = self._entries.get(self._types.get(queue, ""))
         # A barrier is held on purpose, and a dead-letter queue's messages entered elsewhere.
-        if entries is None or record.told(Granted).barrier:
+        if entries is None or record.body_as(Granted).barrier:
             return
         leased, rows = self._leased.setdefault(queue, BitMap64()), to_bitmap(record.ranges)
         delays = self._queue(record).delivery_delay

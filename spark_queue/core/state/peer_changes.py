@@ -56,7 +56,7 @@ class PeerChanges:
 
 def restoration_of(record: Record) -> Restoration:
     """Return what a `restored` record says."""
-    body = record.told(Restored)
+    body = record.body_as(Restored)
     return Restoration(body.origin_uuid, body.since)
 
 

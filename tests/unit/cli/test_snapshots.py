@@ -31,7 +31,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lies(sparkq: Terminal, journal: Journal) -> None:
     opened = open_journal(journal.store)
-    snapshot.take(journal.store, list_files(journal.store), opened.traits)
+    snapshot.capture(journal.store, list_files(journal.store), opened.traits)
     assert sparkq("verify", journal.path, "--json").json == {
         "journal": opened.journal_id, "records": 2, "problems": [], "warnings": [],
     }  # fmt: skip

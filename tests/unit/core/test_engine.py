@@ -31,8 +31,8 @@ def test_take_gives_records_once() -> None:
     engine = begin().world.engine
     said = commands.OutcomeRows(outcome=Outcome.ACKNOWLEDGE, ranges=((0, 2),))
     engine.decide(commands.Settle(queue="Q", outcomes=(said,)), now_ms=1)
-    assert [record.kind for record in engine.take()] == [Kind.REMOVED]
-    assert engine.take() == []
+    assert [record.kind for record in engine.drain_records()] == [Kind.REMOVED]
+    assert engine.drain_records() == []
 
 
 def test_records_carry_the_epoch_and_the_request_they_were_made_for() -> None:
@@ -41,7 +41,7 @@ def test_records_carry_the_epoch_and_the_request_they_were_made_for() -> None:
     world.decide(
         commands.Next(queue="Q", subscription="s1", incarnation=planner.incarnation, call=9, finished=0, limit=2, request="r-1")
     )
-    (granted,) = world.engine.take()
+    (granted,) = world.engine.drain_records()
     assert (granted.kind, granted.epoch, detail_of(granted)["request"], detail_of(granted)["call"]) == ("granted", 2, "r-1", 9)
 
 
@@ -62,7 +62,7 @@ def test_record_times_never_go_back_when_the_clock_does() -> None:
 def test_a_draw_changes_nothing_and_comes_after_all_earlier_ones() -> None:
     world, draw = begin().world, commands.DrawIncarnation(queue="Q", subscription="s1")
     drawn = [world.decide(draw).incarnation, world.decide(draw).incarnation]
-    assert world.engine.take() == []
+    assert world.engine.drain_records() == []
     world.recover()
     drawn.append(world.decide(draw).incarnation)
     assert drawn == [(1, 2), (1, 3), (2, 1)]

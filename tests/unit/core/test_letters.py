@@ -40,7 +40,7 @@ def test_what_was_settled_while_its_source_was_set_aside_is_no_dead_letter_once_
     assert [letter.rows for letter in standing_letters(state, "Q")] == [to_bitmap([(1, 2)])]
     # Once is enough.
     scenario.world.engine.take_over(now_ms=scenario.world.now_ms)
-    assert scenario.world.engine.take() == []
+    assert scenario.world.engine.drain_records() == []
 
 
 def test_looking_at_a_source_that_is_back_shows_none_of_them_before_a_reign_says_so() -> None:

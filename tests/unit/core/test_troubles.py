@@ -60,7 +60,9 @@ def recovered(code: str | None, *, then: Mapping[str, Any] = DEFINITIONS) -> Jou
     engine.enter([segment], now_ms=1)
     engine.decide(commands.Apply(definitions={**then, "journal": {"coordinator_idle": "9s"}}), now_ms=2)
     state = JournalState(Files(code))
-    folds.fold_all(state, [record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
+    folds.fold_all(
+        state, [record_of(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.drain_records()]
+    )
     return state
 
 
@@ -76,7 +78,7 @@ def test_definitions_cannot_change_while_a_queue_is_set_aside() -> None:
     engine = Engine(recovered("MESSAGE_FILE_MISSING"))
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
         engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=3)
-    assert engine.take() == []
+    assert engine.drain_records() == []
 
 
 def test_a_queue_that_was_dropped_keeps_no_definitions_from_changing() -> None:
@@ -97,12 +99,12 @@ def test_recovery_fails_where_the_store_does() -> None:
 def test_a_filter_that_cannot_be_evaluated_is_refused_and_its_queue_goes_on() -> None:
     engine = Engine(recovered("MESSAGE_FILE_MISSING"))
     claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=3)
-    engine.take()
+    engine.drain_records()
     drawn = decide(engine, commands.DrawIncarnation(queue="ONLY_B", subscription="s"), now_ms=4)
     planner: dict[str, Any] = {"queue": "ONLY_B", "subscription": "s", "incarnation": drawn.incarnation, "ack_mode": "auto"}
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
         engine.decide(commands.Attach(**planner, call=1, max_backlog=9, filter="price > 3"), now_ms=4)
-    assert engine.take() == []
+    assert engine.drain_records() == []
     assert engine.state.ledger("ONLY_B").depth == 4
     engine.decide(commands.Attach(**planner, call=2, max_backlog=9), now_ms=5)
 

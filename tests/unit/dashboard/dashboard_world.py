@@ -108,7 +108,7 @@ class DashboardWorld:
 
     def commit(self) -> None:
         """Write to disk what was recorded so far."""
-        records = self.engine.take()
+        records = self.engine.drain_records()
         if records:
             self._control.append(records, epoch=1)
 

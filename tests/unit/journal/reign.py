@@ -42,13 +42,13 @@ class Reign:
         self.commit()
 
     def commit(self) -> None:
-        self.journal.control.append(self.engine.take(), epoch=self.epoch)
+        self.journal.control.append(self.engine.drain_records(), epoch=self.epoch)
 
     def enter(self) -> None:
         """Read the message log, and commit what it says."""
         self.entrance.admit("order", now_ms=NOW_MS)
         assert not self.entrance.trouble, self.entrance.trouble
-        records = self.engine.take()
+        records = self.engine.drain_records()
         if records:
             self.journal.control.append(records, epoch=self.epoch)
 
@@ -59,7 +59,7 @@ class Reign:
     def tick(self, now_ms: int) -> None:
         """Do what is due, and commit it."""
         self.engine.tick(now_ms=now_ms)
-        records = self.engine.take()
+        records = self.engine.drain_records()
         if records:
             self.journal.control.append(records, epoch=self.epoch)
 

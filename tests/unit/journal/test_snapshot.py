@@ -40,7 +40,7 @@ def subscribed(number: int) -> Record:
 
 
 def take(disk: Disk) -> None:
-    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.uri(CONTROL))), disk.open().traits)
+    snapshot.capture(disk.store, listing(disk.store, DeltaTable(disk.store.uri(CONTROL))), disk.open().traits)
 
 
 def snapshots(disk: Disk) -> list[Path]:

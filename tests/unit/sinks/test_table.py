@@ -390,7 +390,7 @@ def test_a_table_whose_volume_is_away_is_not_made_anew(path: str) -> None:
     sink._device = -1
     shutil.rmtree(path)
     for _ in range(2):
-        with pytest.raises(JournalError, match=r"SINK_FAILED.*not mounted"):
+        with pytest.raises(JournalError, match=r"SINK_FAILED.*no longer mounted"):
             sink.plan(COLUMNS)
     assert not Path(path).exists()
 

@@ -243,7 +243,7 @@ def test_time_counts_from_the_commit_whatever_entered_beside_it(tmp_path: Path) 
     entrance = Sequencer(opened, engine, traits)
     for message_type in ("line", "note"):
         entrance.admit(message_type, now_ms=YEAR_2096_MS)
-    control.append(engine.take(), epoch=1)
+    control.append(engine.drain_records(), epoch=1)
     assert ids(batch(journal, topic="LINES", startingTimestamp="2090-01-01T00:00:00Z")) == [0, 1]
     assert ids(batch(journal, topic="NOTES", endingTimestamp="2090-01-01T00:00:00Z")) == []
     reader = stream(journal, topic="LINES")

@@ -71,7 +71,7 @@ def test_what_the_snapshot_has_is_not_read_again(world: ViewsWorld) -> None:
     world.publish(10, 11)
     world.attach()
     world.commit()
-    snapshot.take(world.journal.store, list_files(world.journal.store), world.opened.traits)
+    snapshot.capture(world.journal.store, list_files(world.journal.store), world.opened.traits)
     world.next(1)
     world.commit()
     world.opened.traits = Unread()

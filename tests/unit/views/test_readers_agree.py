@@ -70,7 +70,7 @@ def healthy(place: Path) -> Journal:
 
 def from_a_snapshot(place: Path) -> Journal:
     world = busy(place)
-    snapshot.take(world.journal.store, list_files(world.journal.store), world.opened.traits)
+    snapshot.capture(world.journal.store, list_files(world.journal.store), world.opened.traits)
     world.fail("the sink is down", now_ms=START_MS + 9_000)
     world.commit()
     return world.journal
@@ -98,7 +98,7 @@ def put_back(place: Path) -> Journal:
     copy = shutil.copytree(world.journal.path, place / "copy")
     world.publish(6, now_ms=START_MS + 10_000)
     world.commit()
-    snapshot.take(world.journal.store, list_files(world.journal.store), world.opened.traits)
+    snapshot.capture(world.journal.store, list_files(world.journal.store), world.opened.traits)
     shutil.copytree(Path(world.journal.path) / "snapshots", Path(copy) / "snapshots", dirs_exist_ok=True)
     return Journal(str(copy))
 

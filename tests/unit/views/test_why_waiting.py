@@ -168,7 +168,7 @@ def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorl
     world.attach("BILLING", "east", 2)
     world.commit()
     opened = open_journal(world.journal.store)
-    snapshot.take(opened.store, list_files(opened.store), opened.traits)
+    snapshot.capture(opened.store, list_files(opened.store), opened.traits)
     world.decide(commands.Pause(queue="BILLING"), 3)
     folded, fold = list[str](), folds.fold
 

@@ -104,7 +104,7 @@ class ViewsWorld:
 
     def commit(self) -> None:
         """Write to disk what was recorded so far."""
-        self.records += self.engine.take()
+        self.records += self.engine.drain_records()
         if self._stored < len(self.records):
             self._control.append(self.records[self._stored :], epoch=1)
             self._stored = len(self.records)

@@ -24,7 +24,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import Stage
 
 
-def of_one_life(state: JournalState, body: Body, envelope: RecordColumns) -> Iterator[tuple[Body, RecordColumns]]:
+def split_by_life(state: JournalState, body: Body, envelope: RecordColumns) -> Iterator[tuple[Body, RecordColumns]]:
     """Yield a record, or one for each life of its messages, where its queue is replicated.
 
     Records of a replicated queue's owner have one life each, and one term where messages are dead (DESIGN 17.4).

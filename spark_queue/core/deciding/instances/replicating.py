@@ -125,7 +125,7 @@ class Pulled:
     disagreements: Sequence[Disagreement] | None = None
 
 
-def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
+def apply_pulled(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
     """Record the changes that news make here, and how far the peer is pulled: one commit (DESIGN 17.3)."""
     for names in pulled.names:
         take_names(state, names, peer=pulled.peer, emit=emit)
@@ -225,7 +225,7 @@ def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
                 decide(state, ledger, undecided, emit)
 
 
-def hear_again(state: JournalState, emit: Emit) -> bool:
+def reread_peers(state: JournalState, emit: Emit) -> bool:
     """Let peers be read again for queues that missed their news while set aside, and are back; returns whether any is (R122)."""
     again = [peer for peer, known in state.pulled.items() if peer in state.definitions.peers and known.missed & state.queues.keys()]
     for peer in again:
@@ -411,11 +411,11 @@ def return_without(work: PeersWork, command: ReturnWithout) -> Done:
         reason = "this instance is not returning: it waits for no peer."
         raise CallerError("UNSUPPORTED_WRITE", what="`sparkq return`", reason=reason, next_step="Nothing to do.")
     if command.peer not in known.without:
-        say_returning(work.emit, joins=known.joins, without=known.without | {command.peer}, queues=known.queues)
+        record_returning(work.emit, joins=known.joins, without=known.without | {command.peer}, queues=known.queues)
     return Done()
 
 
-def say_returning(emit: Emit, *, joins: bool, without: Collection[str] = (), queues: Collection[str] = ()) -> None:
+def record_returning(emit: Emit, *, joins: bool, without: Collection[str] = (), queues: Collection[str] = ()) -> None:
     """Record that this instance grants nothing that it owns, or nothing of some queues, before it has heard from its peers."""
     emit(records.Returning(on=True, joins=joins, without=tuple(sorted(without)), queues=tuple(sorted(queues))))
 
