@@ -132,9 +132,18 @@ def fingerprint(data: bytes) -> int:
 
 def _hashes(values: Any) -> _Hashes:
     """Return a hash of each value; equal values of a column have equal ones, whatever rows stand around them."""
-    kind, hashes = values.type, np.empty(len(values), dtype=np.uint64)
-    if pa.types.is_dictionary(kind):
-        return _hashes(values.dictionary_decode())
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        # Many rows share a text, and to hash one takes longer than to write it.
+        values = values.dictionary_encode()
+    if not pa.types.is_dictionary(values.type):
+        return _hashes_of_each(values)
+    # Behind all others stands that of a row without a value.
+    hashes = np.append(_hashes_of_each(values.dictionary), _NULL)
+    return hashes[values.indices.cast(pa.int64()).fill_null(len(values.dictionary)).to_numpy(zero_copy_only=False)]
+
+
+def _hashes_of_each(values: Any) -> _Hashes:
+    kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
         hashes = _mixed(_numbers(values))
     else:
