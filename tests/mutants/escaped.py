@@ -14,4 +14,8 @@ ESCAPED: tuple[Mutant, ...] = (
         "return BitMap64() if is_handed_over_once(work, lease) and lease.handed_to != incarnation else lease.rows",
         "return lease.rows", ("tests/unit/core/test_scenarios.py",),
     ),
+    Mutant(
+        "one message each second is told by the minute",
+        "    if per_second >= 1:\n", "    if per_second > 1:\n", ("tests/unit/views/test_quantities.py",),
+    ),
 )  # fmt: skip
