@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication test spark gateway cluster lint alerts bench soak mutants nightly release-check docs readme rules clean
+.PHONY: help setup demo demo-replication test spark gateway cluster lint alerts bench soak mutants judge nightly release-check docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -48,6 +48,9 @@ soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hund
 
 mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice (SINCE=REV: twenty in what changed).
 	@$(RUN) python -m tests.mutants $(if $(SINCE),--since $(SINCE) --most 20)
+
+judge: setup ## Draw five bugs in the lines that have changed, and see whether the tests notice (SINCE=REV, otherwise in the last commit).
+	@$(RUN) python -m tests.mutants --since $(or $(SINCE),HEAD~1) --drawn $(or $(DRAWN),5) $(if $(SEED),--seed $(SEED))
 
 nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1

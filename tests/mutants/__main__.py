@@ -1,7 +1,8 @@
 """Plants each bug of the catalogue in a copy of the repository, and runs the tests that must fail there.
 
-``python -m tests.mutants [NAME …]`` exits 1 when a bug survives, and names it. ``--since REV --most N`` takes those in files that
-have changed since a commit; of more than N of them, N whose turn it is with the last commit.
+``python -m tests.mutants [NAME …]`` exits 1 when a bug escapes, and names it. ``--since REV --most N`` takes those in files that
+have changed since a commit; of more than N of them, N whose turn it is with the last commit. ``--since REV --drawn N`` takes none
+of them: it draws N bugs that operators make in lines that have changed; the last commit is the seed, or ``--seed S``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.change import Change
+from tests.mutants.drawing import drawn_changes
 from tests.mutants.mutant import Mutant
 from tests.source_tree import ROOT
 
@@ -29,7 +32,7 @@ _COPIED = (
     "Makefile", "mkdocs.yml", "pyproject.toml", "README.md", "pyspark_sparkqueue.py",
 )  # fmt: skip
 
-#: A bug may make a test wait for ever; then it is noticed, too.
+#: For each file or folder of tests: a bug may make a test wait for ever; then it is noticed, too.
 _TIMEOUT_S = 600
 
 #: What a test may fill of the memory, in bytes: a bug may be that nothing is bounded, and this machine has other work.
@@ -37,16 +40,23 @@ _MEMORY_BYTES = 8 * 1024**3
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the mutants that the words of the command choose, or all; returns how many survive."""
+    """Run the mutants that the words of the command choose, or all; returns how many escape."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--since", metavar="REV")
     parser.add_argument("--most", type=int, default=len(MUTANTS), metavar="N")
+    parser.add_argument("--drawn", type=int, metavar="N")
+    parser.add_argument("--seed", type=int, metavar="S")
     asked = parser.parse_args(words)
+    if asked.drawn is not None:
+        if not asked.since:
+            parser.error("--drawn needs --since REV: bugs are drawn from lines that have changed since then")
+        diff = _git("diff", "-U0", "--no-color", "--no-ext-diff", "--dst-prefix=", asked.since, "--", "spark_queue/*.py")
+        return _run(drawn_changes(diff, count=asked.drawn, seed=_turn() if asked.seed is None else asked.seed))
     chosen = [mutant for mutant in MUTANTS if not asked.names or mutant.name in asked.names]
     if asked.since:
         changed = set(_git("diff", "--name-only", asked.since).splitlines())
-        chosen = of_changed(chosen, changed, root=ROOT, most=asked.most, turn=int(_git("rev-parse", "HEAD")[:6], 16))
+        chosen = of_changed(chosen, changed, root=ROOT, most=asked.most, turn=_turn())
     return _run(chosen)
 
 
@@ -63,23 +73,27 @@ def of_changed(mutants: Sequence[Mutant], changed: Collection[str], *, root: Pat
     return (planted[at:] + planted[:at])[:most]
 
 
+def _turn() -> int:
+    """Return the number that ``make test`` takes from the last commit, too."""
+    return int(_git("rev-parse", "HEAD")[:6], 16)
+
+
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True, text=True).stdout
 
 
-def _run(chosen: Sequence[Mutant]) -> int:
-    console = Console()
-    survivors = []
+def _run(chosen: Sequence[Mutant | Change]) -> int:
+    # Names of drawn bugs are code, with brackets.
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    escaped = []
     with tempfile.TemporaryDirectory(prefix="spark_queue-mutants-") as place:
         copy = _copy(Path(place))
         for number, mutant in enumerate(chosen, start=1):
             caught = _is_caught(copy, mutant)
-            console.print(f"{number:>3}/{len(chosen)} {'caught  ' if caught else 'SURVIVES'} {mutant.name}", highlight=False)
-            survivors += [] if caught else [mutant.name]
-    console.print(
-        f"{len(chosen) - len(survivors)} of {len(chosen)} caught." + (f" Survivors: {', '.join(survivors)}" if survivors else "")
-    )
-    return len(survivors)
+            console.print(f"{number:>3}/{len(chosen)} {'caught ' if caught else 'ESCAPES'} {mutant.name}")
+            escaped += [] if caught else [mutant.name]
+    console.print(f"{len(chosen) - len(escaped)} of {len(chosen)} caught." + (f" Escaped: {', '.join(escaped)}" if escaped else ""))
+    return len(escaped)
 
 
 def _copy(place: Path) -> Path:
@@ -94,23 +108,25 @@ def _copy(place: Path) -> Path:
     return place
 
 
-def _is_caught(copy: Path, mutant: Mutant) -> bool:
+def _is_caught(copy: Path, mutant: Mutant | Change) -> bool:
     path, text = mutant.plant(copy)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "jobs"))), "PYTHONDONTWRITEBYTECODE": "1"}
     # As many worlds as show it, and those that do; a test run has more.
     environment.setdefault("SIMULATION_SEEDS", "40")
     environment["SEED_WINDOW"] = "0"
+    limit_s = _TIMEOUT_S * len(mutant.tests)
     try:
         done = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_S, preexec_fn=_bound_memory
+            command, cwd=copy, env=environment, capture_output=True, check=False, timeout=limit_s, preexec_fn=_bound_memory
         )
     except subprocess.TimeoutExpired:
         return True
     finally:
         path.write_text(text, encoding="utf-8")
-    # 1: tests failed; below 0: the bug ended the process; 2 to 5: pytest itself did not come that far, which proves nothing.
-    return done.returncode == 1 or done.returncode < 0
+    # 1: tests failed; below 0: the bug ended the process; 2 to 5: pytest itself did not come that far, which proves nothing. But
+    # the tests of a drawn bug are there: for them, 4 says that what they share cannot be imported.
+    return done.returncode == 1 or done.returncode < 0 or (done.returncode == 4 and isinstance(mutant, Change))
 
 
 def _bound_memory() -> None:

@@ -6,6 +6,7 @@ from tests.mutants.beginning import BEGINNING
 from tests.mutants.core import CORE
 from tests.mutants.dashboard import DASHBOARD
 from tests.mutants.deciding import DECIDING
+from tests.mutants.escaped import ESCAPED
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
 from tests.mutants.faults import FAULTS
@@ -60,6 +61,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE,
     *VALUES,
     *TIMES,
+    *ESCAPED,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",
