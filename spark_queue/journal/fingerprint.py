@@ -139,7 +139,8 @@ def _hashes(values: Any) -> _Hashes:
         return _hashes_of_each(values)
     # Behind all others stands that of a row without a value.
     hashes = np.append(_hashes_of_each(values.dictionary), _NULL)
-    return hashes[values.indices.cast(pa.int64()).fill_null(len(values.dictionary)).to_numpy(zero_copy_only=False)]
+    found: _Hashes = hashes[values.indices.cast(pa.int64()).fill_null(len(values.dictionary)).to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _hashes_of_each(values: Any) -> _Hashes:
