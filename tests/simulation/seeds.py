@@ -12,7 +12,7 @@ import pytest
 
 from tests.seed_window import window
 
-#: Worlds of the real loop; other simulations take a part of them. `make test` runs 600, `make nightly` 100,000.
+#: Worlds of the real loop; other simulations take a part of them. `make test` runs 300, `make nightly` 100,000.
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "400"))
 
 #: Worlds of the real loop in one test: enough to forget what a test costs by itself, and few enough to spread over processes.
