@@ -72,7 +72,7 @@ def test_a_coordinator_that_is_named_for_a_copy_is_refused_when_it_serves_the_or
     address = str(detail_of(world.claims()[-1])["address"])
     copied = shutil.copytree(world.store.path, tmp_path / "copy")
     with coordinators_end(Journal(world.store.path)):
-        with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*another place"):
+        with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*is elsewhere"):
             ping(Journal(str(copied), coordinator=address))
         assert ping(Journal(world.store.path, coordinator=address)).epoch == 1
 
