@@ -261,9 +261,9 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
         builder = builder.config("spark.jars.packages", coordinates)
     if starts_jvm:
         java()
-    elif not is_remote and with_delta:
-        _check_submitted()
     if not is_remote and with_delta:
+        if not starts_jvm:
+            _check_submitted()
         named = filter(None, options.get("spark.jars", "").split(","))
         builder = builder.config("spark.jars", ",".join([*named, *map(str, jars())]))
     return builder

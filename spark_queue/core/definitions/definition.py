@@ -120,7 +120,7 @@ class JournalDefinition:
         parse_idle_ms, "60s", "A coordinator started on demand ends after this long without calls; 1s or more."
     )
     instance: str | None = key(
-        parse_name, None, ("Its name among the instances of replicated queues; cannot be changed once it is set.")
+        parse_name, None, "Its name among the instances of replicated queues; cannot be changed once it is set."
     )
     group: str | None = key(parse_name, None, "The group of instances that it belongs to; default: its own name.")
 
@@ -269,7 +269,7 @@ class QueueDefinition:
     subscription_retention_ms: int = duration("7d", "How long a subscription without a running query is remembered.")
     barrier: str | None = text("A filter: what matches is held until all before it is gone, then goes to every subscription (R67).")
     ownership: str = key(
-        one_of(DISTRIBUTED, GROUP_LOCAL, LOCAL), DISTRIBUTED, ("Which instance owns a message where queues replicate (R102).")
+        one_of(DISTRIBUTED, GROUP_LOCAL, LOCAL), DISTRIBUTED, "Which instance owns a message where queues replicate (R102)."
     )
     initial_owner: str | None = key(
         parse_name, None, "With group_local: the instance that every message belongs to at first (R115)."

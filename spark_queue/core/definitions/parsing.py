@@ -82,10 +82,8 @@ def _check_principals(principals: Mapping[str, PrincipalDefinition]) -> None:
         for token_hash in principal.token_hash:
             other = owners.setdefault(token_hash, principal.name)
             if other != principal.name:
-                where, reason = (
-                    f"[principals.{principal.name}]",
-                    (f"its token is also that of '{other}', but a token identifies one caller."),
-                )
+                where = f"[principals.{principal.name}]"
+                reason = f"its token is also that of '{other}', but a token identifies one caller."
                 raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="token_hash")
     # One that expires would lock everybody out later, when nobody applies anything.
     if principals and not any(each.administers and each.expires_ms is None for each in principals.values()):

@@ -9,5 +9,5 @@ class Verdict(msgspec.Struct, frozen=True):
     """An outcome, when a cancelled message is due again, in milliseconds, and the text of its error."""
 
     outcome: str
-    due_at_ms: int | None = None
-    error: str | None = None
+    due_at_ms: int | None
+    error: str | None
