@@ -206,7 +206,7 @@ def refusing(world: World, monkeypatch: pytest.MonkeyPatch, *, after: int) -> Ca
             emit(records.Pulled(peer="virginia", journal="uuid", number=1, digest=""))
         raise KeyError("a bug")
 
-    monkeypatch.setattr(engine, "take", raises)
+    monkeypatch.setattr(engine, "apply_pulled", raises)
     return pull(world, world.loop._engine.state.definitions, 7)
 
 
