@@ -139,9 +139,15 @@ class Instance:
             return
         if records:
             last = records[-1].record
-            without = [name for name in definition.queues if name not in fold.definitions.queues]
+            missing_queues = [name for name in definition.queues if name not in fold.definitions.queues]
             pulled = Pulled(
-                peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", names=names, news=news, without=without
+                peer=peer.name,
+                journal=fold.journal_id,
+                record=last,
+                digest=f"of {last}",
+                names=names,
+                news=news,
+                missing_queues=missing_queues,
             )
             from_here = fold.pulled.get(self.world.journal_id)
             reach = self.world.engine.liveness

@@ -168,7 +168,7 @@ class MemoryControlLog:
         """Refresh and give every record in order, and take the head as the place to append at."""
         with self._storage.step("control.load"):
             self._version = self._storage.version
-            return LogTail(record for commit in self._storage.commits for record in commit.records)
+            return LogTail([record for commit in self._storage.commits for record in commit.records])
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
         """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.

@@ -227,9 +227,9 @@ def _clock(journal: Journal) -> Finding:
 def _control_log(journal: Journal) -> Finding:
     """Return the finding about the part of the control log that the next start reads."""
     files, snapshots = list_files(journal.store), snapshot.stored(journal.store)
-    past = snapshot.load(journal.store, files)
-    found = f"{past.next_record:,} records in {len(files):,} files; a start reads {len(past):,} of them"
-    if snapshots and past.state is None:
+    tail = snapshot.load(journal.store, files)
+    found = f"{tail.next_record:,} records in {len(files):,} files; a start reads {len(tail.records):,} of them"
+    if snapshots and tail.state is None:
         found += f", since none of {len(snapshots)} snapshots can be used"
         advice = "Nothing is lost: a start takes longer until a coordinator has written the next one. `sparkq verify` tells why."
         return Finding(result="warning", found=found, advice=advice)

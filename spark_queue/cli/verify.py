@@ -193,14 +193,14 @@ def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence
     problems, warnings = [], []
     for index, (_, key) in enumerate(snapshot.stored(journal.store)):
         try:
-            past = snapshot.resume(journal.store, key, records)
+            tail = snapshot.resume(journal.store, key, records)
         except ValueError as reason:
             warnings.append(f"{key} is not used: {reason}. Nothing is lost; the next start may take longer.")
             continue
         if folded.troubles or index >= snapshot.KEPT:
             # The log cannot be folded as far as the snapshot, while a file is missing; and from each older one would take too long.
             continue
-        found, expected = digest(past.fold(journal.traits)), digest(folded)
+        found, expected = digest(tail.fold(journal.traits)), digest(folded)
         wrong = [name for name in expected if found[name] != expected[name]]
         if wrong:
             problems.append(f"{key} has other {' and '.join(wrong)} than the log. Delete it; the next start then reads the log.")

@@ -87,20 +87,20 @@ def election_ports(store: Store, journal_id: str, clock: Clock) -> ElectionPorts
 
 def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> Reign:
     """Claim the next epoch, unless the coordinator of the last claim lives."""
-    past = load_log(control, candidate)
-    if past.claim is not None:
-        _leave_living_alone(past.claim, candidate, around)
-    return claim_next(control, past, candidate, around.clock)
+    tail = load_log(control, candidate)
+    if tail.claim is not None:
+        _leave_living_alone(tail.claim, candidate, around)
+    return claim_next(control, tail, candidate, around.clock)
 
 
 def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
     """Load the log of the journal that the candidate means."""
-    past = control.load()
-    if past.journal_id != candidate.journal_id:
-        raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
+    tail = control.load()
+    if tail.journal_id != candidate.journal_id:
+        raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=tail.journal_id)
     # A claim of a process that cannot reign would depose one that can, and grow the log with each start.
-    past.refuse_newer(candidate.path)
-    return past
+    tail.refuse_newer(candidate.path)
+    return tail
 
 
 def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPorts) -> None:
@@ -135,19 +135,19 @@ def _renewed(newest: Advertisement, candidate: Candidate, clock: Clock, presence
     )
 
 
-def claim_next(control: ControlLog, past: LogTail, candidate: Candidate, clock: Clock) -> Reign:
+def claim_next(control: ControlLog, tail: LogTail, candidate: Candidate, clock: Clock) -> Reign:
     """Claim the epoch after the newest of a log, at the head of that log."""
-    last = past.claim
+    last = tail.claim
     if last is not None:
         address = last.body_as(EpochClaimed).address
         _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
-    check_skew(clock, last_record_ms=past.last_at_ms, path=candidate.path, accepted=candidate.accept_clock)
-    reign_clock = ReignClock(clock, last_record_ms=past.last_at_ms)
+    check_skew(clock, last_record_ms=tail.last_at_ms, path=candidate.path, accepted=candidate.accept_clock)
+    reign_clock = ReignClock(clock, last_record_ms=tail.last_at_ms)
     claim = Record(
         body=EpochClaimed(host=candidate.host, address=candidate.address, pid=candidate.pid),
-        record=past.next_record,
+        record=tail.next_record,
         epoch=1 if last is None else last.epoch + 1,
         at_ms=reign_clock.now_ms(),
     )
     control.append([claim], epoch=claim.epoch)
-    return Reign(epoch=claim.epoch, state=past.state, records=deque([*past, claim]), clock=reign_clock)
+    return Reign(epoch=claim.epoch, state=tail.state, records=deque([*tail.records, claim]), clock=reign_clock)

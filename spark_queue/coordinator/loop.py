@@ -199,9 +199,9 @@ class Loop:
     def _fold_again(self) -> None:
         """Go on from the log, as a new reign does; answers that were not given are forgotten."""
         control = self._journal.control
-        past = control.load()
+        tail = control.load()
         control.check(epoch=self._epoch)
-        self._engine.begin_again(past.fold(self._engine.state.traits))
+        self._engine.begin_again(tail.fold(self._engine.state.traits))
         self._entrance.recover()
         self._ready.clear()
         self._tails.clear()

@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 class PastReader(Protocol):
     """A journal whose log can be read."""
 
-    def past(self) -> LogTail:
+    def tail(self) -> LogTail:
         """Return the log tail of the control log, from the newest usable snapshot on."""
         ...
 
@@ -141,7 +141,7 @@ class ProcessMetrics:
         committed = self._committed
         assert committed is not None, "a history begins once"
         try:
-            history = journal.past().fold_history()
+            history = journal.tail().fold_history()
             # Records committed meanwhile are in both; a fold passes over those that it knows.
             with self._lock:
                 self._history = history

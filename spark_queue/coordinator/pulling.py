@@ -213,7 +213,7 @@ class Peers:
         assert returning is not None, "it returns"
         assert self._number is not None, "its beacon is written"
         shared = {each.name for each in state.definitions.peers.values() if each.queues}
-        awaited = shared - returning.without - state.peer_changes.forgotten
+        awaited = shared - returning.excused_peers - state.peer_changes.forgotten
         pulled_here = self._pullers.pulled_here()
         for peer in awaited & heard.peers.keys():
             # A peer that pulls nothing from here claims nothing, and never says to have seen it.

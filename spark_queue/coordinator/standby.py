@@ -60,11 +60,11 @@ def succeed(control: ControlLog, candidate: Candidate, around: ElectionPorts, *,
     `control` was not used before: after a lost claim it is in doubt. `silent_epoch` is 0 where no holder was silent for long
     enough.
     """
-    past = load_log(control, candidate)
-    last = past.claim
+    tail = load_log(control, candidate)
+    last = tail.claim
     if last is not None and last.epoch != silent_epoch:
         return Holder.of_claim(last)
-    return claim_next(control, past, candidate, around.clock)
+    return claim_next(control, tail, candidate, around.clock)
 
 
 class Watch:

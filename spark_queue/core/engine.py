@@ -160,7 +160,9 @@ class Engine:
         if known is not None:
             wanted = known.queues | wanted if known.queues and wanted else frozenset()
         if known is None or known.joins > joins or wanted != known.queues:
-            record_returning(self._emit(now_ms), joins=joins, without=() if known is None else known.without, queues=wanted)
+            record_returning(
+                self._emit(now_ms), joins=joins, excused_peers=() if known is None else known.excused_peers, queues=wanted
+            )
 
     def note_trouble(self, peer: str, error: str, *, now_ms: int) -> None:
         """Record the trouble that keeps a peer from being pulled, empty once none does; readers of the log show it as an alarm."""

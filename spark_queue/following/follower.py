@@ -56,9 +56,9 @@ class LogReader:
         """Return the newest usable snapshot of the log, and the records after it."""
         table = open_control(self._store)
         self._version, self._files = int(table.version()), listing(self._store, table)
-        past = snapshot.load(self._store, self._files)
-        self.next_record = past.next_record
-        return past
+        tail = snapshot.load(self._store, self._files)
+        self.next_record = tail.next_record
+        return tail
 
     def all_rows(self) -> ControlRows:
         """Return the rows of every record that `open` found; to be called once after it."""
@@ -279,8 +279,8 @@ class JournalFollower:
 
     def _open(self) -> None:
         journal, log = open_journal(self.store), LogReader(self.store)
-        past = log.open()
-        found = _Followed(journal=journal, log=log, state=past.fold(journal.traits), log_history=past.fold_history())
+        tail = log.open()
+        found = _Followed(journal=journal, log=log, state=tail.fold(journal.traits), log_history=tail.fold_history())
         self._look_ahead(found)
         with self._lock:
             self._found, self._reopens, self.revision = found, False, self.revision + 1

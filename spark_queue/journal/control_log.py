@@ -49,8 +49,8 @@ class DeltaControlLog:
     def load(self) -> LogTail:
         """See `ports.ControlLog`; entries that a power loss tore are set aside first, and reported (`recovery`)."""
         table = open_control(self._store)
-        past = snapshot.load(self._store, listing(self._store, table))
-        self._version, self._next_record = int(table.version()), past.next_record
+        tail = snapshot.load(self._store, listing(self._store, table))
+        self._version, self._next_record = int(table.version()), tail.next_record
         try:
             head = log_entry.read_entry(self._store, CONTROL, self._version)
         except log_entry.OddEntryError as reason:
@@ -58,14 +58,14 @@ class DeltaControlLog:
             what = f"{log_key(CONTROL, self._version)} has content that no commit of records has"
             raise delta.damaged(self._store, what, self._store.reason(reason)) from None
         self._token = "" if head is None else head.token
-        self._epoch = past[-1].epoch if past else 0 if past.state is None else past.state.epoch
-        self.durable = past.state is not None and past.state.definitions.journal.durable
-        self._heed(past)
+        self._epoch = tail.records[-1].epoch if tail.records else 0 if tail.state is None else tail.state.epoch
+        self.durable = tail.state is not None and tail.state.definitions.journal.durable
+        self._heed(tail.records)
         if self.durable:
             # The last commit of a coordinator that died may not have reached the disk (PROTOCOL 6).
             self._store.sync([log_key(CONTROL, self._version)])
-        self.replay_cost = _replay_cost(past)
-        return past
+        self.replay_cost = _replay_cost(tail.records)
+        return tail
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
         """See `ports.ControlLog`."""

@@ -33,7 +33,7 @@ class DeltaJournal(JournalReader):
         self._logs: dict[str, DeltaMessageLog] = {}
         self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
 
-    def past(self) -> LogTail:
+    def tail(self) -> LogTail:
         """Return the log tail of the control log, from the newest usable snapshot on."""
         return snapshot.load(self.store, list_files(self.store))
 

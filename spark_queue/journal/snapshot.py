@@ -151,11 +151,10 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
     records = since(header.record)
     if not records or header.last != _said(records[0]):
         raise ValueError("the log continued differently")
-    past = LogTail(records[1:])
-    past.state, state.traits, past.history = state, FileTraits(store), history
-    if any(record.kind == Kind.REVIVED and record.queue in state.troubles for record in past) or state.is_file_back():
+    state.traits, since_then = FileTraits(store), records[1:]
+    if any(record.kind == Kind.REVIVED and record.queue in state.troubles for record in since_then) or state.is_file_back():
         raise UnsuitableError("a queue that was set aside then has been revived")
-    return past
+    return LogTail(since_then, state, history)
 
 
 class UnsuitableError(ValueError):
@@ -182,13 +181,13 @@ def capture(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> 
 
     A state of its own: the coordinator's runs ahead of the log, and copying that would hold up its commits.
     """
-    past = load(store, files)
-    if not past:
+    tail = load(store, files)
+    if not tail.records:
         return
-    state, history = past.fold(traits), past.fold_history()
+    state, history = tail.fold(traits), tail.fold_history()
     # A fault that occurred only here has no record, so nothing would show that the queue is back.
     if not state.faults:
-        write(store, state, history, past[-1])
+        write(store, state, history, tail.records[-1])
 
 
 def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:

@@ -146,7 +146,7 @@ class Puller:
         """Return how far the peer is pulled, and what else the own log is to say of it from now on."""
         return Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=record, digest=digest, origin=self._fold.origin,
-            without=[name for name in sorted(self._definitions.replicated) if name not in self._fold.definitions.queues],
+            missing_queues=[name for name in sorted(self._definitions.replicated) if name not in self._fold.definitions.queues],
             disagreements=self._fit.changed, gaps_after=self._gaps_after if self._tells_gaps else None,
         )  # fmt: skip
 

@@ -194,8 +194,8 @@ def _(body: records.Transferred, record: Record) -> str:
 
 @_text.register
 def _(body: records.Returning, _record: Record) -> str:
-    if body.without:
-        return f"this instance, which returned, was told to wait no longer for {', '.join(map(repr, body.without))}"
+    if body.excused_peers:
+        return f"this instance, which returned, was told to wait no longer for {', '.join(map(repr, body.excused_peers))}"
     return "this instance was away, and waited for its peers" if body.on else "this instance had heard from its peers"
 
 

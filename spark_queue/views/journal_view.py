@@ -164,12 +164,12 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Jour
 
 
 def _now(journal: DeltaJournal, source: TraitSource) -> JournalView:
-    past, traits = journal.past(), PreparedTraits(source)
-    state = past.fold(traits)
+    tail, traits = journal.tail(), PreparedTraits(source)
+    state = tail.fold(traits)
     # The coordinator's clock may be ahead of this one.
     now_ms = max(SystemClock().wall_ms(), state.last_at_ms)
     return JournalView(
-        journal=journal, state=state, now_ms=now_ms, log_history=cache(past.fold_history),
+        journal=journal, state=state, now_ms=now_ms, log_history=cache(tail.fold_history),
         troubles=_count_all(journal, state, traits, state.message_types, now_ms=now_ms),
         damage=lambda queue: find_damage(journal.store, needed_files(state, queue)),
         heard=cache(lambda: read_heard(journal.store, state.journal_id)),
@@ -194,26 +194,26 @@ def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> 
     files, traits = list_files(journal.store), PreparedTraits(source)
     rows = ControlRows(journal.store, files)
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
-    past = snapshot.load(journal.store, files, until=count)
-    known = past.next_record - len(past)
+    tail = snapshot.load(journal.store, files, until=count)
+    known = tail.next_record - len(tail.records)
     columns = rows.columns("kind", "queue", "ranges", first=known)
     retired = one_of(columns.column("kind"), [Kind.RETIRED]).any()
-    if past.state is not None and retired:
+    if tail.state is not None and retired:
         # Messages retired since are in the snapshot, but in no view.
-        past, known = LogTail(read_records(journal.store, files, until=count)), 0
+        tail, known = LogTail(read_records(journal.store, files, until=count)), 0
         columns = rows.columns("kind", "queue", "ranges")
-    later = columns.slice(len(past))
-    records = [*past, *_later(rows, later, first=count)]
+    later = columns.slice(len(tail.records))
+    records = [*tail.records, *_later(rows, later, first=count)]
     of_time = not isinstance(as_of, int)
-    state = past.state or JournalState(traits)
+    state = tail.state or JournalState(traits)
     state.traits = traits
-    fold_until(state, records, len(past), now_ms=now_ms, looks_ahead=of_time)
+    fold_until(state, records, len(tail.records), now_ms=now_ms, looks_ahead=of_time)
     troubles: Mapping[str, str] = {}
     if of_time:
-        read_further = {record.message_type for record in records[len(past) :] if record.body.reads_on}
+        read_further = {record.message_type for record in records[len(tail.records) :] if record.body.reads_on}
         logs, behind = PublishedBy(journal, now_ms), state.message_types.keys() - read_further
         troubles = _count_all(logs, state, traits, behind, now_ms=now_ms)
-    return JournalView(journal=journal, state=state, now_ms=now_ms, troubles=troubles, log_history=past.fold_history)
+    return JournalView(journal=journal, state=state, now_ms=now_ms, troubles=troubles, log_history=tail.fold_history)
 
 
 def times_of(rows: ControlRows) -> NDArray[np.int64]:

@@ -94,7 +94,7 @@ class BusyJournal:
             plan = make_plan(self.store, self.definitions, message_type="json", topic=f"T{name}", expires_after_ms=None)
             publish(plan, journal_id, self.definitions, bodies)
         self.control = DeltaControlLog(self.store)
-        begun = self.control.load()
+        begun = self.control.load().records
         self.next_record, self._first_ms, last_ms = len(begun), begun[-1].at_ms, SystemClock().wall_ms()
         records = list(self._records(names))
         self._step = (last_ms - self._first_ms) / (len(records) + 1)

@@ -61,7 +61,7 @@ def _enter_s(store: Store, *, available: int) -> float:
     opened = open_journal(store)
     traits = PreparedTraits(opened.traits)
     state = JournalState(traits)
-    folds.fold_all(state, opened.control.load())
+    folds.fold_all(state, opened.control.load().records)
     engine = Engine(state)
     now_ms = SystemClock().wall_ms()
     # The first commit of a process is slow, and a reign's claim pays for it.

@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     """
     journal = BenchJournal(bench.place / "journal", messages=MANY_MESSAGES)
     opened, control = open_journal(journal.store), DeltaControlLog(journal.store)
-    begun = len(control.load())
+    begun = len(control.load().records)
     records = [replace(each, record=number, epoch=1, at_ms=_AT_MS + number) for number, each in enumerate(_life(opened), begun)]
     for first in range(0, len(records), _COMMIT_RECORDS):
         control.append(records[first : first + _COMMIT_RECORDS], epoch=1)

@@ -67,7 +67,7 @@ class _Reign:
         self._journal, self._clock, self._call, self._finished = open_journal(journal.store), SystemClock(), 1, 0
         traits = PreparedTraits(self._journal.traits)
         self._state = JournalState(traits)
-        folds.fold_all(self._state, self._journal.control.load())
+        folds.fold_all(self._state, self._journal.control.load().records)
         self._engine = engine = Engine(self._state)
         now_ms = self._clock.wall_ms()
         claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)

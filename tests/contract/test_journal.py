@@ -31,7 +31,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 def claim(control: ControlLog, epoch: int) -> int:
     """Load and claim a reign; returns the number of the next record."""
-    record = len(control.load())
+    record = len(control.load().records)
     control.append([record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, detail={"host": "h"})], epoch=epoch)
     return record + 1
 
@@ -72,7 +72,7 @@ def traits_of(world: World, journal: JournalPort) -> list[dict[str, EntryTraits]
 
 
 def test_load_gives_the_creation_first(world: World) -> None:
-    created, applied = world.open().control.load()
+    created, applied = world.open().control.load().records
     assert (created.kind, created.record, detail_of(created)["journal"]) == (Kind.JOURNAL_CREATED, 0, world.journal_id)
     assert (applied.kind, applied.record) == (Kind.DEFINITIONS_APPLIED, 1)
     assert detail_of(applied)["definitions"] == world.definitions.stored
@@ -108,7 +108,7 @@ def test_append_gives_every_field_back_to_another_process(world: World) -> None:
         ),
     ]
     control.append(records, epoch=1)
-    assert list(world.open().control.load()[number:]) == records
+    assert list(world.open().control.load().records[number:]) == records
 
 
 def test_append_by_the_older_of_two_coordinators_is_refused_after_a_newer_claim(world: World) -> None:
@@ -118,7 +118,7 @@ def test_append_by_the_older_of_two_coordinators_is_refused_after_a_newer_claim(
     claim(new, 2)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         old.append([paused(number, 1)], epoch=1)
-    assert [record.kind for record in world.open().control.load()[-2:]] == [Kind.EPOCH_CLAIMED, Kind.EPOCH_CLAIMED]
+    assert [record.kind for record in world.open().control.load().records[-2:]] == [Kind.EPOCH_CLAIMED, Kind.EPOCH_CLAIMED]
 
 
 def test_check_of_the_older_of_two_coordinators_is_refused_after_a_newer_claim(world: World) -> None:
@@ -134,12 +134,12 @@ def test_check_of_the_older_of_two_coordinators_is_refused_after_a_newer_claim(w
 
 def test_two_claims_on_one_head_have_one_winner(world: World) -> None:
     first, second = world.open().control, world.open().control
-    number = len(first.load())
+    number = len(first.load().records)
     second.load()
     first.append([record_of(kind=Kind.EPOCH_CLAIMED, record=number, epoch=1, detail={"host": "first"})], epoch=1)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         second.append([record_of(kind=Kind.EPOCH_CLAIMED, record=number, epoch=1, detail={"host": "second"})], epoch=1)
-    assert [detail_of(record)["host"] for record in world.open().control.load()[number:]] == ["first"]
+    assert [detail_of(record)["host"] for record in world.open().control.load().records[number:]] == ["first"]
 
 
 def test_a_coordinator_that_refreshes_after_a_newer_claim_still_may_not_commit(world: World) -> None:
@@ -223,7 +223,7 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     """DESIGN 5: live and recovered state cannot differ."""
     journal = world.open()
     state = JournalState(journal.traits)
-    folds.fold_all(state, journal.control.load())
+    folds.fold_all(state, journal.control.load().records)
     engine = Engine(state)
     deciding.claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=1_000)
     journal.control.append(engine.drain_records(), epoch=1)
@@ -231,7 +231,7 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     engine.enter(segments(list(journal.messages("json").tail(-1))), now_ms=2_000)
     journal.control.append(engine.drain_records(), epoch=1)
     recovered = JournalState(world.open().traits)
-    folds.fold_all(recovered, world.open().control.load())
+    folds.fold_all(recovered, world.open().control.load().records)
     assert digest(recovered) == digest(state)
     entered = {name: list(ledger.entered) for name, ledger in recovered.queues.items()}
     assert entered == {"ORDERS": [0], "DIRECT": [1], "ALL": [0, 1]}

@@ -103,7 +103,7 @@ def test_a_call_never_outlives_its_timeout(world: World) -> None:
 def test_a_log_that_cannot_be_recovered_from_is_told_by_name(world: World) -> None:
     """A record of a later version, marked critical: every coordinator claims, fails, and says why; callers do not go in circles."""
     control = open_journal(world.store).control
-    number = len(control.load())
+    number = len(control.load().records)
     control.append([record_of(kind="of_tomorrow", record=number, detail={"critical": True})], epoch=0)
     with pytest.raises(JournalError, match="PROTOCOL_NEWER.*of_tomorrow"):
         world.client().call(wire.Nudge(journal=world.journal_id, request=request_id(), message_type="json"), timeout_s=DEADLINE_S)

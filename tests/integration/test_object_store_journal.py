@@ -56,7 +56,7 @@ def test_control_log_commits_and_comes_back(disk: Disk) -> None:
     number = claim(control)
     control.append([left(number), left(number + 1)], epoch=1)
     control.check(epoch=1)
-    assert [record.record for record in disk.open().control.load()] == list(range(number + 2))
+    assert [record.record for record in disk.open().control.load().records] == list(range(number + 2))
 
 
 def test_checkpoint_and_clean_up_work_there_too(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_checkpoint_and_clean_up_work_there_too(disk: Disk, monkeypatch: pytest.
     journal._upkeep.finish()
     names = [entry.key.rsplit("/", 1)[1] for entry in disk.store.list("control/_delta_log")]
     assert names == [f"{4:020d}.json", f"{5:020d}.checkpoint.parquet", f"{5:020d}.json", "_last_checkpoint"]
-    assert len(disk.open().control.load()) == number + 4
+    assert len(disk.open().control.load().records) == number + 4
 
 
 def test_topic_column_is_read_from_there(disk: Disk) -> None:
@@ -104,7 +104,7 @@ def test_two_publishers_racing_lose_and_double_nothing(disk: Disk) -> None:
 
 def test_two_claimers_racing_have_one_winner(disk: Disk) -> None:
     controls = [disk.open().control for _ in range(2)]
-    numbers = [len(control.load()) for control in controls]
+    numbers = [len(control.load().records) for control in controls]
     start = threading.Barrier(2)
     said: list[str] = []
 
@@ -123,7 +123,7 @@ def test_two_claimers_racing_have_one_winner(disk: Disk) -> None:
     for thread in threads:
         thread.join(timeout=60)
     assert sorted(said) == ["COORDINATOR_DEPOSED", "serves"]
-    assert len(disk.open().control.load()) == 3
+    assert len(disk.open().control.load().records) == 3
 
 
 def test_old_reign_is_deposed_by_a_newer_claim(disk: Disk) -> None:

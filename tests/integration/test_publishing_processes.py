@@ -141,7 +141,7 @@ def test_full_disk_ends_a_reign_and_leaves_nothing_half_done(disk: Disk) -> None
     code = """
 from spark_queue.core.records import EpochClaimed, Record, SetAside
 control = open_journal(store).control
-number = len(control.load())
+number = len(control.load().records)
 control.append([Record(body=EpochClaimed(host="h", address="a", pid=1), record=number, epoch=1)], epoch=1)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
@@ -175,7 +175,7 @@ from spark_queue.core.records import EpochClaimed, Record, SetAside
 if os.geteuid() == 0:
     os.setuid(65534)
 journal = open_journal(store)
-print(len(journal.control.load()), sum(added.row_count for entry in journal.messages("order").tail(-1) for added in entry.added))
+print(len(journal.control.load().records), sum(added.row_count for entry in journal.messages("order").tail(-1) for added in entry.added))
 claim = Record(body=EpochClaimed(host="h", address="a", pid=1), record=2, epoch=1)
 for deed in (lambda: send([2]), lambda: journal.control.append([claim], epoch=1), store.check_put_if_absent):
     try:
@@ -194,7 +194,7 @@ def test_two_claimers_at_once_have_one_winner(disk: Disk) -> None:
     code = """
 from spark_queue.core.records import EpochClaimed, Record, SetAside
 control = open_journal(store).control
-number = len(control.load())
+number = len(control.load().records)
 print("ready", flush=True); sys.stdin.readline()
 try:
     control.append([Record(body=EpochClaimed(host=str(os.getpid()), address="a", pid=1), record=number, epoch=1)], epoch=1)
@@ -207,4 +207,4 @@ except SparkQueueError as refused:
     start_together(processes)
     said = sorted(finish(process).strip() for process in processes)
     assert said == ["COORDINATOR_DEPOSED"] * 3 + ["serves"]
-    assert [record.kind for record in disk.open().control.load()][2:] == ["epoch_claimed"]
+    assert [record.kind for record in disk.open().control.load().records][2:] == ["epoch_claimed"]

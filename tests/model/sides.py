@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_queue.core.deciding.instances.liveness import Liveness
+from spark_queue.core.deciding.instances.liveness import ClaimVerdict, Liveness
 from tests import instances as core
 from tests.fake_clock import FakeClock
 from tests.model import instances as model
@@ -27,9 +27,9 @@ class ToldReach(Liveness):
         self.listen([owner], now_ms=0)
         super().note_claim(queue, owner)
 
-    def verdict(self, queue: str, owner: str) -> bool | None:
-        """Return whether nobody reaches an owner still; each look is a later one."""
-        return owner in self._lost and (queue, owner) in self._claims
+    def verdict(self, queue: str, owner: str) -> ClaimVerdict:
+        """Let a claim stand while nobody reaches its owner; each look is a later one."""
+        return ClaimVerdict.STANDS if owner in self._lost and (queue, owner) in self._claims else ClaimVerdict.FALLS
 
 
 class Sides:

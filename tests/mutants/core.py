@@ -43,7 +43,7 @@ CORE = (
     ),
     Mutant(
         "who cannot fold a log claims it all the same",
-        "    past.refuse_newer(candidate.path)\n",
+        "    tail.refuse_newer(candidate.path)\n",
         "",
         ("tests/unit/coordinator/test_election.py",),
     ),

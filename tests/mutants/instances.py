@@ -221,7 +221,7 @@ INSTANCES = (
     ),
     Mutant(
         "a claim is granted by an earlier look",
-        "known.looked_ms > claim.committed_ms else None", "True else None", ("tests/unit/coordinator/test_returning.py",),
+        "known.looked_ms > claim.committed_ms", "True", ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant("a coordinator remembers no claim of before it slept", "        self.liveness.forget_claims()\n", "", _TESTS),
     Mutant(

@@ -165,7 +165,7 @@ PEERS = (
     ),
     Mutant(
         "nobody can let it return without a peer",
-        "awaited = shared - returning.without", "awaited = shared", ("tests/unit/coordinator/test_returning.py",),
+        "awaited = shared - returning.excused_peers", "awaited = shared", ("tests/unit/coordinator/test_returning.py",),
     ),
     Mutant(
         "who was put back from a backup of a moment ago goes on at once",

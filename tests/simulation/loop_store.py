@@ -41,12 +41,10 @@ class SnapshotControlLog(MemoryControlLog):
 
     def load(self) -> LogTail:
         """Refresh and give a state and every record since."""
-        past, snapshot = super().load(), self._snapshots.snapshot
+        tail, snapshot = super().load(), self._snapshots.snapshot
         if snapshot is None:
-            return past
-        past = LogTail(past[snapshot.next_record :])
-        past.state = decode(snapshot.state)
-        return past
+            return tail
+        return LogTail(tail.records[snapshot.next_record :], decode(snapshot.state))
 
 
 class SimulatedJournal(MemoryJournal):

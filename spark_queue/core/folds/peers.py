@@ -41,7 +41,7 @@ def fold(state: JournalState, record: Record) -> None:
             _restored(state, record)
         case Kind.RETURNING, _:
             began, told = record.at_ms if state.returning is None else state.returning.since_ms, record.body_as(records.Returning)
-            returning = Returning(began, told.joins, frozenset(told.without), frozenset(told.queues))
+            returning = Returning(began, told.joins, frozenset(told.excused_peers), frozenset(told.queues))
             state.returning = returning if told.on else None
 
 

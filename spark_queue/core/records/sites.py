@@ -128,8 +128,8 @@ class Returning(Body, frozen=True, kw_only=True):
     on: bool
     #: Whether the instance is new.
     joins: bool = False
-    #: Peers that are not waited for, by somebody's word, and the only queues that wait.
-    without: tuple[str, ...] = ()
+    #: Peers that are not waited for, by an operator's word, and the only queues that wait.
+    excused_peers: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
 
 

@@ -26,7 +26,7 @@ class Returning:
     #: Whether nobody can have claimed from it, since it is new: then it waits only for the peers that can be read.
     joins: bool
     #: The peers for which it does not wait, by an operator's statement.
-    without: frozenset[str]
+    excused_peers: frozenset[str]
     #: The queues that begin here, where others go on; empty where none does.
     queues: frozenset[str] = frozenset()
 

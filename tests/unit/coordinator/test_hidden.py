@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import CHANGE, READ
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.errors import JournalError
 from spark_queue.protocol import wire
 from tests.scenario.traits import PublishedMessage
@@ -323,6 +325,37 @@ def test_a_queue_of_another_type_is_not_begun_with_filters_that_its_messages_do_
     world.storage.publish("names", [PublishedMessage(topic="NAMES", attributes={"name": 1})])
     world.ask(wire.Nudge, message_type="names")
     assert len(world.loop._engine.state.queues["WORK"].entered) == 1
+
+
+def test_a_queue_that_begins_anew_with_another_type_asks_no_filter_that_its_principal_had_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Messages of the new type lack the columns of the old filter, and those in the log enter before anybody subscribes anew."""
+
+    def defined(topic: str, filter_text: str) -> dict[str, Any]:
+        types = {"orders": {"columns": "id BIGINT", "topics": ["ORDERS"]}, "names": {"columns": "name BIGINT", "topics": ["NAMES"]}}
+        queue = {"underlying_topic": topic, "recovery_point": "epoch"}
+        one = principal(entry(READ, queues="WORK", filter=filter_text), token="one")
+        return {"message_types": types, "queues": {"WORK": queue}, "principals": {"admin": ADMIN, "one": one}}
+
+    world = World(defined("ORDERS", "id > 5"))
+    world.storage.publish("names", [PublishedMessage(topic="NAMES", attributes={"name": 1})])
+    world.ask(wire.Nudge, message_type="names")
+    world.act_as("one")
+    Planner(world)
+    traits, asked = world.loop._engine.state.traits, set[str]()
+    read = traits.traits
+
+    def reading(segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        requested = list(requests)
+        asked.update(text for each in requested for text in each.filters)
+        return read(segment, requested)
+
+    monkeypatch.setattr(traits, "traits", reading)
+    world.act_as("admin")
+    assert world.ask(commands.Apply, definitions=defined("NAMES", "name > 0"), reset=("WORK",)) == replies.Done()
+    assert len(world.loop._engine.state.queues["WORK"].entered) == 1
+    assert "id > 5" not in asked
 
 
 def test_a_subscription_of_another_goes_on_where_a_new_owner_cannot_be_told_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:

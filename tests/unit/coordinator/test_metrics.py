@@ -129,7 +129,7 @@ class Log:
     """The log of a world, for who reads it from its beginning."""
 
     def __init__(self, world: World) -> None:
-        self.past = lambda: LogTail(world.records())
+        self.tail = lambda: LogTail(world.records())
 
 
 def test_an_ended_reign_answers_scrapes_as_who_stands_by(scraped: Scraped) -> None:
@@ -179,5 +179,5 @@ def test_commits_are_not_kept_for_a_history_that_nobody_can_begin(scraped: Scrap
 
 
 class Unreadable:
-    def past(self) -> LogTail:
+    def tail(self) -> LogTail:
         raise ZeroDivisionError("a bug")

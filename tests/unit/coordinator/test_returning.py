@@ -200,7 +200,7 @@ def test_somebody_may_let_it_return_without_a_peer(seen: type[Seen]) -> None:
     world.loop, world.journal = world.reign()
     world.ask(commands.ReturnWithout, peer="tokyo")
     assert delivers(world)
-    assert [each.get("without") for each in returning(world)] == [None, ["virginia"], ["tokyo", "virginia"], None]
+    assert [each.get("excused_peers") for each in returning(world)] == [None, ["virginia"], ["tokyo", "virginia"], None]
     with pytest.raises(CallerError, match="it waits for no peer"):
         wire.raise_failed(world.ask(commands.ReturnWithout, peer="tokyo"))
 

@@ -15,24 +15,23 @@ def claimed(epoch: int, record: int = 0) -> Record:
 
 
 def after_snapshot(epoch: int, *records: Record) -> LogTail:
-    past = LogTail(records)
-    past.state = JournalState(MemoryTraits())
+    state = JournalState(MemoryTraits())
     if epoch:
-        folds.fold(past.state, claimed(epoch))
-    return past
+        folds.fold(state, claimed(epoch))
+    return LogTail(records, state)
 
 
 def test_newest_claim_is_that_of_the_records_and_else_that_of_the_snapshot() -> None:
     """The next reign is one above it, and asks at its address."""
-    for past, newest in [
+    for tail, newest in [
         (LogTail([claimed(1), claimed(2, 1)]), 2),
         (after_snapshot(3), 3),
         (after_snapshot(3, claimed(4, 1), claimed(5, 2)), 5),
     ]:
-        assert past.claim is not None
-        assert (past.claim.epoch, detail_of(past.claim)["address"]) == (newest, f"a{newest}")
+        assert tail.claim is not None
+        assert (tail.claim.epoch, detail_of(tail.claim)["address"]) == (newest, f"a{newest}")
 
 
 def test_there_is_no_claim_before_the_first_reign() -> None:
-    assert LogTail().claim is None
+    assert LogTail([]).claim is None
     assert after_snapshot(0).claim is None

@@ -64,7 +64,7 @@ class DashboardWorld:
         traits = PreparedTraits(self.opened.traits)
         self.engine = Engine(JournalState(traits))
         self._control = DeltaControlLog(self.journal.store)
-        folds.fold_all(self.engine.state, self._control.load())
+        folds.fold_all(self.engine.state, self._control.load().records)
         claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=self.start_ms)
         self._entrance = Sequencer(self.opened, self.engine, traits)
         self._planners: dict[str, dict[str, Any]] = {}

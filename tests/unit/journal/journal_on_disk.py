@@ -95,7 +95,7 @@ def orders(ids: Sequence[int]) -> pa.Table:
 
 def claim(control: ControlLog, epoch: int = 1) -> int:
     """Load and claim a reign; returns the number of the next record."""
-    record = len(control.load())
+    record = len(control.load().records)
     control.append(
         [record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=record, detail={"host": "h"})], epoch=epoch
     )

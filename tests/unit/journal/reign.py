@@ -34,7 +34,7 @@ class Reign:
         self.epoch = epoch
         traits = PreparedTraits(self.journal.traits)
         self.state = JournalState(traits)
-        folds.fold_all(self.state, self.journal.control.load())
+        folds.fold_all(self.state, self.journal.control.load().records)
         self.engine = Engine(self.state)
         claim(self.engine, epoch=epoch, host="h", address="a", pid=1, now_ms=NOW_MS)
         self.entrance = Sequencer(self.journal, self.engine, traits)

@@ -33,7 +33,7 @@ def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> No
     assert [each.kind for each in read_setup(disk.store)] == [Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED]
     assert table(disk).transaction_version("c:coordinator") == 1
     control.append([left(record)], epoch=1)
-    assert len(DeltaControlLog(disk.store).load()) == record + 1
+    assert len(DeltaControlLog(disk.store).load().records) == record + 1
     assert control_compaction.stage(disk.store, files(disk), epoch=1, at_ms=NOW_MS) is None
 
 

@@ -22,7 +22,7 @@ def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) 
     """A kill between staging and commit: the next reign makes its own plan, and the leftover goes with the others."""
     _, record = filled(disk)
     (orphan,) = (file.path for file in staged(disk).files)
-    assert len(DeltaControlLog(disk.store).load()) == record
+    assert len(DeltaControlLog(disk.store).load().records) == record
     again = DeltaControlLog(disk.store)
     record = claim(again, 2)
     again.replace(staged(disk, epoch=2))

@@ -62,7 +62,7 @@ def test_definitions_stand_in_files_of_their_own_in_the_same_commit(disk: Disk) 
         patch.setattr(reader, "read_known", read_file)
         assert disk.open().definitions().journal.coordinator_idle_ms == 30 * 86_400_000
     assert {path[:20] for path in read} == {f"{0:020d}", f"{number + 1:020d}"}
-    assert [record.record for record in DeltaControlLog(disk.store).load()] == list(range(number + 3))
+    assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number + 3))
 
 
 def test_append_refuses_records_that_do_not_follow(disk: Disk) -> None:
@@ -87,7 +87,7 @@ def test_append_says_store_failed_when_the_commit_fails_and_nobody_else_wrote(di
     monkeypatch.setattr(log_entry, "create_entry", fail)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*No space left"):
         control.append([left(number)], epoch=1)
-    assert len(DeltaControlLog(disk.store).load()) == number
+    assert len(DeltaControlLog(disk.store).load().records) == number
 
 
 def test_append_whose_reply_is_lost_says_store_failed_and_the_records_are_there(
@@ -105,7 +105,7 @@ def test_append_whose_reply_is_lost_says_store_failed_and_the_records_are_there(
     monkeypatch.setattr(log_entry, "create_entry", lose_the_reply)
     with pytest.raises(JournalError, match="STORE_FAILED"):
         control.append([left(number)], epoch=1)
-    assert len(DeltaControlLog(disk.store).load()) == number + 1
+    assert len(DeltaControlLog(disk.store).load().records) == number + 1
 
 
 @pytest.mark.parametrize("kept_from", range(1, 9))
@@ -128,7 +128,7 @@ def test_paused_reign_is_deposed_however_far_the_log_was_cleaned_meanwhile(disk:
         old.check(epoch=1)
     new.check(epoch=2)
     new.append([left(record, 2)], epoch=2)
-    assert len(DeltaControlLog(disk.store).load()) == record + 1
+    assert len(DeltaControlLog(disk.store).load().records) == record + 1
 
 
 def test_a_journal_that_is_away_is_no_other_coordinators_doing(disk: Disk, tmp_path: Path) -> None:
@@ -187,12 +187,12 @@ def test_reign_that_reads_on_after_a_newer_claim_is_refused(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     claim(control)
     record = claim(DeltaControlLog(disk.store), 2)
-    assert len(control.load()) == record
+    assert len(control.load().records) == record
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         control.append([left(record)], epoch=1)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         control.check(epoch=1)
-    assert len(DeltaControlLog(disk.store).load()) == record
+    assert len(DeltaControlLog(disk.store).load().records) == record
 
 
 def test_commit_that_lands_between_the_commit_and_its_check_deposes(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_load_after_a_checkpoint_gives_the_same_records(disk: Disk) -> None:
     delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
     control.append([left(number + 1)], epoch=1)
     control.check(epoch=1)
-    assert [record.record for record in DeltaControlLog(disk.store).load()] == list(range(number + 2))
+    assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number + 2))
 
 
 def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def test_every_claim_probes_the_store(disk: Disk, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Store, "create", overwrite)
     with pytest.raises(JournalError, match="STORE_UNSAFE"):
         claim(DeltaControlLog(disk.store), 2)
-    assert len(DeltaControlLog(disk.store).load()) == number
+    assert len(DeltaControlLog(disk.store).load().records) == number
 
 
 def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:

@@ -95,7 +95,7 @@ def is_reported(entry: Path, log: str, told: str) -> bool:
 @pytest.mark.parametrize(("data", "log"), list(product(DATA_STATES, LOG_STATES)))
 def test_control_commit(tmp_path: Path, data: str, log: str, caplog: pytest.LogCaptureFixture) -> None:
     commit = control_commit(tmp_path)
-    before = len(commit.disk.open().control.load())
+    before = len(commit.disk.open().control.load().records)
     commit.run()
     spoil(commit.data, data)
     spoil(commit.entry, log)
@@ -105,11 +105,11 @@ def test_control_commit(tmp_path: Path, data: str, log: str, caplog: pytest.LogC
         return
     there = before + (outcome(data, log) == THERE)
     again = DeltaControlLog(commit.disk.store)
-    assert [record.record for record in again.load()] == list(range(there))
+    assert [record.record for record in again.load().records] == list(range(there))
     assert is_reported(commit.entry, log, caplog.text)
     # And the next reign goes on from there.
     assert claim(DeltaControlLog(commit.disk.store), 2) == there + 1
-    assert len(commit.disk.open().control.load()) == there + 1
+    assert len(commit.disk.open().control.load().records) == there + 1
 
 
 @pytest.mark.parametrize("by", ["coordinator", "publisher"])

@@ -44,7 +44,7 @@ def reign(disk: Disk, epoch: int, *, ahead_ms: int = 0) -> Loop:
     """Begin a reign, its time ahead of the host's; its first step enters what is there, and keeps the logs short."""
     journal = disk.open()
     claim(journal.control, epoch)
-    records = deque(journal.control.load())
+    records = deque(journal.control.load().records)
     clock = ReignClock(SystemClock(), last_record_ms=SystemClock().wall_ms() + ahead_ms)
     loop = recover(Reign(epoch=epoch, records=records, clock=clock), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
     journal._upkeep.finish()

@@ -29,7 +29,7 @@ def test_created_journal_has_its_tables_and_its_first_records(tmp_path: Path) ->
     store = Store(str(tmp_path / "new" / "journal"))
     journal_id = create_journal(store, definitions, clock=FakeClock(5_000))
     journal: JournalPort = open_journal(store)
-    created, applied = journal.control.load()
+    created, applied = journal.control.load().records
     assert (created.kind, applied.kind, created.at_ms, created.epoch) == (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED, 5_000, 0)
     assert detail_of(created) == {"journal": journal_id, "format": 1}
     for message_type in ("json", "binary", "order"):
@@ -117,7 +117,7 @@ def test_two_creations_at_once_have_one_winner(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(JournalError, match="JOURNAL_EXISTS"):
         create_journal(store)
     assert open_journal(store).journal_id == winner[0]
-    assert len(open_journal(store).control.load()) == 2
+    assert len(open_journal(store).control.load().records) == 2
 
 
 def test_remains_of_another_journal_are_not_taken_over(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_definitions_of_newer_software_are_told_by_whoever_reads_them(tmp_path: 
     control = open_journal(store).control
     stored = {"queues": {"WORK": {"underlying_topic": "T", "of_tomorrow": 3}}, "message_types": {"json": {"topics": ["T"]}}}
     newer = record_of(
-        kind=Kind.DEFINITIONS_APPLIED, record=len(control.load()), detail={"definitions": stored, "resets": {"WORK": 0}}
+        kind=Kind.DEFINITIONS_APPLIED, record=len(control.load().records), detail={"definitions": stored, "resets": {"WORK": 0}}
     )
     control.append([newer], epoch=0)
     with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*Unknown key 'of_tomorrow'.*Upgrade"):

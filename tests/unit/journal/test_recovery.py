@@ -30,7 +30,7 @@ def test_torn_head_of_the_control_log_is_set_aside_and_reported(
     control.append([left(number)], epoch=1)
     head = disk.log_path(CONTROL, control.version)
     head.write_bytes(content)
-    assert len(disk.open().control.load()) == number
+    assert len(disk.open().control.load().records) == number
     assert Path(f"{head}.torn").read_bytes() == content
     assert "torn by a power loss" in caplog.text
     assert claim(DeltaControlLog(disk.store), 2) == number + 1
@@ -134,7 +134,7 @@ def test_gap_at_the_head_of_a_log_that_somebody_writes_to_is_none(disk: Disk, mo
 
     monkeypatch.setattr(delta, "DeltaTable", listed)
     number = claim(DeltaControlLog(disk.store))
-    assert len(disk.open().control.load()) == number
+    assert len(disk.open().control.load().records) == number
 
 
 def test_gap_while_a_handle_is_brought_to_the_head_is_none(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_torn_checkpoint_is_set_aside_when_the_log_still_has_everything(disk: Di
     control.append([left(number + 1)], epoch=1)
     (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
     checkpoint.write_bytes(b"")
-    assert len(disk.open().control.load()) == number + 2
+    assert len(disk.open().control.load().records) == number + 2
     assert Path(f"{checkpoint}.torn").exists()
 
 
@@ -199,7 +199,7 @@ def test_hint_at_a_checkpoint_that_is_not_there_is_forgotten(disk: Disk) -> None
     delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=True)
     (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
     checkpoint.unlink()
-    assert len(disk.open().control.load()) == number
+    assert len(disk.open().control.load().records) == number
 
 
 def test_checkpoint_and_head_that_were_torn_at_once_are_both_set_aside(disk: Disk) -> None:
@@ -212,7 +212,7 @@ def test_checkpoint_and_head_that_were_torn_at_once_are_both_set_aside(disk: Dis
     checkpoint.write_bytes(b"")
     head = disk.log_path(CONTROL, control.version)
     head.write_bytes(b"{")
-    assert len(disk.open().control.load()) == number
+    assert len(disk.open().control.load().records) == number
     assert Path(f"{checkpoint}.torn").exists()
     assert Path(f"{head}.torn").exists()
 
@@ -230,7 +230,7 @@ def test_torn_checkpoint_needs_the_log_since_the_one_before_it_only(disk: Disk) 
         disk.log_path(CONTROL, version).unlink()
     _, checkpoint = sorted(disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet"))
     checkpoint.write_bytes(b"")
-    assert len(disk.open().control.load()) == number + 3
+    assert len(disk.open().control.load().records) == number + 3
     assert Path(f"{checkpoint}.torn").exists()
 
 
@@ -258,7 +258,7 @@ def test_torn_checkpoint_of_a_commit_that_was_lost_goes_when_its_version_is_writ
     checkpoint.write_bytes(b"")
     disk.log_path(CONTROL, 2).unlink()
     assert claim(DeltaControlLog(disk.store), 2) == number + 1
-    assert len(disk.open().control.load()) == number + 1
+    assert len(disk.open().control.load().records) == number + 1
     assert Path(f"{checkpoint}.torn").exists()
 
 

@@ -51,25 +51,25 @@ def loaded(disk: Disk) -> LogTail:
     return DeltaControlLog(disk.store).load()
 
 
-def state_of(disk: Disk, past: LogTail) -> JournalState:
-    state = past.state or JournalState(disk.open().traits)
+def state_of(disk: Disk, tail: LogTail) -> JournalState:
+    state = tail.state or JournalState(disk.open().traits)
     state.traits = disk.open().traits
-    folds.fold_all(state, past)
+    folds.fold_all(state, tail.records)
     return state
 
 
 def check(disk: Disk, *, uses: int | None) -> None:
     """A start gives what the whole log gives, and begins after record `uses`."""
-    past, whole = loaded(disk), disk.open().records()
-    assert (past.state.next_record - 1 if past.state else None) == uses
-    assert list(past) == list(whole[0 if uses is None else uses + 1 :])
-    assert (past.journal_id, past.next_record, past.last_at_ms) == (disk.journal_id, len(whole), max(r.at_ms for r in whole))
+    tail, whole = loaded(disk), disk.open().records()
+    assert (tail.state.next_record - 1 if tail.state else None) == uses
+    assert list(tail.records) == list(whole[0 if uses is None else uses + 1 :])
+    assert (tail.journal_id, tail.next_record, tail.last_at_ms) == (disk.journal_id, len(whole), max(r.at_ms for r in whole))
     claims = [record for record in whole if record.kind == Kind.EPOCH_CLAIMED]
-    assert past.claim is not None
-    assert (past.claim.epoch, detail_of(past.claim)) == (claims[-1].epoch, detail_of(claims[-1]))
+    assert tail.claim is not None
+    assert (tail.claim.epoch, detail_of(tail.claim)) == (claims[-1].epoch, detail_of(claims[-1]))
     full = JournalState(disk.open().traits)
     folds.fold_all(full, whole)
-    assert digest(state_of(disk, past)) == digest(full)
+    assert digest(state_of(disk, tail)) == digest(full)
 
 
 def test_start_reads_only_what_came_after_the_snapshot(disk: Disk) -> None:
@@ -127,9 +127,9 @@ def test_the_first_snapshot_of_each_stretch_stays_for_past_moments(disk: Disk, m
     assert [int(path.stem) for path in snapshots(disk)] == [9, 16, 24, 28, 29]
     whole = disk.open().records()
     for until, uses in ((31, 29), (20, 16), (17, 16), (16, 9), (9, None)):
-        past = snapshot.load(disk.store, list_files(disk.store), until=min(until, len(whole)))
-        assert (past.state.next_record - 1 if past.state else None) == uses
-        assert list(past) == list(whole[0 if uses is None else uses + 1 : until])
+        tail = snapshot.load(disk.store, list_files(disk.store), until=min(until, len(whole)))
+        assert (tail.state.next_record - 1 if tail.state else None) == uses
+        assert list(tail.records) == list(whole[0 if uses is None else uses + 1 : until])
     # In a longer log the stretches are longer, and a few stay whatever its length.
     monkeypatch.setattr(snapshot, "PAST_KEPT", 2)
     control.append([subscribed(record)], epoch=1)

@@ -76,7 +76,7 @@ def test_control_log_keeps_what_is_young_or_near_the_checkpoint(disk: Disk) -> N
     # Version 16 merges the files that the first run found.
     assert versions(disk, CONTROL) == [9, 10, 11, 12, 13, 14, 15, 16]
     assert versions(disk, CONTROL, ".checkpoint.parquet") == [10, 16]
-    assert len(DeltaControlLog(disk.store).load()) == record
+    assert len(DeltaControlLog(disk.store).load().records) == record
 
 
 @pytest.mark.usefixtures("small")
@@ -91,7 +91,7 @@ def test_checkpoints_go_once_a_newer_one_serves_all_that_is_kept(disk: Disk) -> 
     checkpoints = versions(disk, CONTROL, ".checkpoint.parquet")
     assert kept[0] >= checkpoints[0], "the state at the oldest kept entry can still be built"
     assert len(checkpoints) == 2
-    assert len(disk.open().control.load()) == record
+    assert len(disk.open().control.load().records) == record
 
 
 @pytest.mark.usefixtures("small")
@@ -256,7 +256,7 @@ def test_commits_go_on_while_the_log_is_kept_in_order(disk: Disk, monkeypatch: p
     journal._upkeep.finish()
     (checkpointed,) = versions(disk, CONTROL, ".checkpoint.parquet")
     assert 6 <= checkpointed <= 12, "the head as the work found it"
-    assert len(DeltaControlLog(disk.store).load()) == record
+    assert len(DeltaControlLog(disk.store).load().records) == record
 
 
 @pytest.mark.usefixtures("small")

@@ -238,7 +238,7 @@ def test_time_counts_from_the_commit_whatever_entered_beside_it(tmp_path: Path) 
     opened = open_journal(journal.store)
     control, traits = DeltaControlLog(journal.store), PreparedTraits(opened.traits)
     engine = Engine(JournalState(traits))
-    folds.fold_all(engine.state, control.load())
+    folds.fold_all(engine.state, control.load().records)
     claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=YEAR_2096_MS)
     entrance = Sequencer(opened, engine, traits)
     for message_type in ("line", "note"):

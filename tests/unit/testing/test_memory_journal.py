@@ -16,7 +16,7 @@ from tests.records import record_of
 
 def claim(storage: MemoryStorage, epoch: int) -> MemoryControlLog:
     control = MemoryControlLog(storage)
-    number = len(control.load())
+    number = len(control.load().records)
     control.append([record_of(kind=Kind.EPOCH_CLAIMED, record=number, epoch=epoch, detail={"host": "h"})], epoch=epoch)
     return control
 

@@ -64,7 +64,7 @@ def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWor
         found = state_at(world.opened, as_of)
         assert digest(found.state) == digest(expected[as_of].state)
         assert encode(found.log_history()) == encode(expected[as_of].log_history())
-    assert len(world.opened.past()) == len(records) - 7
+    assert len(world.opened.tail().records) == len(records) - 7
 
 
 def test_what_the_snapshot_has_is_not_read_again(world: ViewsWorld) -> None:

@@ -55,7 +55,7 @@ class ViewsWorld:
         self._call = 0
         self._finished = 0
         self._control = DeltaControlLog(self.journal.store)
-        self._stored = len(self._control.load())
+        self._stored = len(self._control.load().records)
 
     def publish(self, *amounts: int, now_ms: int = START_MS) -> None:
         """Publish rows in one commit, and let them enter at once."""
@@ -117,7 +117,7 @@ class ViewsWorld:
     def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> JournalView:
         """Fold what was recorded so far, or up to a record."""
         self.commit()
-        past = LogTail(self.records if as_of is None else self.records[: as_of + 1])
-        state = state_of(self.records, self.opened.traits, until=len(past))
-        now_ms = now_ms if as_of is None else past[-1].at_ms
-        return JournalView(journal=self.opened, state=state, now_ms=now_ms, log_history=past.fold_history)
+        tail = LogTail(self.records if as_of is None else self.records[: as_of + 1])
+        state = state_of(self.records, self.opened.traits, until=len(tail.records))
+        now_ms = now_ms if as_of is None else tail.records[-1].at_ms
+        return JournalView(journal=self.opened, state=state, now_ms=now_ms, log_history=tail.fold_history)

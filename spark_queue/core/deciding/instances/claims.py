@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core import records
+from spark_queue.core.deciding.instances.liveness import ClaimVerdict
 from spark_queue.core.deciding.instances.transfers import transfer
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import CLAIMED, RETURNED_CLAIM
@@ -52,10 +53,10 @@ def end_claims(work: UnitOfWork) -> None:
     """Let claimed messages be granted, or give them back, by the signs of life of their owner since (R110)."""
     ownership, queue = work.ledger.ownership, work.ledger.definition.name
     for owner, rows in list(ownership.claims.items()):
-        stands = work.liveness.verdict(queue, owner)
-        if stands is None:
+        verdict = work.liveness.verdict(queue, owner)
+        if verdict is ClaimVerdict.OPEN:
             continue
-        if stands:
+        if verdict is ClaimVerdict.STANDS:
             work.emit(records.ClaimConfirmed(), rows)
         else:
             transfer(work, rows, owner, reason=RETURNED_CLAIM)

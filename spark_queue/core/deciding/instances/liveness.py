@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from pyroaring import BitMap64
 
@@ -37,6 +38,17 @@ class _Claim:
     gaps: int
     #: The first moment at which the claim was known to be committed; None until it is.
     committed_ms: int | None = None
+
+
+class ClaimVerdict(Enum):
+    """The verdict on claimed messages of an owner (R110)."""
+
+    #: A look that began after the claim's commit has found the owner as silent as before.
+    STANDS = auto()
+    #: The owner has given a sign of life, or nobody was looking.
+    FALLS = auto()
+    #: No look has begun since.
+    OPEN = auto()
 
 
 class Liveness:
@@ -129,15 +141,13 @@ class Liveness:
         """Forget all of that, so that claimed messages go back: nobody has looked for a while."""
         self._claims.clear()
 
-    def verdict(self, queue: str, owner: str) -> bool | None:
-        """Return whether a claim stands: a look that began after its commit has found the silence whole; None before that look.
-
-        A claim that nobody remembers, since a coordinator ended meanwhile, does not stand.
-        """
+    def verdict(self, queue: str, owner: str) -> ClaimVerdict:
+        """Return what becomes of a claim; one that nobody remembers, since a coordinator ended meanwhile, falls."""
         claim, known = self._claims.get((queue, owner)), self._beacons.get(owner)
         if claim is None or known is None or (known.number, known.gaps) != (claim.number, claim.gaps):
-            return False
-        return True if claim.committed_ms is not None and known.looked_ms > claim.committed_ms else None
+            return ClaimVerdict.FALLS
+        is_looked_after = claim.committed_ms is not None and known.looked_ms > claim.committed_ms
+        return ClaimVerdict.STANDS if is_looked_after else ClaimVerdict.OPEN
 
 
 #: How much the newest end counts in the mean.

@@ -116,7 +116,7 @@ class Pulled:
     names: Sequence[OtherNames] = ()
     news: Sequence[News] = ()
     #: Replicated queues that it does not have: nobody there decides whether its messages are in them.
-    without: Sequence[str] = ()
+    missing_queues: Sequence[str] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
     #: The last record of which that is no gap, where it has changed; None where it has not. See `Watermark`.
@@ -211,9 +211,9 @@ def _decide_for(state: JournalState, pulled: Pulled, emit: Emit) -> None:
     restored, and came back.
     """
     instance, restored = state.definitions.journal.instance, bool(state.peer_changes.restorations)
-    for name, ledger in list(state.queues.items()) if restored or pulled.without else ():
+    for name, ledger in list(state.queues.items()) if restored or pulled.missing_queues else ():
         origins = {instance} if restored else set()
-        if name in pulled.without and ledger.definition.initial_owner == instance:
+        if name in pulled.missing_queues and ledger.definition.initial_owner == instance:
             origins.add(pulled.peer)
         if not ledger.is_replicated or not origins:
             continue
@@ -410,14 +410,14 @@ def return_without(work: PeersWork, command: ReturnWithout) -> Done:
     if known is None:
         reason = "this instance is not returning: it waits for no peer."
         raise CallerError("UNSUPPORTED_WRITE", what="`sparkq return`", reason=reason, next_step="Nothing to do.")
-    if command.peer not in known.without:
-        record_returning(work.emit, joins=known.joins, without=known.without | {command.peer}, queues=known.queues)
+    if command.peer not in known.excused_peers:
+        record_returning(work.emit, joins=known.joins, excused_peers=known.excused_peers | {command.peer}, queues=known.queues)
     return Done()
 
 
-def record_returning(emit: Emit, *, joins: bool, without: Collection[str] = (), queues: Collection[str] = ()) -> None:
+def record_returning(emit: Emit, *, joins: bool, excused_peers: Collection[str] = (), queues: Collection[str] = ()) -> None:
     """Record that this instance grants nothing that it owns, or nothing of some queues, before it has heard from its peers."""
-    emit(records.Returning(on=True, joins=joins, without=tuple(sorted(without)), queues=tuple(sorted(queues))))
+    emit(records.Returning(on=True, joins=joins, excused_peers=tuple(sorted(excused_peers)), queues=tuple(sorted(queues))))
 
 
 def restored(work: PeersWork, command: Restored) -> Done:
