@@ -14,6 +14,7 @@ import hypothesis
 import psutil
 import pytest
 
+from tests import drawn_cases
 from tests.coordinator_processes import SESSION_VARIABLE, coordinators_of, starter_of
 from tests.seed_window import WINDOW
 from tests.source_tree import ROOT
@@ -33,13 +34,16 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark what asks for the `spark` fixture, before ``-m`` selects: nobody can forget it. Then deal modules out to processes.
+    """Mark what asks for the `spark` fixture, before ``-m`` selects, and draw cases. Then deal modules out to processes.
 
     Each process begins with a part of those that start others and wait for them, and ends with short ones, which are shared best.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    if drawn_cases.DRAWS:
+        items[:], left = drawn_cases.split(items)
+        config.hook.pytest_deselected(items=left)
     yield
     hands = getattr(config, "workerinput", {}).get("workercount", 1)
     modules = [list(each) for _, each in itertools.groupby(items, lambda item: item.path)]

@@ -221,6 +221,7 @@ def test_a_damaged_entry_of_one_message_log_leaves_the_other_types_alone(journal
         assert ids(query.drain()) == [2, 3]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("part", ["entry", "records"])
 @pytest.mark.parametrize("damage", ["missing", "zero-length", "torn"])
 def test_a_damaged_control_log_serves_nobody_and_says_why(journal: Journal, part: str, damage: str) -> None:

@@ -125,6 +125,7 @@ def make_shop(make_journal: MakeJournal, spark: SparkSession, tmp_path: Path) ->
     return make
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("on_error", ["fail", "cancel"])
 def test_one_poison_row_among_thousands_is_the_only_dead_letter(make_shop: MakeShop, on_error: str) -> None:
     """R52, R54: all the rest is acknowledged and booked once, and whoever is asked tells the same of it."""

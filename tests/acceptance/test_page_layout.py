@@ -83,6 +83,7 @@ def test_names_of_two_hundred_characters_leave_no_page(browser: Browser, served:
     page.context.close()
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("width", [390, 600, 1280])
 @pytest.mark.parametrize("span", ["15min", "6h", "24h", "7d", "30d"])
 def test_labels_of_charts_can_be_read(browser: Browser, served: Served, width: int, span: str) -> None:

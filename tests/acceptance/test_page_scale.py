@@ -40,6 +40,7 @@ def outside(page: Page) -> list[str]:
     return found
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "path",
     [

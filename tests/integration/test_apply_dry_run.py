@@ -108,6 +108,7 @@ REFUSALS: dict[str, tuple[Change, dict[str, Any], str]] = {
 OF_CALLERS = {"a queue goes that nobody named"}
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("refused", REFUSALS)
 def test_a_dry_run_refuses_what_apply_and_the_coordinator_refuse(world: World, refused: str) -> None:
     change, options, code = REFUSALS[refused]

@@ -241,6 +241,7 @@ def test_doctor_fails_on_a_token_that_others_can_read(tmp_path: Path) -> None:
     assert "known" not in done.stdout
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("attempt", range(6))
 def test_a_refused_publish_ends_in_order_while_a_thread_of_arrow_still_reads(journal: Journal, attempt: int) -> None:
     """The interpreter is gone when the thread returns from its read: half of such runs ended with SIGABRT."""

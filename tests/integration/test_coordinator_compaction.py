@@ -18,6 +18,7 @@ from tests.second_model.problems import of_records
 MESSAGES = 120
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("die_merging", ["planned", "committed", "done"])
 def test_a_kill_in_the_middle_of_a_merge_loses_and_doubles_nothing(world: World, die_merging: str) -> None:
     world.publish(MESSAGES)

@@ -60,6 +60,7 @@ def clean_control_log(world: World) -> None:
             entry.unlink()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("cleaned", [False, True], ids=["log kept", "log cleaned"])
 @pytest.mark.parametrize("asked", ["a grant", "a proof", "rows", "a settlement"])
 def test_a_coordinator_stopped_and_continued_after_its_reign_changes_and_answers_nothing(

@@ -104,6 +104,7 @@ def test_files_are_merged_under_load_and_every_reader_goes_on(world: World) -> N
     check(world, count[0])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("faults", "recorded_by"),
     [

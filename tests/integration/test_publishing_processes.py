@@ -175,7 +175,8 @@ from spark_queue.core.records import EpochClaimed, Record, SetAside
 if os.geteuid() == 0:
     os.setuid(65534)
 journal = open_journal(store)
-print(len(journal.control.load().records), sum(added.row_count for entry in journal.messages("order").tail(-1) for added in entry.added))
+entered = sum(added.row_count for entry in journal.messages("order").tail(-1) for added in entry.added)
+print(len(journal.control.load().records), entered)
 claim = Record(body=EpochClaimed(host="h", address="a", pid=1), record=2, epoch=1)
 for deed in (lambda: send([2]), lambda: journal.control.append([claim], epoch=1), store.check_put_if_absent):
     try:

@@ -117,6 +117,7 @@ def world(make_world: MakeWorld) -> World:
     return world
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("die", ["before", "staged", "committed", "answerless"])
 def test_a_coordinator_that_is_killed_in_the_middle_redrives_every_letter_once(world: World, die: str) -> None:
     victim = world.started(Faults(die=die, at_kind=Kind.REDRIVEN))

@@ -162,6 +162,7 @@ def test_a_lost_site_is_served_by_the_other_until_it_comes_back(frankfurt: World
     wait_until(lambda: back.next(wait_ms=1_000).messages > 0)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("other", ["runs", "does not run", "is lost"])
 def test_a_site_that_comes_back_late_hears_the_other_first(frankfurt: World, virginia: World, tmp_path: Path, other: str) -> None:
     """R130: the steps of "An instance comes back late" in docs/operations/instances.md."""

@@ -111,6 +111,7 @@ def test_a_coordinator_killed_with_leases_open_is_recovered_from_the_bucket(worl
     assert [claim.epoch for claim in world.claims()] == [1, 2, 3]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("die", ["before", "staged", "committed", "answerless"])
 def test_a_kill_around_the_conditional_put_of_a_grant_loses_and_doubles_nothing(world: World, die: str) -> None:
     world.publish(30)

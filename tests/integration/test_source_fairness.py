@@ -44,6 +44,7 @@ def _has_finished(home: SourceJournal, messages: int) -> bool:
     return home.figures() == (0, 0, messages)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("model", "count", "rounds"),
     [

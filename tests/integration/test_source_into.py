@@ -126,6 +126,7 @@ class Harm:
             raise JournalError("SINK_FAILED", table="", reason="the consumer died.")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("point", ["prepared", "committed", "said"])
 def test_a_consumer_that_dies_between_prepare_commit_and_word_of_it_loses_and_doubles_nothing(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str
@@ -284,6 +285,7 @@ def published(home: SourceJournal) -> list[int]:
     return sorted(row["id"] for row in home.journal.view("messages", queue="B").to_pylist())
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("point", [None, "prepared", "committed", "said"])
 def test_what_a_batch_gives_is_published_by_the_commit_that_acknowledges_it(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str | None

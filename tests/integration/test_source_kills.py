@@ -73,6 +73,7 @@ def run_to_the_end(home: SourceJournal, stream: DataFrame, fn: Callable[[DataFra
     raise AssertionError("it never ended well")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("harm", [kill_planner, kill_coordinator, raise_error])
 def test_counts_are_exact_when_parts_are_killed_in_fn(make_home: MakeHome, harm: Callable[[SourceJournal], None]) -> None:
     """Every message is counted once in the state, however often its batch ran."""

@@ -39,6 +39,7 @@ def one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_table, "_UNSAFE_SCHEMES", frozenset())
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.usefixtures("one_driver")
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_table_that_only_spark_writes_takes_batches_and_fences(spark: SparkSession, tmp_path: Path, feature: str) -> None:
@@ -63,6 +64,7 @@ def test_a_table_that_only_spark_writes_takes_batches_and_fences(spark: SparkSes
     assert_df_equality(spark.read.format("delta").load(path).select("id", "item"), rows, ignore_nullable=True)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("point", ["prepared", "committed"])
 def test_batches_are_merged_once_each_wherever_the_consumer_dies(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str

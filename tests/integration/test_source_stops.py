@@ -83,6 +83,7 @@ def active_context() -> Any:
     return SparkContext._active_spark_context
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("ends", "kind"),
     [

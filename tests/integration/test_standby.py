@@ -28,6 +28,9 @@ from tests.integration.s3_server import BUCKET, HOST, s3_server
 from tests.records import detail_of
 from tests.source_tree import ROOT
 
+# Each commit draws the hosts and the store of each test.
+pytestmark = pytest.mark.drawn(1)
+
 #: What the end of the host that serves may cost a consumer, in seconds.
 PAUSE_MOST_S = 20.0
 

@@ -69,6 +69,7 @@ def _records(store: Store) -> list[Record]:
     return list(open_reader(store).records())
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_copy_of_a_journal_in_use_is_whole(
     shop: tuple[Disk, Reign], sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

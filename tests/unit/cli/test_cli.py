@@ -285,6 +285,7 @@ def test_verify_and_status_name_what_a_stranger_appended(sparkq: Terminal, journ
     assert bodies(journal, "amount") == [(1,)]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("how", ["cut", "garbled", "empty"])
 @pytest.mark.parametrize("table", ["control", "messages/line"])
 def test_a_damaged_file_of_a_log_is_named_by_whoever_meets_it(sparkq: Terminal, tmp_path: Path, table: str, how: str) -> None:

@@ -93,6 +93,7 @@ def typed(path: tuple[str, ...], odd: str, value: str, journal: str) -> list[str
     return words
 
 
+@pytest.mark.drawn(40)
 @pytest.mark.parametrize(("path", "parameter"), cases())
 def test_a_text_that_is_no_utf_8_is_refused(
     journal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], path: tuple[str, ...], parameter: str

@@ -165,6 +165,7 @@ ATTACKS: dict[str, tuple[Callable[[Peer], object], str]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("case", ATTACKS)
 def test_a_peer_that_somebody_spoilt_is_not_compared(sparkq: Terminal, sites: tuple[Site, Site], case: str) -> None:
     attack, says = ATTACKS[case]
@@ -203,6 +204,7 @@ def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site
     assert "no longer has record 10000 as it was pulled" in told["warnings"][0]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("message_type", "column", "items"),
     [("row", "item STRING", ["3", "4"]), ("line", "item BIGINT", [3, 4])],

@@ -97,6 +97,7 @@ class Model:
         return sorted(chosen[:limit])
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("key", "longest"), [("priority", 0), ("order_key", 0), ("order_key", 1), ("order_key", 2), ("neither", 0)]
 )

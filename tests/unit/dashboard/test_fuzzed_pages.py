@@ -200,6 +200,7 @@ def test_hidden_bodies_come_out_nowhere(world: DashboardWorld, called: list[Any]
     assert called == []
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "page",
     ["queues/BILLING", "queues/BILLING/messages", "queues/BILLING/messages/5", "queues/BILLING/dead-letters", "log", "journal"],

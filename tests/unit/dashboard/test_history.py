@@ -35,6 +35,7 @@ def followed(world: DashboardWorld) -> JournalFollower:
     return follower
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("queue", QUEUES)
 @pytest.mark.parametrize("record", [60, 301, 450, -1])
 def test_series_is_what_a_fold_up_to_the_moment_says(world: DashboardWorld, queue: str, record: int) -> None:

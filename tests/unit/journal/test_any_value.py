@@ -108,6 +108,7 @@ def outcome(way: Callable[..., list[Any]], *given: Any) -> Any:
     return kept
 
 
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize(("way", "declared"), [*WAYS, (tables_in_a_zone, "TIMESTAMP")])
 def test_value_is_stored_as_it_is_or_refused_by_name(way: Callable[[list[Any], str], list[Any]], declared: str) -> None:
     random = Random(f"{way.__name__} {declared}")

@@ -204,6 +204,7 @@ def _mutated(chance: random.Random, node: Any) -> Any:
     return chance.choice(_VALUES)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_any_change_of_an_entry_lets_it_enter_right_or_sets_its_type_aside(disk: Disk, seed: int) -> None:
     chance = random.Random(seed)

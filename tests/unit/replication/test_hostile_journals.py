@@ -76,6 +76,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("case", FILES)
 def test_a_file_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> None:
     change, says = FILES[case]
@@ -153,6 +154,7 @@ ENTRIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
 }
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("follows", [False, True], ids=["at first", "later"])
 @pytest.mark.parametrize("case", ENTRIES)
 def test_an_entry_that_lies_is_refused(attack: Attack, case: str, *, follows: bool) -> None:

@@ -125,6 +125,7 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(15)
 @pytest.mark.parametrize("case", RECORDS)
 def test_a_record_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> None:
     kind, facts, change, says = RECORDS[case]

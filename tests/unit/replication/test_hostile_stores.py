@@ -319,6 +319,7 @@ def _many_ranges(attack: Attack) -> None:
 HOSTILE = {"a bomb": _bomb, "a footer": _footer, "millions of ranges": _many_ranges, **COSTLY}
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_what_takes_more_than_there_may_be_is_refused(sandboxed: Sandboxed, case: str) -> None:
     HOSTILE[case](sandboxed.attack)

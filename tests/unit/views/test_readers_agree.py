@@ -131,6 +131,7 @@ def of_page(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, d
     return render(families_of([follower])), rows
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("make", "alarmed"),
     [
