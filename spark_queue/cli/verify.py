@@ -21,9 +21,9 @@ from spark_queue.journal import snapshot
 from spark_queue.journal.delta import damaged_files
 from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
-from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.message_table import lacks, open_messages
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.opening import corrupt, opened
 from spark_queue.journal.store import CONTROL, MESSAGES, Store, messages_key
 from spark_queue.journal.table_features import unnamed_features
 from spark_queue.journal.traits import FileTraits
@@ -248,14 +248,14 @@ def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:
 
 
 def _read(store: Store, file: Segment) -> None:
-    with decoding(store, file) as parquet:
+    with opened(store, file.message_type, file.path) as parquet:
         rows = sum(batch.num_rows for batch in parquet.iter_batches())
         mapping = (parquet.metadata.metadata or {}).get(METADATA_KEY.encode())
     merged = None if mapping is None else msgspec.json.decode(mapping, type=MergedFile)
     if rows != file.row_count:
-        raise corrupt(store, file, f"it has {rows} rows instead of {file.row_count}.")
+        raise corrupt(store, file.message_type, file.path, f"it has {rows} rows instead of {file.row_count}.")
     if file.merged != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):
-        raise corrupt(store, file, "its record of the files that it was merged from does not match it.")
+        raise corrupt(store, file.message_type, file.path, "its record of the files that it was merged from does not match it.")
 
 
 def _shape(merged: MergedFile) -> tuple[str, int, int]:

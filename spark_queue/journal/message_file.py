@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from obstore.exceptions import NotFoundError
 
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal.store import Store, messages_key
-
-#: The path of a message file: a name in its table's folder, as all of ours are. A path that leads out of it may be another
-#: type's, or the host's.
-PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.opening import corrupt, key_of, opened
+from spark_queue.journal.store import Store
 
 #: Most of a file that is in memory at once, where a row group alone is not more.
 PIECE_ROWS = 131_072
@@ -36,15 +29,15 @@ class MessageFiles:
 
     def read(self, segment: Segment, columns: Sequence[str] | None) -> pa.Table:
         """Return columns of the segment's rows, None for all; one that the file does not have is left out."""
-        key = _key(self._store, segment)
+        key = key_of(self._store, segment.message_type, segment.path)
         known, rows = self._last
         if known != key or columns is None or not set(columns) <= set(rows.column_names):
-            with decoding(self._store, segment) as file:
+            with opened(self._store, segment.message_type, segment.path) as file:
                 rows = file.read(columns=None if columns is None else _standing(file, columns))
         found = rows.slice(segment.first_row, segment.row_count)
         until = segment.first_row + segment.row_count
         if len(rows) < until or (len(rows) != until and not segment.merged):
-            raise corrupt(self._store, segment, f"it has {len(rows)} rows instead of {until}.")
+            raise corrupt(self._store, segment.message_type, segment.path, f"it has {len(rows)} rows instead of {until}.")
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
         there = set(found.column_names)
         return found if columns is None else found.select([name for name in columns if name in there])
@@ -57,19 +50,20 @@ class MessageFiles:
         if segment.merged:
             yield self.read(segment, columns)
             return
-        with decoding(self._store, segment) as file:
+        with opened(self._store, segment.message_type, segment.path) as file:
             self._check(segment, file)
             for groups in _pieces_of(file.metadata):
                 yield file.read_row_groups(groups, columns=_standing(file, columns))
 
     def check(self, segment: Segment) -> None:
         """Look whether a file of its own has as many rows as it should; raises what `pieces` raises."""
-        with decoding(self._store, segment) as file:
+        with opened(self._store, segment.message_type, segment.path) as file:
             self._check(segment, file)
 
     def _check(self, segment: Segment, file: pq.ParquetFile) -> None:
         if file.metadata.num_rows != segment.row_count:
-            raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.row_count}.")
+            reason = f"it has {file.metadata.num_rows} rows instead of {segment.row_count}."
+            raise corrupt(self._store, segment.message_type, segment.path, reason)
 
 
 def _standing(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
@@ -102,26 +96,6 @@ def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:
 
 
 @contextmanager
-def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
-    """Open the file in which a segment stands, and part damage of it from a store that does not answer."""
-    key = _key(store, segment)
-    with store.failures(f"reading {key}"):
-        try:
-            yield pq.ParquetFile(store.open(key))
-        except (FileNotFoundError, PermissionError, NotFoundError) as failure:
-            path = store.messages_uri(segment.message_type)
-            reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."
-            raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path=path, reason=reason) from None
-        except pa.ArrowException as failure:
-            raise corrupt(store, segment, store.reason(failure)) from None
-        except OSError as failure:
-            # A disk or a network that fails has a number; an error of pyarrow's decoding has none.
-            if failure.errno is None:
-                raise corrupt(store, segment, store.reason(failure)) from None
-            raise
-
-
-@contextmanager
 def fitting(store: Store, segment: Segment) -> Iterator[None]:
     """Refuse a file with other columns than its message type, whatever they make libraries raise."""
     try:
@@ -130,28 +104,4 @@ def fitting(store: Store, segment: Segment) -> Iterator[None]:
         raise
     except Exception as raised:
         reason = f"its columns are not those of the message type ({type(raised).__name__}: {store.reason(raised)})."
-        raise corrupt(store, segment, reason) from raised
-
-
-def is_in_place(store: Store, key: str) -> bool:
-    """Return whether a key leads to a file of its folder, and no link to one elsewhere; also where there is nothing."""
-    path = Path(store.uri(key))
-    if not store.is_local or not os.path.lexists(path):
-        return True
-    # Where folders lie is up to the user who set the journal up.
-    found, folder = os.path.realpath(path), os.path.realpath(path.parent)
-    return os.path.isfile(found) and os.path.dirname(found) == folder  # noqa: PTH113, PTH120 - loops of links raise nothing.
-
-
-def _key(store: Store, segment: Segment) -> str:
-    """Return the key of the file in which a segment stands: a name in its table's folder, whichever log names it."""
-    key = f"{messages_key(segment.message_type)}/{segment.path}"
-    if PATH.fullmatch(segment.path) is None or not is_in_place(store, key):
-        raise corrupt(store, segment, "it is no file in the folder of its message type, or a link to one elsewhere.")
-    return key
-
-
-def corrupt(store: Store, segment: Segment, reason: str) -> JournalError:
-    """Make MESSAGE_FILE_CORRUPT."""
-    path = store.messages_uri(segment.message_type)
-    return JournalError("MESSAGE_FILE_CORRUPT", file=segment.path, path=path, reason=reason)
+        raise corrupt(store, segment.message_type, segment.path, reason) from raised

@@ -29,7 +29,7 @@ from spark_queue.journal.log_entry import (
     topic_transaction,
 )
 from spark_queue.journal.log_listing import versions_after
-from spark_queue.journal.message_file import PATH
+from spark_queue.journal.opening import PATH
 from spark_queue.journal.repair import repair_head
 from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key
 from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles

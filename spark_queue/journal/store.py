@@ -149,6 +149,10 @@ MESSAGES = "messages"
 SNAPSHOTS = "snapshots"
 ADVERTISEMENT_KEY = "coordinator.json"
 
+#: Most bytes of an object that one request reads whole: footer and columns of a file by themselves take three or more, each after
+#: the other.
+WHOLE_BYTES = 8 * 1024 * 1024
+
 #: Bytes of an object that are in memory at once while it is copied.
 _PART_BYTES = 8 * 1024 * 1024
 
@@ -190,6 +194,14 @@ class Store:
     def is_local(self) -> bool:
         """Whether the journal is a directory of this host."""
         return _SCHEME.match(self.path) is None
+
+    def check_options(self) -> None:
+        """Refuse storage options that this kind of store does not know; a local path takes none."""
+        if not self.is_local:
+            _object_store(self)
+        elif self.storage_options:
+            option, reason = next(iter(self.storage_options)), f"'{self.path}' is a local path, which takes no options."
+            raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=option, reason=reason, supported="none")
 
     def messages_uri(self, message_type: str) -> str:
         """Address of a message type's table, for Delta."""
@@ -273,12 +285,15 @@ class Store:
             self.delete([key])
 
     def open(self, key: str) -> Any:
-        """Return something that `pyarrow.parquet` reads an object from: its path, or a file-like reader of ranges."""
+        """Return something that `pyarrow.parquet` reads: a path, the content of a small object, or a reader of ranges."""
         if self.is_local:
             path = Path(self.uri(key))
             if not path.is_file():
                 raise FileNotFoundError(path)
             return str(path)
+        found = obstore.get(_asked(self, "GET"), key)
+        if found.meta["size"] <= WHOLE_BYTES:
+            return io.BytesIO(found.bytes())
         return ObjectSource(obstore.open_reader(_asked(self, "HEAD"), key))
 
     @contextmanager

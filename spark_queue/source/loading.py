@@ -19,7 +19,6 @@ from spark_queue.settings.read import read_options, read_purpose
 from spark_queue.settings.registry import names_of
 from spark_queue.settings.types import Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions
 from spark_queue.source.columns import chosen, read_columns, to_spark
-from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.spark_versions import arrow_schema, for_this_spark
@@ -55,7 +54,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
         target = Target(journal_id=journal.journal_id)
         return target, to_spark(view_schema(given.view, definitions, given.queue))
     target = _target(given, journal.journal_id, definitions)
-    _files(store, target).check()
+    store.check_options()
     own = definitions.message_type(target.message_type).columns
     of_instance = definitions.journal.instance is not None
     columns = read_columns(own, leased=isinstance(given, QueueStreamOptions), of_instance=of_instance)
@@ -81,8 +80,8 @@ def make_reader(
         from spark_queue.source.view_reader import ViewReader
 
         return ViewReader(given, target.journal_id, schema=schema_of_batches)
-    files = _files(Store(given.journal, given.storage), target)
-    reader = MessageReader(files=files, schema=schema_of_batches, topic=target.topic or None)
+    store = Store(given.journal, given.storage)
+    reader = MessageReader(store=store, message_type=target.message_type, schema=schema_of_batches, topic=target.topic or None)
     if isinstance(given, QueueStreamOptions):
         start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
         return for_this_spark(QueueStreamReader(given, first_offset=start, reader=reader))
@@ -105,7 +104,3 @@ def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, def
         return Target(journal_id=journal_id, message_type=definitions.queue(given.queue).message_type)
     topic, message_type = definitions.route(given.topic)
     return Target(journal_id=journal_id, message_type=message_type.name, topic=topic)
-
-
-def _files(store: Store, target: Target) -> ExecutorFiles:
-    return ExecutorFiles(root=store.messages_uri(target.message_type), options=store.storage_options)

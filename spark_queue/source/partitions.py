@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
-from spark_queue.source.object_store import ExecutorFiles
+if TYPE_CHECKING:
+    from spark_queue.journal.store import Store
 
 #: Small record batches are joined up to this many rows: each costs the JVM a message of its own.
 BATCH_ROWS = 32_768
@@ -75,7 +76,8 @@ class MessageReader:
     Columns are taken by name and cast; a column that a file does not have yet reads as NULL.
     """
 
-    files: ExecutorFiles
+    store: Store
+    message_type: str
     schema: pa.Schema
     #: Only rows of this topic; None for the rows as the partition names them.
     topic: str | None = None
@@ -88,17 +90,16 @@ class MessageReader:
         return join_small(self._read_all(partition))
 
     def _read_all(self, partition: MessagePartition) -> Iterator[pa.RecordBatch]:
-        open_file = self.files.opener()
+        # Planning pickles this reader, and never opens a file.
+        from spark_queue.journal.opening import opened
+
         stored = set(self.schema.names) - _appended(partition).keys()
         if self.topic is not None:
             stored.add("topic")
         for pieces in partition.pieces:
-            with open_file(pieces.path) as source:
-                try:
-                    for rows, chosen in _read_pieces(source, pieces, stored):
-                        yield self._shape(rows, chosen, partition)
-                except (pa.ArrowInvalid, OSError) as reason:
-                    raise self.files.trouble(pieces.path, reason) from reason
+            with opened(self.store, self.message_type, pieces.path, is_mapped=True) as file:
+                for rows, chosen in _read_pieces(file, pieces, stored):
+                    yield self._shape(rows, chosen, partition)
 
     def _shape(self, rows: pa.RecordBatch, chosen: _Chosen, partition: MessagePartition) -> pa.RecordBatch:
         columns: list[_Column] = []
@@ -220,9 +221,8 @@ def _count_up(first: _Array, counts: _Array) -> _Array:
     return counted
 
 
-def _read_pieces(source: pa.NativeFile, pieces: FilePieces, columns: Iterable[str]) -> Iterator[tuple[pa.RecordBatch, _Chosen]]:
+def _read_pieces(file: pq.ParquetFile, pieces: FilePieces, columns: Iterable[str]) -> Iterator[tuple[pa.RecordBatch, _Chosen]]:
     """Read the row groups that pieces lie in, and nothing else, a batch at a time."""
-    file = pq.ParquetFile(source)
     stored = [name for name in file.schema_arrow.names if name in columns]
     until = pieces.first_row + pieces.rows
     start = 0

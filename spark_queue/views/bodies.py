@@ -14,7 +14,7 @@ from pyarrow import types
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.journal.conversion import far_time
-from spark_queue.journal.message_file import corrupt, decoding
+from spark_queue.journal.opening import corrupt, opened
 from spark_queue.journal.store import Store
 
 Bookmarks = NDArray[np.int64]
@@ -68,11 +68,11 @@ def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]
 
 def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schema) -> pa.Table:
     wanted = set(schema.names)
-    with decoding(store, segment) as file:
+    with opened(store, segment.message_type, segment.path) as file:
         held = file.metadata.num_rows
         pieces = list(_chosen_rows(file, rows, [name for name in file.schema_arrow.names if name in wanted]))
     if rows[-1] >= held:
-        raise corrupt(store, segment, f"it has {held} rows instead of at least {rows[-1] + 1}.")
+        raise corrupt(store, segment.message_type, segment.path, f"it has {held} rows instead of at least {rows[-1] + 1}.")
     found = pa.concat_tables(pieces)
     there = set(found.column_names)
     columns = [_column(found, field) if field.name in there else pa.nulls(found.num_rows, field.type) for field in schema]

@@ -38,8 +38,8 @@ from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, Jou
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_files import ControlRows, read_records
 from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
-from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.opening import corrupt, opened
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.store import Store, log_key, messages_key
@@ -109,10 +109,10 @@ def _next_files(message_type: MessageTypeState, waiting: BitMap64) -> list[Segme
 
 
 def _check(store: Store, segment: Segment) -> None:
-    with decoding(store, segment) as file:
+    with opened(store, segment.message_type, segment.path) as file:
         rows, until = file.metadata.num_rows, segment.first_row + segment.row_count
     if rows < until or (rows != until and not segment.merged):
-        raise corrupt(store, segment, f"it has {rows} rows instead of {until}.")
+        raise corrupt(store, segment.message_type, segment.path, f"it has {rows} rows instead of {until}.")
 
 
 def _failed(ledger: QueueLedger) -> BitMap64:

@@ -26,7 +26,6 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.host import location_of
-from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import cut
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, Planner, World, request_id, stopped, wait_for_end
@@ -75,11 +74,9 @@ def journal_of(world: World) -> Journal:
 
 
 def values_of(world: World, planner: Planner) -> list[int]:
-    """Read the rows of the current lease as an executor does, through Arrow's own S3."""
+    """Read the rows of the current lease as an executor does."""
     rows = planner.rows()
-    files = ExecutorFiles(root=world.store.messages_uri(rows.message_type), options=world.store.storage_options)
-    files.check()
-    reader = MessageReader(files=files, schema=pa.schema([pa.field("value", pa.string())]))
+    reader = MessageReader(store=world.store, message_type=rows.message_type, schema=pa.schema([pa.field("value", pa.string())]))
     batches = [batch for partition in cut(rows.pieces, min_partitions=2) for batch in reader.read(partition)]
     return [json.loads(str(value))["n"] for batch in batches for value in batch.column("value").to_pylist()]
 

@@ -27,7 +27,7 @@ from spark_queue.journal.store import Store
 from spark_queue.journal.open import open_journal
 store = Store(sys.argv[1])
 open_journal(store)
-print(len(LogReader(store).open()), "pandas" in sys.modules)
+print(len(LogReader(store).open().records), "pandas" in sys.modules)
 """
 
 

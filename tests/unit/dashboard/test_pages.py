@@ -164,7 +164,7 @@ def test_the_page_of_a_message_that_waits_folds_no_log(world: DashboardWorld, mo
     def fold(*_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(DeltaJournal, "past", fold)
+    monkeypatch.setattr(DeltaJournal, "tail", fold)
     found = visitor.get(f"/j/shop/queues/SHIPPING/messages/{bookmark}")
     assert (found.status, "It waits" in found.text) == (200, True)
 

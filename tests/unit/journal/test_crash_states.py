@@ -18,9 +18,9 @@ import pytest
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark
-from spark_queue.journal.message_file import decoding
 from spark_queue.journal.message_table import create
 from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.opening import opened
 from spark_queue.journal.publisher import open_name, publish
 from spark_queue.journal.store import CONTROL, messages_key
 from spark_queue.ports import entered
@@ -131,7 +131,10 @@ def test_publisher_commit(tmp_path: Path, data: str, log: str, by: str, caplog: 
     if outcome(data, log) == DAMAGED:
         # The log is whole and keeps its order; whoever reads the file is told its name.
         code = "MISSING" if data == "absent" else "CORRUPT"
-        with pytest.raises(JournalError, match=f"MESSAGE_FILE_{code}.*{files[0].path}"), decoding(disk.store, files[0]) as file:
+        with (
+            pytest.raises(JournalError, match=f"MESSAGE_FILE_{code}.*{files[0].path}"),
+            opened(disk.store, files[0].message_type, files[0].path) as file,
+        ):
             list(file.iter_batches())
         return
     assert len(files) == 1 + (outcome(data, log) == THERE)

@@ -154,6 +154,31 @@ def test_check_put_if_absent_refuses_unsafe_renames() -> None:
         Store("s3://bucket/p", {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}).check_put_if_absent()
 
 
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [("/data/journal", "aws_region"), ("s3://bucket/p", "azure_storage_account_key"), ("gs://bucket/p", "aws_region")],
+)
+def test_an_option_that_the_store_cannot_take_is_named_without_its_value(path: str, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"STORAGE_OPTION_UNSUPPORTED.*{option}") as refused:
+        Store(path, {option: "a secret"}).check_options()
+    assert "a secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/data/journal", {}),
+        ("s3://bucket/p", {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "r"}),
+        ("s3://bucket/p", {"AWS_ENDPOINT_URL": "http://localhost:1", "AWS_ALLOW_HTTP": "true", "aws_conditional_put": "etag"}),
+        ("s3://bucket/p", {"aws_unsigned_payload": "true", "aws_server_side_encryption": "AES256"}),
+        ("abfss://box@account.dfs.core.windows.net/p", {"azure_storage_account_key": "YQ=="}),
+        ("abfss://box@account.dfs.core.windows.net/p", {"bearer_token": "a"}),
+    ],
+)
+def test_options_of_the_kind_of_store_are_taken(path: str, options: dict[str, str]) -> None:
+    Store(path, options).check_options()
+
+
 def test_unknown_storage_option_is_named() -> None:
     with pytest.raises(ConfigError, match="STORAGE_OPTION_UNSUPPORTED.*'aws_nonsense'"):
         Store("s3://bucket/p", {"aws_nonsense": "1"}).read("x")

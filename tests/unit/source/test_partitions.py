@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.errors import JournalError
+from spark_queue.journal.store import Store
 from spark_queue.source import partitions
-from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import PARTITION_ROWS, cut
 
@@ -53,6 +53,8 @@ def pieces_of(*rows: tuple[str, int, int, int, int]) -> pa.Table:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """Two message files of 100 and 10 rows, the first in row groups of 16, with ids that say where a row stands."""
+    folder = tmp_path / "messages" / "json"
+    folder.mkdir(parents=True)
     for name, rows, base in (("a.parquet", 100, 0), ("b.parquet", 10, 1_000)):
         data = pa.table(
             {
@@ -61,12 +63,12 @@ def table(tmp_path: Path) -> Path:
                 "topic": ["ORDERS" if row % 2 == 0 else "OTHERS" for row in range(rows)],
             }
         )
-        pq.write_table(data, tmp_path / name, row_group_size=16)
-    return tmp_path
+        pq.write_table(data, folder / name, row_group_size=16)
+    return folder
 
 
 def reader_of(table: Path, schema: pa.Schema = SCHEMA, topic: str | None = None) -> MessageReader:
-    return MessageReader(files=ExecutorFiles(root=str(table), options={}), schema=schema, topic=topic)
+    return MessageReader(store=Store(str(table.parents[1])), message_type="json", schema=schema, topic=topic)
 
 
 def read(reader: MessageReader, pieces: pa.Table, *, min_partitions: int | None = None, lease: int = 7) -> pa.Table:
@@ -141,8 +143,10 @@ def test_reader_of_a_topic_leaves_out_rows_of_others_and_keeps_their_bookmarks(t
 def test_reader_bounds_its_batches_by_bytes_when_payloads_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "BATCH_BYTES", 10_000)
     payloads = [bytes([row]) * 4_000 for row in range(20)]
-    pq.write_table(pa.table({"value": payloads}), tmp_path / "a.parquet", compression="none", use_dictionary=False)
-    reader = reader_of(tmp_path, pa.schema([pa.field("value", pa.binary())]))
+    table = tmp_path / "messages" / "json"
+    table.mkdir(parents=True)
+    pq.write_table(pa.table({"value": payloads}), table / "a.parquet", compression="none", use_dictionary=False)
+    reader = reader_of(table, pa.schema([pa.field("value", pa.binary())]))
     (part,) = cut(pieces_of(("a.parquet", 0, 20, 0, 1)), min_partitions=None)
     batches = list(reader.read(part))
     assert [value for batch in batches for value in batch.column(0).to_pylist()] == payloads
@@ -190,12 +194,12 @@ def test_executor_side_loads_nothing_but_what_reads_arrow_and_numpy() -> None:
 PLAN_AND_READ = """
 import pickle, sys
 import pyarrow as pa
-from spark_queue.source.object_store import ExecutorFiles
+from spark_queue.journal.store import Store
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import cut
 pieces, schema = (pa.ipc.open_stream(path) for path in sys.argv[1:3])
 parts = cut(pieces.read_all(), min_partitions=3, lease=7, leased_until_ms=1_500)
-reader = MessageReader(files=ExecutorFiles(root=sys.argv[3], options={}), schema=schema.schema)
+reader = MessageReader(store=Store(sys.argv[3]), message_type="json", schema=schema.schema)
 print(sum(batch.num_rows for part in pickle.loads(pickle.dumps(parts)) for batch in reader.read(part)))
 print("pandas" in sys.modules)
 """
@@ -210,7 +214,7 @@ def test_neither_who_plans_a_lease_nor_who_reads_it_loads_pandas(table: Path, tm
     for name, rows in (("pieces", pieces), ("schema", pa.schema(fields).empty_table())):
         with pa.ipc.new_stream(str(tmp_path / name), rows.schema) as stream:
             stream.write_table(rows)
-    asked = [PLAN_AND_READ, tmp_path / "pieces", tmp_path / "schema", table]
+    asked = [PLAN_AND_READ, tmp_path / "pieces", tmp_path / "schema", table.parents[1]]
     done = subprocess.run([sys.executable, "-c", *map(str, asked)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["12", "False"]
 

@@ -24,14 +24,13 @@ from spark_queue.journal.store import Store
 from spark_queue.journal.traits import FileTraits
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner
-from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessagePartition, MessageReader
 from spark_queue.source.spark_versions import EarlierStreamReader, ReadAllAvailable, ReadMaxRows
 from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStreamReader
 from tests.unit.source.test_partitions import pieces_of
 
-READER = MessageReader(files=ExecutorFiles(root="/journal/messages/json", options={}), schema=pa.schema([("value", pa.string())]))
+READER = MessageReader(store=Store("/journal"), message_type="json", schema=pa.schema([("value", pa.string())]))
 
 
 def idle_state() -> JournalState:

@@ -92,7 +92,7 @@ def test_a_store_that_does_not_answer_says_nothing_about_files(world: ViewsWorld
     world.commit()
     moment = state_at(world.opened)
 
-    def fail(*_arguments: object) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("pyarrow.parquet.ParquetFile.__init__", fail)

@@ -14,8 +14,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.status import queue_status
+from spark_queue.journal.store import Store
 from spark_queue.settings.types import QueueStreamOptions
-from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.spark_versions import ReadMaxRows
@@ -40,7 +40,7 @@ class FixedPlanner:
 def progress(granted: Granted, queue: str) -> dict[str, Any] | None:
     """Return what Spark shows after a poll with this answer."""
     start = QueueOffset(journal="j", queue=queue, subscription="s")
-    reader = MessageReader(files=ExecutorFiles(root="/nowhere", options={}), schema=pa.schema([]))
+    reader = MessageReader(store=Store("/nowhere"), message_type="json", schema=pa.schema([]))
     seat: Any = FixedPlanner(granted)
     options = QueueStreamOptions(
         journal="/nowhere", storage={}, coordinator=None, queue=queue, subscription="s", ack_mode="auto", max_backlog=4,
