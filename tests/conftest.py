@@ -72,6 +72,14 @@ def started_processes_heed_sigint() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(autouse=True)
+def started_processes_heed_sigterm() -> Iterator[None]:
+    """Undo what a planner that stops does to its process: others that this one starts would inherit that they ignore the signal."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_coordinator_is_left() -> Iterator[None]:
     """Fail where a coordinator that this session's tests started outlives them; it is ended all the same."""

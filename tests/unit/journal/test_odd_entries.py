@@ -201,7 +201,8 @@ def _mutated(chance: random.Random, node: Any) -> Any:
         index = chance.randrange(len(node))
         node[index] = _mutated(chance, node[index])
         return node
-    return chance.choice(_VALUES)
+    # What is changed next may be in it.
+    return copy.deepcopy(chance.choice(_VALUES))
 
 
 @pytest.mark.drawn(2)
