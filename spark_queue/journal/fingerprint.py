@@ -6,7 +6,6 @@ They are stored for ever (PROTOCOL.md, section 3), so they go by values, and by 
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+
+from spark_queue.journal.byte_hashes import Hashes, hashes_of_bytes, mixed
 
 #: Columns that are no part of the published rows: each staging makes them anew.
 _OF_STAGING = frozenset({"publisher", "sequence", "published_at", "expires_at"})
@@ -29,12 +29,12 @@ _RANDOM_UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f
 _TIME, _RANDOM, _UUID = "time", "random", "uuid"
 
 _BITS_64 = (1 << 64) - 1
-#: Multipliers of the finalizer of MurmurHash3, and the hash of NULL.
-_MIX = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
-_NULL = np.uint64(0x9E3779B97F4A7C15)
-_SHIFT = np.uint64(33)
 
-_Hashes = NDArray[np.uint64]
+#: Columns whose values are bytes as they lie there; other values that are no numbers are hashed by their JSON.
+_OF_BYTES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+
+#: The hash of NULL.
+_NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ColumnSum(msgspec.Struct, frozen=True):
@@ -95,7 +95,8 @@ class ColumnSums:
         if pa.types.is_floating(values.type):
             numbers = values.to_numpy(zero_copy_only=False)
             return _RANDOM if ((numbers >= 0) & (numbers < 1)).all() else ""
-        is_uuid = pa.types.is_string(values.type) and pc.all(pc.match_substring_regex(values, _RANDOM_UUID)).as_py()
+        # Nearly all texts are none, as the first one tells.
+        is_uuid = pa.types.is_string(values.type) and _are_uuids(values.slice(0, 1)) and _are_uuids(values)
         return _UUID if is_uuid else ""
 
 
@@ -130,31 +131,32 @@ def fingerprint(data: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
 
 
-def _hashes(values: Any) -> _Hashes:
+def _are_uuids(values: Any) -> bool:
+    return bool(pc.all(pc.match_substring_regex(values, _RANDOM_UUID)).as_py())
+
+
+def _hashes(values: Any) -> Hashes:
     """Return a hash of each value; equal values of a column have equal ones, whatever rows stand around them."""
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-        # Many rows share a text, and to hash one takes longer than to write it.
-        values = values.dictionary_encode()
     if not pa.types.is_dictionary(values.type):
         return _hashes_of_each(values)
     # Behind all others stands that of a row without a value.
     hashes = np.append(_hashes_of_each(values.dictionary), _NULL)
-    found: _Hashes = hashes[values.indices.cast(pa.int64()).fill_null(len(values.dictionary)).to_numpy(zero_copy_only=False)]
+    found: Hashes = hashes[values.indices.cast(pa.int64()).fill_null(len(values.dictionary)).to_numpy(zero_copy_only=False)]
     return found
 
 
-def _hashes_of_each(values: Any) -> _Hashes:
+def _hashes_of_each(values: Any) -> Hashes:
     kind = values.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
-        hashes = _mixed(_numbers(values))
+        hashes = mixed(_numbers(values))
+    elif any(is_kind(kind) for is_kind in _OF_BYTES):
+        hashes = hashes_of_bytes(values)
     else:
-        encode = bytes if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else _text
-        told = (b"" if value is None else encode(value) for value in values.to_pylist())
-        hashes = _mixed(np.fromiter((zlib.crc32(data) | len(data) << 32 for data in told), np.uint64, len(values)))
+        hashes = hashes_of_bytes(pa.array([msgspec.json.encode(value) for value in values.to_pylist()], pa.large_binary()))
     return np.where(values.is_null().to_numpy(zero_copy_only=False), _NULL, hashes)
 
 
-def _numbers(values: Any) -> _Hashes:
+def _numbers(values: Any) -> Hashes:
     """Return the bits of each number; of NULL any."""
     if pa.types.is_floating(values.type):
         numbers: Any = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
@@ -166,14 +168,3 @@ def _numbers(values: Any) -> _Hashes:
         whole = (values.cast(pa.int32()) if values.type.bit_width == 32 else values).cast(pa.int64())
     found: Any = whole.fill_null(0).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(found, dtype=np.int64).view(np.uint64)
-
-
-def _text(value: Any) -> bytes:
-    """Return a text, or the JSON of a value that is none."""
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else msgspec.json.encode(value)
-
-
-def _mixed(numbers: _Hashes) -> _Hashes:
-    for multiplier in _MIX:
-        numbers = (numbers ^ (numbers >> _SHIFT)) * multiplier
-    return numbers ^ (numbers >> _SHIFT)
