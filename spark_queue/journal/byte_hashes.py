@@ -58,7 +58,7 @@ def _polynomials(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Hashes:
 
     One running sum has all of them: the difference between the two ends of a value, divided by the power at which it began.
     """
-    powers, inverses = _powers()
+    powers, inverses = _powers(LONGEST_BYTES)
     first, until = int(offsets[0]), int(offsets[-1])
     # A byte of zero counts, too.
     weighted = (data[first:until].astype(np.uint64) + np.uint64(1)) * powers[: until - first]
@@ -69,11 +69,11 @@ def _polynomials(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Hashes:
 
 
 @functools.cache
-def _powers() -> tuple[Hashes, Hashes]:
-    """Return the powers of the base, and of its inverse, modulo 2^64."""
+def _powers(most: int) -> tuple[Hashes, Hashes]:
+    """Return the powers of the base, up to the one of `most`, and of its inverse, modulo 2^64."""
 
     def powers(base: int) -> Hashes:
-        factors = np.full(LONGEST_BYTES + 1, base, np.uint64)
+        factors = np.full(most + 1, base, np.uint64)
         factors[0] = 1
         return np.cumprod(factors)
 
