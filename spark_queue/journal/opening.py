@@ -29,7 +29,8 @@ def opened(store: Store, message_type: str, path: str, *, is_mapped: bool = Fals
     key = key_of(store, message_type, path)
     with store.failures(f"reading {key}"):
         try:
-            yield pq.ParquetFile(store.open(key), memory_map=is_mapped)
+            with pq.ParquetFile(store.open(key), memory_map=is_mapped) as file:
+                yield file
         except (FileNotFoundError, PermissionError, NotFoundError) as failure:
             reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."
             table = store.messages_uri(message_type)

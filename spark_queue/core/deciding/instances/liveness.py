@@ -142,7 +142,7 @@ class Liveness:
         self._claims.clear()
 
     def verdict(self, queue: str, owner: str) -> ClaimVerdict:
-        """Return what becomes of a claim; one that nobody remembers, since a coordinator ended meanwhile, falls."""
+        """Return the verdict on a claim; a claim that is not remembered, since a coordinator has ended meanwhile, falls."""
         claim, known = self._claims.get((queue, owner)), self._beacons.get(owner)
         if claim is None or known is None or (known.number, known.gaps) != (claim.number, claim.gaps):
             return ClaimVerdict.FALLS
