@@ -202,7 +202,8 @@ class CoordinatorClient:
     def nudge(self, message_type: str) -> None:
         """Tell the coordinator of a publish; it would find out by itself a little later, so nothing is raised."""
         try:
-            if self._endpoint.addresses is not None or read_advertisement(self._store, self._journal_id) is not None:
+            is_known = self._connection is not None or self._endpoint.addresses is not None
+            if is_known or read_advertisement(self._store, self._journal_id) is not None:
                 self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # The rows are published all the same, and the caller must learn that.
             _LOG.debug("The coordinator was not notified: %s", reason)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
@@ -14,14 +16,14 @@ import pyarrow as pa
 
 from spark_queue.client.arguments import checked
 from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.errors import AccessError, CallerError, ConfigError, parsed
-from spark_queue.journal.commit import Identity, Published
-from spark_queue.journal.publisher import OpenedName, make_plan, open_name
+from spark_queue.journal.commit import DefinitionsChangedError, Identity, KnownLog, Published
+from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.publisher import OpenedName, make_plan, open_head, open_name
 from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.reader import JournalReader, open_reader
-from spark_queue.journal.rows import to_arrow
+from spark_queue.journal.rows import kept, to_arrow
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import Endpoint
@@ -57,11 +59,13 @@ def publish(
     """
     if first_sequence is not None and publisher is None:
         raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences belong to a publisher.")
-    journal = open_reader(store)
-    target = _Target(journal, journal.definitions(), endpoint, publisher, opened=None)
+    target = _Target(open_reader(store), endpoint, publisher, opened=None)
     waiting = target.waiting(replicated_to, timeout) if replicated_to else None
     given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
-    done = target.publish(data, **given, first_sequence=first_sequence)
+    try:
+        done = target.publish(data, **given, first_sequence=first_sequence)
+    finally:
+        target.close()
     if waiting is not None:
         waiting.wait([done])
     return done
@@ -89,12 +93,12 @@ class Publisher:
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = opened.last_sequence
         self._unsure = False
-        self._target = _Target(journal, definitions, self._endpoint, self.name, opened=opened)
+        self._target = _Target(journal, self._endpoint, self.name, opened=opened, nudges_beside=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._target is not None:
-            self._target.client.close()
+            self._target.close()
         self._target = None
 
     @property
@@ -141,7 +145,6 @@ class Publisher:
                 "if they did, they count as a repeat. For other rows, open the publisher again."
             )
             raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
-        self._target.look_again()
         waiting = self._target.waiting(replicated_to, timeout) if replicated_to else None
         was_unsure, self._unsure = self._unsure, True
         try:
@@ -158,28 +161,38 @@ class Publisher:
 
 
 class _Target:
-    """An open journal to publish to, under a name or without one, and the coordinator that hears of it."""
+    """An open journal to publish to, under a name or without one, and the coordinator that hears of it.
+
+    What it knows of logs and definitions it keeps from one publish to the next; each commit finds out whether that still holds.
+    """
 
     def __init__(
         self,
         journal: JournalReader,
-        definitions: Definitions,
         endpoint: Endpoint,
         publisher: str | None,
         *,
         opened: OpenedName | None,
+        nudges_beside: bool = False,
     ) -> None:
         self._journal = journal
-        self._definitions = definitions
         self._endpoint = endpoint
         self._publisher = publisher
         #: The numbers drawn by opening the name; None where a publish opens it with its own commit.
         self._opened = opened
-        self.client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
+        self._heads: dict[str, LogHead] = {} if opened is None else dict(opened.heads)
+        self._record, self._definitions = journal.numbered_definitions()
+        client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
+        self._nudges = _Nudges(client, beside=nudges_beside)
 
-    def look_again(self) -> None:
-        """Read the definitions that hold now: a right may be withdrawn, and a queue have another topic."""
-        self._definitions = self._journal.definitions()
+    def close(self) -> None:
+        """Wait until the coordinator was told of the last publish."""
+        self._nudges.close()
+
+    def _look_again(self) -> bool:
+        """Read the definitions that hold now, and return whether they are others: a right may be withdrawn, a topic moved."""
+        before, (self._record, self._definitions) = self._record, self._journal.numbered_definitions()
+        return self._record != before
 
     def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
         """Make the wait until so many peers have the messages published from now on."""
@@ -191,6 +204,24 @@ class _Target:
     def publish(
         self, data: Any, *, topic: str | None, expires_after: str | None, deliver_after: str | None, first_sequence: int | None
     ) -> Published:
+        durations = {
+            f"{key}_ms": None if value is None else parsed(parse_duration_ms, value, key=key, where="publish")
+            for key, value in (("expires_after", expires_after), ("deliver_after", deliver_after))
+        }
+        data = kept(data)
+        while True:
+            try:
+                return self._publish(data, topic=topic, durations=durations, first_sequence=first_sequence)
+            except DefinitionsChangedError:
+                self._look_again()
+            except (AccessError, CallerError, ConfigError):
+                # By those that hold now it may be none.
+                if not self._look_again():
+                    raise
+
+    def _publish(
+        self, data: Any, *, topic: str | None, durations: Mapping[str, int | None], first_sequence: int | None
+    ) -> Published:
         store, definitions = self._journal.store, self._definitions
         message_type, rows = to_arrow(data, definitions, topic=topic)
         if definitions.principals:
@@ -201,18 +232,51 @@ class _Target:
             check_writes(definitions, map(str, names), partial(self._endpoint.token, store))
         number = None if self._opened is None else self._opened.number(message_type)
         identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
-        durations = {
-            f"{key}_ms": None if value is None else parsed(parse_duration_ms, value, key=key, where="publish")
-            for key, value in (("expires_after", expires_after), ("deliver_after", deliver_after))
-        }
         plan = make_plan(store, definitions, message_type=message_type, topic=topic, **durations)
         with _span(topic or message_type, rows.num_rows) as is_traced:
             if is_traced:
                 rows = _with_context(rows, definitions.message_type(message_type).columns)
-            done = commit(plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence)
+            # After a failure nobody knows whether it is still the head.
+            head = self._heads.pop(message_type, None) or open_head(store, self._journal.journal_id, message_type)
+            known = KnownLog(head=head, definitions=self._record)
+            try:
+                done = commit(
+                    plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence, known=known
+                )
+            except (CallerError, ConfigError, DefinitionsChangedError):
+                self._heads[message_type] = head
+                raise
+            self._heads[message_type] = head
             if done.rows:
-                self.client.nudge(message_type)
+                self._nudges.nudge(message_type)
         return done
+
+
+class _Nudges:
+    """Tells the coordinator of publishes: before each returns, or `beside` them, since its answer waits for a commit of its own."""
+
+    def __init__(self, client: CoordinatorClient, *, beside: bool) -> None:
+        self._client = client
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-nudge") if beside else None
+        #: The message types of those that did not begin yet.
+        self._waiting: set[str] = set()
+
+    def nudge(self, message_type: str) -> None:
+        if self._beside is None:
+            self._client.nudge(message_type)
+        elif message_type not in self._waiting:
+            self._waiting.add(message_type)
+            self._beside.submit(self._nudge, message_type)
+
+    def _nudge(self, message_type: str) -> None:
+        # Before the call: it may miss what is published during it.
+        self._waiting.discard(message_type)
+        self._client.nudge(message_type)
+
+    def close(self) -> None:
+        if self._beside is not None:
+            self._beside.shutdown()
+        self._client.close()
 
 
 def _span(destination: str, messages: int) -> AbstractContextManager[bool]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
+from spark_queue.coordinator.held_calls import HeldCalls
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
 from spark_queue.coordinator.reign_clock import ReignClock
@@ -79,6 +80,7 @@ class Loop:
         #: The looks at each message log, and the message types of which a publisher has just announced new messages.
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
+        self._held = HeldCalls()
         self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
@@ -92,8 +94,10 @@ class Loop:
                 wait_ms = 0
             calls = self._inbox.take(wait_ms / 1000)
             # Nobody could be heard meanwhile: living holders are given the time to renew that a new reign gives them.
-            self._takes_over |= self._clock.now_ms() - began_ms - wait_ms > SLEPT_MS
-            self.step(calls)
+            now_ms = self._clock.now_ms()
+            self._takes_over |= now_ms - began_ms - wait_ms > SLEPT_MS
+            self.step(self._held.release(calls, [poll.call for poll in self._polls], now_ms=now_ms))
+        self._held.close()
         for poll in self._polls:
             poll.call.answer(None)
 
@@ -117,8 +121,8 @@ class Loop:
         if self._tails:
             return 0
         polled_ms = (min(poll.until_ms, self._polls_at_ms) for poll in self._polls)
-        due_ms = self._engine.next_due_ms()
-        return max(0, min([self._round_at_ms, *polled_ms, *([] if due_ms is None else [due_ms])]) - self._clock.now_ms())
+        others_ms = [due_ms for due_ms in (self._engine.next_due_ms(), self._held.due_ms) if due_ms is not None]
+        return max(0, min([self._round_at_ms, *polled_ms, *others_ms]) - self._clock.now_ms())
 
     def step(self, calls: Sequence[Call]) -> None:
         """Serve one group of calls, and everything that is due; where one queue has a fault, all but that again."""

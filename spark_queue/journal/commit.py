@@ -11,8 +11,16 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, read_entry, topic_transaction
-from spark_queue.journal.log_listing import is_made_anew, versions_after
+from spark_queue.journal.log_entry import (
+    DEFINITIONS_TXN,
+    PUBLISHER_TXN,
+    LogEntry,
+    TornEntryError,
+    read_entry,
+    topic_transaction,
+)
+from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
 from spark_queue.journal.store import log_key, messages_key
@@ -87,13 +95,45 @@ class _Decision:
     transactions: Sequence[tuple[str, int]] = ()
 
 
+class DefinitionsChangedError(Exception):
+    """The definitions by which a publish was planned hold no longer; nothing was committed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class KnownLog:
+    """The part of a message type's log that a publisher keeps from one publish to the next."""
+
+    head: LogHead
+    #: The number of the record of the definitions that it plans by; None where it commits by those of its plan in any case.
+    definitions: int | None = None
+
+    def check_definitions(self) -> None:
+        """Raise `DefinitionsChangedError` where the log says that newer ones hold."""
+        if self.definitions is None:
+            return
+        newest = self.head.transaction_version(DEFINITIONS_TXN)
+        if newest is not None and newest > self.definitions:
+            raise DefinitionsChangedError
+
+
 class Commit:
     """One publish on its way into the log: of `files`, in publish order, into the journal that the caller means.
 
-    `clock` is asked for the age of staged files.
+    `clock` is asked for the age of staged files. With what is `known` of the log it is not opened, and the commit lands only while
+    the definitions hold by which it was planned; otherwise it raises `DefinitionsChangedError`.
     """
 
-    def __init__(self, plan: StagingPlan, journal_id: str, files: Sequence[StagedFile], identity: Identity, clock: Clock) -> None:
+    def __init__(
+        self,
+        plan: StagingPlan,
+        journal_id: str,
+        files: Sequence[StagedFile],
+        identity: Identity,
+        clock: Clock,
+        *,
+        known: KnownLog | None = None,
+    ) -> None:
+        self._known = known
         self._plan = plan
         self._store = plan.store
         self._key = messages_key(plan.message_type)
@@ -113,30 +153,37 @@ class Commit:
     def run(self) -> Published:
         """Commit, and return the counts of published rows; nothing is half done."""
         self._check_ascending()
-        table = open_messages(self._store, self._journal_id, self._plan.message_type)
+        head = LogHead(self._store, self._key, self._open()) if self._known is None else self._known.head
         races = failures = 0
         while True:
             self._restage_old_files()
-            decision = self._decide(table)
-            base = int(table.version())
+            if self._known is not None:
+                self._known.check_definitions()
+            decision = self._decide(head)
+            base = head.version
             if self._plan.durable:
                 # Another's commit may not have reached the disk: torn below this one, it would be damage (PROTOCOL 6), and what
                 # is a repeat of it would be lost.
                 self._store.sync([log_key(self._key, base)])
             if not decision.files:
-                return replace(decision.published, message_type=self._plan.message_type, version=base)
-            failure = self._attempt(table, decision)
-            if self._look(table, base, decision):
-                if is_made_anew(self._store, self._key, base):
-                    raise self._failed("The log disappeared while it was written.")
+                if head.stands():
+                    return replace(decision.published, message_type=self._plan.message_type, version=base)
+                # Of another log nobody knows yet whether it has them.
+                head.reset(self._open())
+                continue
+            failure = self._attempt(head, decision)
+            if self._look(head, base, decision, is_own=failure is None):
                 self._sync_own(base + 1)
                 return replace(decision.published, message_type=self._plan.message_type, version=base + 1)
-            races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)
+            races, failures = (races + 1, 0) if head.version > base else (races, failures + 1)
             if races >= RACES_LIMIT:
                 raise JournalError("PUBLISH_CONTENDED", path=self._store.uri(self._key), attempts=races)
             if failures >= FAILURES_LIMIT:
-                raise self._failed("The commit cannot be found." if failure is None else self._store.reason(failure))
+                raise self._failed("The commit cannot be found." if failure is None else failure)
             delta.back_off(races + failures)
+
+    def _open(self) -> DeltaTable:
+        return open_messages(self._store, self._journal_id, self._plan.message_type)
 
     def _check_ascending(self) -> None:
         if self._identity.publisher is None:
@@ -150,39 +197,39 @@ class Commit:
                     previous=earlier.last_sequence,
                 )
 
-    def _decide(self, table: DeltaTable) -> _Decision:
+    def _decide(self, head: LogHead) -> _Decision:
         identity = self._identity
         transactions: list[tuple[str, int]] = []
         if identity.exclusive:
-            transactions.append(self._name_transaction(table))
+            transactions.append(self._name_transaction(head))
         files: Sequence[StagedFile] = self._files
         persisted: int | None = None
         if identity.publisher is not None:
-            persisted = table.transaction_version(f"{PUBLISHER_TXN}{identity.publisher}")
+            persisted = head.transaction_version(f"{PUBLISHER_TXN}{identity.publisher}")
             if persisted is not None:
                 files = self._after(persisted)
-                self._check_topics(table, persisted)
+                self._check_topics(head, persisted)
             if files:
                 persisted = files[-1].last_sequence
                 transactions.append((f"{PUBLISHER_TXN}{identity.publisher}", persisted))
                 topics = {topic for file in files for topic in file.topics}
                 transactions += [(topic_transaction(topic, identity.publisher), persisted) for topic in sorted(topics)]
         elif identity.transaction is not None:
-            files = () if self._was_published(table, identity.transaction) else files
+            files = () if self._was_published(head, identity.transaction) else files
             transactions += [(identity.transaction.name, identity.transaction.number)]
             transactions += (identity.transaction.fingerprints or {}).items()
         rows = _count(files)
         published = Published(rows=rows, duplicates=_count(self._files) - rows, persisted_sequence=persisted)
         return _Decision(published=published, files=files, transactions=transactions)
 
-    def _check_topics(self, table: DeltaTable, persisted: int) -> None:
+    def _check_topics(self, head: LogHead, persisted: int) -> None:
         """Refuse to drop rows for their numbers where none of these was published to their topic."""
         publisher = str(self._identity.publisher)
         for file in self._files:
             if file.first_sequence > persisted:
                 return
             for topic, last in self._dropped(file, persisted):
-                highest = table.transaction_version(topic_transaction(topic, publisher))
+                highest = head.transaction_version(topic_transaction(topic, publisher))
                 if highest is None or highest < last:
                     facts = {"last": last, "topic": topic, "persisted": persisted, "message_type": self._plan.message_type}
                     raise CallerError("SEQUENCE_ELSEWHERE", publisher=publisher, **facts)
@@ -199,16 +246,16 @@ class Commit:
             found |= zip(*columns, strict=True)
         return found.items()
 
-    def _was_published(self, table: DeltaTable, wanted: Transaction) -> bool:
+    def _was_published(self, head: LogHead, wanted: Transaction) -> bool:
         """Return whether this is the repeat of a commit; other rows under a used number are refused."""
-        newest = table.transaction_version(wanted.name)
+        newest = head.transaction_version(wanted.name)
         if newest is None or newest < wanted.number:
             return False
         told = wanted.fingerprints
         if told is None:
             return True
         if newest == wanted.number:
-            found = {name: table.transaction_version(name) for name in told}
+            found = {name: head.transaction_version(name) for name in told}
             if not told or any(found[name] == value for name, value in told.items()):
                 return True
         elif any(not told or told.items() & entry.items() for entry in self._transactions_of(wanted)):
@@ -222,9 +269,9 @@ class Commit:
             if entry is not None and entry.transactions.get(wanted.name) == wanted.number:
                 yield entry.transactions
 
-    def _name_transaction(self, table: DeltaTable) -> tuple[str, int]:
+    def _name_transaction(self, head: LogHead) -> tuple[str, int]:
         name, own = f"n:{self._identity.publisher}", self._identity.number
-        newest = table.transaction_version(name) or 0
+        newest = head.transaction_version(name) or 0
         if own is None:
             return name, newest + 1
         if newest != own:
@@ -274,28 +321,30 @@ class Commit:
         assert rewritten is not None, "a staged file has rows, and its last one is kept"
         return replace(rewritten, columns=file.columns)
 
-    def _attempt(self, table: DeltaTable, decision: _Decision) -> Exception | None:
+    def _attempt(self, head: LogHead, decision: _Decision) -> str | None:
+        """Commit behind the head; returns None where that was done, and otherwise a reason, which is not certain."""
         now_ms = self._clock.wall_ms()
         files = [
             delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=now_ms, stats=file.stats())
             for file in decision.files
         ]
         try:
-            delta.swap(
-                table, files, schema=self._plan.shape.schema, mark=self._mark, transactions=decision.transactions, at_ms=now_ms
-            )
-        except (*delta.REFUSALS, OSError) as failure:
+            is_own = head.put(files, mark=self._mark, transactions=dict(decision.transactions), at_ms=now_ms)
+        except JournalError as failure:
             # Refused, failed, or done with the reply lost: only a look shows it.
-            return failure
-        return None
+            return str(failure.facts["reason"])
+        return None if is_own else "Another commit came first."
 
-    def _look(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
-        """Refresh, and return whether the commit is there; nothing new is decided before that is known."""
+    def _look(self, head: LogHead, base: int, decision: _Decision, *, is_own: bool) -> bool:
+        """Read on, and return whether the commit is there; nothing new is decided before that is known."""
         reason = ""
         for attempt in range(FAILURES_LIMIT):
             try:
-                delta.refresh(self._store, self._key, table)
-                return self._has_landed(table, base, decision)
+                if is_own and head.follow_own():
+                    return True
+                if not head.read_on():
+                    head.reset(self._open())
+                return self._has_landed(head, base, decision)
             except JournalError as trouble:
                 if trouble.code != "STORE_FAILED":
                     raise
@@ -303,16 +352,17 @@ class Commit:
             delta.back_off(attempt)
         raise self._failed(reason)
 
-    def _has_landed(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
+    def _has_landed(self, head: LogHead, base: int, decision: _Decision) -> bool:
         entry = self._entry(base + 1)
         if entry is not None and entry.token != self._mark.token:
             return False
-        if entry is not None and (table.version() == base + 1 or self._entry(base) is not None):
+        if entry is not None and (head.version == base + 1 or self._entry(base) is not None):
             return True
-        if entry is None and table.version() == base:
+        if entry is None and head.version == base:
             return False
         # Entries were cleaned away during a pause: this one too after it had landed, or those around it before, so that it
         # landed where nobody looks (tried). Its files in the table show it, also past ones: they may have been merged since.
+        table = self._open()
         known = set(table.get_add_actions().column("path").to_pylist()) | self._taken_away_after(base)
         return all(file.path in known for file in decision.files)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from deltalake import DeltaTable
@@ -12,12 +13,17 @@ from spark_queue.core.records import DefinitionsApplied, Kind, Record
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import listing, stage_records
+from spark_queue.journal.control_files import ControlFile, listing, stage_records
+from spark_queue.journal.definitions_notice import announce
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.store import CONTROL, Store, log_key
 
 #: How many entering messages cost as much to fold as one record, where a queue selects by expressions.
 MESSAGES_PER_RECORD = 50
+
+
+#: Number of the first record that replaces definitions: a journal begins with two others.
+_FIRST_REPLACING = 2
 
 
 class DeltaControlLog:
@@ -65,6 +71,8 @@ class DeltaControlLog:
             # The last commit of a coordinator that died may not have reached the disk (PROTOCOL 6).
             self._store.sync([log_key(CONTROL, self._version)])
         self.replay_cost = _replay_cost(tail.records)
+        # Whoever made that commit may have died before publishers could learn of it.
+        self._announce(tail.records, oldest=_first_record(head))
         return tail
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
@@ -85,6 +93,7 @@ class DeltaControlLog:
         self._commit(files, epoch=epoch, at_ms=records[-1].at_ms)
         self._epoch, self._next_record = epoch, records[-1].record + 1
         self.replay_cost += _replay_cost(records)
+        self._announce(records)
 
     def replace(self, merge: Merge) -> None:
         """Commit a merge of data files as `append` does records; called between two commits of them.
@@ -114,12 +123,20 @@ class DeltaControlLog:
         if self.durable:
             self._store.sync([log_key(CONTROL, base + 1)])
         self._is_in_doubt = False
-        self._check(base + 1, known=base, epoch=epoch)
+        # Then nobody else has ever had the version after it; a reign that was claimed since has folded this commit.
+        self._check_standing(base, epoch=epoch)
         self._version, self._token = base + 1, mark.token
 
     def check(self, *, epoch: int) -> None:
         """See `ports.ControlLog`; the process must end where the log cannot be read (STORE_FAILED), too."""
-        self._check(self.version, known=self.version, epoch=epoch)
+        self._refuse_in_doubt(epoch)
+        if self._epoch > epoch:
+            raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
+        if self._store.read(log_key(CONTROL, self.version + 1)) is not None:
+            raise self._deposed(epoch, f"the log goes on after version {self.version}, so another process has written")
+        # A claim that is not to be found may have been written and cleaned away since; but entries go oldest first, so then the own
+        # one is gone too. It is looked for last.
+        self._check_standing(self.version, epoch=epoch)
 
     def open_own(self, *, epoch: int) -> DeltaTable:
         """Open the table at its head for upkeep; another thread may go on appending meanwhile."""
@@ -129,27 +146,23 @@ class DeltaControlLog:
             raise self._deposed(epoch, f"the log carries epoch {found}")
         return table
 
+    def _announce(self, records: Iterable[Record], *, oldest: int = 0) -> None:
+        """Name new definitions in each message log, so that no publisher commits there any more by those before (PROTOCOL 3).
+
+        Only after their own commit: a publisher that heard of them sooner would find the old ones. The first ones replace none.
+        """
+        for record in records:
+            if isinstance(record.body, DefinitionsApplied) and record.record >= max(oldest, _FIRST_REPLACING):
+                announce(self._store, record, durable=self.durable)
+
     def _heed(self, records: Iterable[Record]) -> None:
         for record in records:
             if isinstance(record.body, DefinitionsApplied):
                 journal = record.body.definitions.get("journal", {})
                 self.durable = journal.get("durability") == "fsync"
 
-    def _check(self, head: int, *, known: int, epoch: int) -> None:
-        """Look whether the log ends with the own commit `head`, of which `known` is an earlier one or itself (DESIGN 3.4).
-
-        A claim of a reign is the version after the one that stood there. If that is not to be found, it may have been
-        written and cleaned away since; but entries go oldest first, so then `known` is gone too. It is looked for last, and by
-        its token: another one that slept as long may have found its name free.
-        """
-        self._refuse_in_doubt(epoch)
-        if self._epoch > epoch:
-            raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
-        if self._store.read(log_key(CONTROL, head + 1)) is not None:
-            raise self._deposed(epoch, f"the log goes on after version {head}, so another process has written")
-        self._check_standing(known, epoch=epoch)
-
     def _check_standing(self, known: int, *, epoch: int) -> None:
+        """Look whether the own commit, or the one before it, still stands, by its token: who slept may have found its name free."""
         standing = self._store.read(log_key(CONTROL, known))
         if standing is None:
             # Nobody else's doing where all of it is away, such as a volume that is not mounted.
@@ -163,6 +176,12 @@ class DeltaControlLog:
 
     def _deposed(self, epoch: int, reason: str) -> SparkQueueError:
         return CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)
+
+
+def _first_record(head: log_entry.LogEntry | None) -> int:
+    """Return the number of the first record of a commit, by its files; where it has none, one that is after all records."""
+    files = [] if head is None else [ControlFile.of_add(add) for add in head.adds if add.get("dataChange")]
+    return min((file.first for file in files), default=sys.maxsize)
 
 
 def _replay_cost(records: Sequence[Record]) -> int:

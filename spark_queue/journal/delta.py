@@ -1,7 +1,7 @@
-"""All use of delta-rs: opening a table, and one commit that is a compare-and-swap.
+"""All use of delta-rs: opening a table, bringing a handle to its head, and checkpoints; making and widening a table.
 
-Every commit goes through `swap`: no retries inside delta-rs, no checkpoint, no clean-up, and commitInfo that says who wrote
-it (DESIGN 15.9). How delta-rs behaves under each of these is measured, not assumed; `tests/unit/journal` keeps the proofs.
+delta-rs commits nothing: an entry of ours is one put-if-absent of bytes of our own (`log_entry`), with a commitInfo that says who
+wrote it (DESIGN 15.9). How delta-rs behaves is measured, not assumed; `tests/unit/journal` keeps the proofs.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
@@ -37,9 +36,6 @@ COORDINATOR_TXN = "c:coordinator"
 #: Key of our own facts in commitInfo, and their version.
 MARK_KEY = "sparkqueue"
 MARK_VERSION = 1
-
-#: Only the coordinator checkpoints and cleans (DESIGN 4), so delta-rs must do neither on its own.
-HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 #: Longest pause between attempts, in seconds, and the first.
 _BACK_OFF_S = 0.5
@@ -114,11 +110,6 @@ class NewFile:
     #: Values of the partition columns, as Delta writes them.
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
 
-    def action(self) -> AddAction:
-        """Return delta-rs's form."""
-        values, stats = dict(self.partition_values), self._stats()
-        return AddAction(self.path, self.size_bytes, values, self.modified_ms, data_change=self.data_change, stats=stats)
-
     def entry(self) -> dict[str, Any]:
         """Return the form that it has in a log entry."""
         return {
@@ -181,23 +172,6 @@ def _settled(store: Store, key: str, look: Callable[[], _Found], look_at: Callab
         if not newest:
             raise
         return look_at(newest[0])
-
-
-def swap(
-    table: DeltaTable, files: Sequence[NewFile], *,
-    schema: pa.Schema, mark: Mark, transactions: Sequence[tuple[str, int]], at_ms: int,
-) -> None:  # fmt: skip
-    """Commit as the version after the handle's, or fail; the handle stays where it is."""
-    properties = CommitProperties(
-        custom_metadata=mark.commit_info(len(files) + len(transactions)),
-        max_commit_retries=0,
-        app_transactions=[Transaction(name, version, at_ms) for name, version in transactions],
-    )
-    actions: list[AddAction | RemoveAction] = [file.action() for file in files]
-    table.create_write_transaction(
-        actions, "append", Schema.from_arrow(schema), [],
-        commit_properties=properties, post_commithook_properties=HOOKS,
-    )  # fmt: skip
 
 
 def back_off(attempt: int) -> None:

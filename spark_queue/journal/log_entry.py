@@ -20,6 +20,8 @@ from spark_queue.journal.store import Store, log_key
 PUBLISHER_TXN = "p:"
 #: Begins the one that carries the highest of those in one topic.
 TOPIC_TXN = "q:"
+#: Carries the number of the record of the newest definitions, in message tables.
+DEFINITIONS_TXN = "d:definitions"
 
 #: Delta's description of our commits.
 _APPEND: Mapping[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
@@ -128,7 +130,21 @@ def create_entry(
     removed: Sequence[str] = (),
     transactions: Mapping[str, int] = MappingProxyType({}),
 ) -> bool:
-    """Commit as `version`, in reign `epoch` if one is named, by writing its entry; returns whether there was none before this call.
+    """Commit as `version` by writing its entry, see `entry_bytes`; returns whether there was none before this call."""
+    data = entry_bytes(files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed, transactions=transactions)
+    return store.create(log_key(table, version), data)
+
+
+def entry_bytes(
+    files: Sequence[NewFile],
+    *,
+    mark: Mark,
+    epoch: int | None,
+    at_ms: int,
+    removed: Sequence[str] = (),
+    transactions: Mapping[str, int] = MappingProxyType({}),
+) -> bytes:
+    """Return the entry of a commit, in reign `epoch` if one is named.
 
     `transactions` are Delta transaction ids and their versions, beside that of the reign.
     Files whose paths are in `removed` leave the table; their rows stand in `files`, or are gone where there are none.
@@ -143,7 +159,7 @@ def create_entry(
     actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
     actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": not files}} for path in removed]
     actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions.items()]
-    return store.create(log_key(table, version), b"".join(msgspec.json.encode(action) + b"\n" for action in actions))
+    return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)
 
 
 def is_torn(store: Store, table: str, version: int) -> bool:

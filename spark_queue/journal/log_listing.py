@@ -50,11 +50,3 @@ def missing_version(store: Store, table: str) -> int | None:
     # Entries below a checkpoint may be gone; and listing and reading are two moments, so only a second look makes a gap.
     is_needed = missing > max(map(version_of, checkpoints), default=-1)
     return missing if is_needed and store.read(log_key(table, missing)) is None else None
-
-
-def is_made_anew(store: Store, table: str, version: int) -> bool:
-    """Return whether the commits after a version stand alone in its log.
-
-    delta-rs makes a folder anew that is away just then; once it is back, nobody finds the commit.
-    """
-    return store.is_local and store.read(log_key(table, version)) is None and missing_version(store, table) is not None

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry
+from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.message_table import arrow_schema, open_messages
 from spark_queue.journal.store import Store, log_key, messages_key
 from spark_queue.journal.transaction import commit_transaction
@@ -36,7 +37,7 @@ class MessageTableWork:
         found = commit_transaction(
             store,
             self.key,
-            self._table,
+            LogHead(store, self.key, self._table),
             name=delta.COORDINATOR_TXN,
             version=lambda newest: epoch if newest < epoch else None,
             writer="coordinator",

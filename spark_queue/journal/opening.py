@@ -2,34 +2,71 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.exceptions import NotFoundError
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.store import Store, messages_key
+from spark_queue.journal.store import WHOLE_BYTES, Store, messages_key
 
 #: The path of a message file: a name in its table's folder, as all of ours are. A path that leads out of it may be another
 #: type's, or the host's.
 PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 
 
+#: Files of an object store that are fetched at once, and bytes that they may have together if they are as large as the largest one
+#: so far. `Store.open` fetches none as a whole that has more than `WHOLE_BYTES`.
+AHEAD_FILES = 16
+AHEAD_BYTES = 4 * WHOLE_BYTES
+
+
+def opened_in_turn(store: Store, message_type: str, paths: Sequence[str]) -> Iterator[AbstractContextManager[pq.ParquetFile]]:
+    """Yield `opened` for each file. Those of an object store are fetched while the ones before them are read."""
+    if store.is_local:
+        yield from (opened(store, message_type, path, is_mapped=True) for path in paths)
+        return
+    with ThreadPoolExecutor(AHEAD_FILES) as pool:
+        largest_bytes, fetched, begun = WHOLE_BYTES // AHEAD_FILES, deque[Future[Any]](), iter(paths)
+        most = AHEAD_BYTES // WHOLE_BYTES
+        for path in paths:
+            fetched.extend(
+                pool.submit(store.open, key_of(store, message_type, each)) for each in islice(begun, most - len(fetched))
+            )
+            first = fetched.popleft()
+            yield opened(store, message_type, path, source=first.result)
+            largest_bytes = max(largest_bytes, _size_bytes(first))
+            most = min(AHEAD_FILES, AHEAD_BYTES // largest_bytes)
+
+
+def _size_bytes(fetched: Future[Any]) -> int:
+    """Return how many bytes a file has in memory; 0 where it is read by ranges."""
+    source = fetched.result()
+    return source.getbuffer().nbytes if isinstance(source, io.BytesIO) and not source.closed else 0
+
+
 @contextmanager
-def opened(store: Store, message_type: str, path: str, *, is_mapped: bool = False) -> Iterator[pq.ParquetFile]:
-    """Open a message file; raise JournalError for damage of it, or for a store that does not answer.
+def opened(
+    store: Store, message_type: str, path: str, *, is_mapped: bool = False, source: Callable[[], Any] | None = None
+) -> Iterator[pq.ParquetFile]:
+    """Open a message file, or the `source` that was made of it; raise JournalError for damage, or a store that does not answer.
 
     A local file that `is_mapped` is read through the memory of the host's other readers of it.
     """
     key = key_of(store, message_type, path)
     with store.failures(f"reading {key}"):
         try:
-            with pq.ParquetFile(store.open(key), memory_map=is_mapped) as file:
+            with pq.ParquetFile(store.open(key) if source is None else source(), memory_map=is_mapped) as file:
                 yield file
         except (FileNotFoundError, PermissionError, NotFoundError) as failure:
             reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."

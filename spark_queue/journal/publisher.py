@@ -7,7 +7,7 @@ are, and `commit_staged` once with their results.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal.commit import Commit, Identity, Published
+from spark_queue.journal.commit import Commit, Identity, KnownLog, Published
 from spark_queue.journal.log_entry import PUBLISHER_TXN
+from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 #: Bits of a sequence, beside its sign.
 _BITS = 63
 
-__all__ = ["Identity", "OpenedName", "Published", "commit_staged", "make_plan", "open_name", "publish"]
+__all__ = ["Identity", "OpenedName", "Published", "commit_staged", "make_plan", "open_head", "open_name", "publish"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,8 @@ class OpenedName:
     #: The number drawn, by message type, and the troubles that keep other types from being published to.
     numbers: dict[str, int]
     troubles: dict[str, JournalError]
+    #: The heads of the logs of those types, as they were when the number was drawn.
+    heads: dict[str, LogHead] = field(compare=False, repr=False)
     #: Highest sequence in the log; None before the first.
     last_sequence: int | None
 
@@ -97,10 +100,12 @@ def publish(
     first_sequence: int | None = None,
     sequence_column: str | None = None,
     clock: Clock | None = None,
+    known: KnownLog | None = None,
 ) -> Published:
     """Publish rows in one commit.
 
-    A named publisher numbers its rows by `first_sequence` or by `sequence_column`, never by both.
+    A named publisher numbers its rows by `first_sequence` or by `sequence_column`, never by both. Without a `known` log its log is
+    opened.
     """
     identity, clock = identity or Identity(), clock or SystemClock()
     if not rows.num_rows:
@@ -118,7 +123,7 @@ def publish(
     _check_topics(plan, definitions, _own_topics(plan, rows))
     file = stage_file(plan, rows.to_batches(), now_ms=clock.wall_ms(), sequences=sequences)
     assert file is not None, "there are rows"
-    return Commit(plan, journal_id, [file], identity, clock).run()
+    return Commit(plan, journal_id, [file], identity, clock, known=known).run()
 
 
 def commit_staged(
@@ -129,15 +134,21 @@ def commit_staged(
     *,
     identity: Identity | None = None,
     clock: Clock | None = None,
+    known: KnownLog | None = None,
 ) -> Published:
-    """Commit staged files, in this order, once; a repeat is known by `identity`."""
+    """Commit staged files, in this order, once; a repeat is known by `identity`. Without a `known` log its log is opened."""
     identity = identity or Identity()
     if identity.publisher is not None:
         _check_publisher(identity.publisher)
     if not files:
         return Published(rows=0)
     _check_topics(plan, definitions, {topic for file in files for topic in file.topics})
-    return Commit(plan, journal_id, files, identity, clock or SystemClock()).run()
+    return Commit(plan, journal_id, files, identity, clock or SystemClock(), known=known).run()
+
+
+def open_head(store: Store, journal_id: str, message_type: str) -> LogHead:
+    """Open the log of a message type for publishes."""
+    return LogHead(store, messages_key(message_type), open_messages(store, journal_id, message_type))
 
 
 def open_name(
@@ -150,11 +161,12 @@ def open_name(
     _check_publisher(name)
     at_ms = (clock or SystemClock()).wall_ms()
     numbers, troubles, persisted = dict[str, int](), dict[str, JournalError](), list[int]()
+    heads: dict[str, LogHead] = {}
     for message_type in message_types:
         try:
-            table = open_messages(store, journal_id, message_type)
+            head = open_head(store, journal_id, message_type)
             numbers[message_type] = commit_transaction(
-                store, messages_key(message_type), table, name=f"n:{name}", version=lambda found: found + 1, writer="publisher",
+                store, messages_key(message_type), head, name=f"n:{name}", version=lambda found: found + 1, writer="publisher",
                 at_ms=at_ms, durable=durable,
             )  # fmt: skip
         except JournalError as trouble:
@@ -164,9 +176,10 @@ def open_name(
             troubles[message_type] = trouble
             continue
         # Read after the number is drawn: an older opening that was still publishing is refused from here on.
-        last = table.transaction_version(f"{PUBLISHER_TXN}{name}")
+        last = head.transaction_version(f"{PUBLISHER_TXN}{name}")
         persisted += [] if last is None else [last]
-    return OpenedName(name=name, numbers=numbers, troubles=troubles, last_sequence=max(persisted, default=None))
+        heads[message_type] = head
+    return OpenedName(name=name, numbers=numbers, troubles=troubles, heads=heads, last_sequence=max(persisted, default=None))
 
 
 def _own_topics(plan: StagingPlan, rows: pa.Table) -> set[str]:

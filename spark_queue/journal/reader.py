@@ -27,11 +27,15 @@ class JournalReader:
 
     def definitions(self) -> Definitions:
         """Read the definitions that hold now; starts nothing and reads nothing else."""
+        return self.numbered_definitions()[1]
+
+    def numbered_definitions(self) -> tuple[int, Definitions]:
+        """Read the definitions that hold now, with the number of their record."""
         created, applied = read_setup(self.store)
         if created.body_as(JournalCreated).journal != self.journal_id:
             found = created.body_as(JournalCreated).journal
             raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
-        return parsing.parse_recorded(applied.body_as(DefinitionsApplied).definitions, path=self.path)
+        return applied.record, parsing.parse_recorded(applied.body_as(DefinitionsApplied).definitions, path=self.path)
 
     def records(self) -> Sequence[Record]:
         """Return every record of the control log, for looking only."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, TypedDict
@@ -66,6 +66,13 @@ def to_arrow(
     elif target.message_type == "binary":
         rows = [{_BODY: row} if isinstance(row, bytes) else row for row in rows]
     return target.message_type, target.from_rows(rows)
+
+
+def kept(data: Any) -> Any:
+    """Return rows that can be read more than once: those of an iterator, or of a stream of Arrow's, are read now."""
+    if isinstance(data, Iterator):
+        return list(data)
+    return _table(data) if hasattr(data, "__arrow_c_stream__") and not _is_pandas(data) else data
 
 
 def from_json_lines(

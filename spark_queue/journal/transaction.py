@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
-
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.delta import REFUSALS, Mark
-from spark_queue.journal.log_listing import is_made_anew
+from spark_queue.journal.delta import Mark
+from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.store import Store, log_key
 
 _TRANSACTION_ATTEMPTS = 100
@@ -20,7 +16,7 @@ _TRANSACTION_ATTEMPTS = 100
 def commit_transaction(
     store: Store,
     key: str,
-    table: DeltaTable,
+    head: LogHead,
     *,
     name: str,
     version: Callable[[int], int | None],
@@ -34,33 +30,25 @@ def commit_transaction(
     race. When `durable`, the entry below reaches the disk first, and the own one before this returns (PROTOCOL 6).
     """
     for attempt in range(_TRANSACTION_ATTEMPTS):
-        found = table.transaction_version(name) or 0
+        found = head.transaction_version(name) or 0
         wanted = version(found)
         if wanted is None:
             return found
-        base = int(table.version())
+        base = head.version
         if durable:
             store.sync([log_key(key, base)])
-        won = _try_transaction(store, key, table, name=name, version=wanted, writer=writer, at_ms=at_ms)
+        won = head.put([], mark=Mark(writer=writer), transactions={name: wanted}, at_ms=at_ms)
         if won and durable:
             # Lost with the power, the number would be drawn again while its holder lives on, on another host.
             store.sync([log_key(key, base + 1)])
         # Last of all: the publisher that is given a number is the newest by then.
-        delta.refresh(store, key, table)
-        if won and table.transaction_version(name) == wanted:
+        if not head.read_on():
+            table = delta.open_table(store, key)
+            if table is None:
+                facts = {"doing": f"committing to {key}", "reason": "The log disappeared while it was written."}
+                raise JournalError("STORE_FAILED", path=store.path, **facts, next_step="Check the store, then try again.")
+            head.reset(table)
+        if won and head.transaction_version(name) == wanted:
             return wanted
         delta.back_off(attempt)
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_TRANSACTION_ATTEMPTS)
-
-
-def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, version: int, writer: str, at_ms: int) -> bool:
-    with store.failures(f"committing to {key}"):
-        try:
-            delta.swap(table, [], schema=pa.schema([]), mark=Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
-        except CommitFailedError:
-            return False
-        except REFUSALS as reason:
-            raise OSError(str(reason)) from None
-        if is_made_anew(store, key, int(table.version())):
-            raise OSError("The log disappeared while it was written")
-    return True

@@ -113,8 +113,8 @@ class Sink(ABC):
         """Return the id, as it was last read, that distinguishes the sink from another of its name."""
 
     @abstractmethod
-    def transaction_version(self, transaction: str) -> int:
-        """Look for the newest version of a transaction id; -1 where there is none."""
+    def transaction_version(self, transaction: str, *, plan: Any = None) -> int:
+        """Look for the newest version of a transaction id; -1 where there is none. With a plan, its own look may be enough."""
 
     @abstractmethod
     def append(self, plan: Any, files: Sequence[Any], *, transaction: str, attempt: int) -> Landing:

@@ -16,7 +16,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
-from spark_queue.journal.log_entry import TornEntryError, create_entry, parse_entry, read_entry
+from spark_queue.journal.log_entry import read_entry
+from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.message_table import arrow_schema
 from spark_queue.journal.store import Store, log_key, normal_path
 from spark_queue.journal.table_features import columns_of
@@ -68,11 +69,8 @@ class SinkTable(Sink):
             raise ConfigError("BAD_VALUE", key="table", where="into", value=path, expected="the path or URL of a folder")
         self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")
         self._key = key
-        self._table: DeltaTable | None = None
+        self._head: LogHead | None = None
         self._is_store_known = False
-        #: The newest version that was read, the bytes of its entry, and the transaction ids in entries behind `_table`.
-        self._head, self._head_entry = -1, b""
-        self._transactions: dict[str, int] = {}
         #: The device that a local table lies on, once it was seen there.
         self._device: int | None = None
         #: When the log was last listed, in milliseconds.
@@ -91,55 +89,64 @@ class SinkTable(Sink):
 
     def look(self) -> DeltaTable | None:
         """Return the table as it is at its head; None where there is none. Its handle may know older commits only."""
+        head = self._look()
+        return None if head is None else head.table
+
+    def _look(self) -> LogHead | None:
         try:
             with self._store.failures("looking at the table"):
-                if self._table is None or not self._read_on():
+                if self._head is None or not self._read_on(self._head):
                     self._list()
         except (ConfigError, JournalError) as reason:
-            self._table = None
+            self._head = None
             if reason.code == "PROTOCOL_NEWER":
                 raise self._unsupported(str(reason.facts["what"])) from None
             raise JournalError("SINK_FAILED", table=self.name, reason=reason.reason) from None
-        return self._table
+        return self._head
+
+    def _looked(self, plan: SinkPlan | None) -> LogHead | None:
+        """Return the head as the plan of a batch has found it: where it has moved since, a put behind it is refused.
+
+        Only while its entry stands: a table that was dropped meanwhile, and made anew, would take the put for a commit of its own.
+        """
+        head = self._head
+        try:
+            holds = plan is not None and head is not None and self._is_young() and head.stands()
+        except JournalError as reason:
+            raise JournalError("SINK_FAILED", table=self.name, reason=reason.reason) from None
+        return head if holds else self._look()
 
     def _list(self) -> None:
         """Find the head as delta-rs does; refuse a table that was there and lies on a volume that is away."""
-        if self._table is None:
-            self._table = delta.open_table(self._store, self._key)
-            device = self._device_now()
-            if self._table is None and self._device not in (None, device):
+        if self._head is None:
+            table, device = delta.open_table(self._store, self._key), self._device_now()
+            if table is None and self._device not in (None, device):
                 raise OSError("It was there, but its volume is no longer mounted")
-            self._device = self._device if self._table is None else device
+            self._device = self._device if table is None else device
+            self._head = None if table is None else LogHead(self._store, self._key, table)
         else:
-            delta.refresh(self._store, self._key, self._table)
-        if self._table is not None:
-            self._head, self._transactions, self._listed_at_ms = int(self._table.version()), {}, SystemClock().wall_ms()
-            self._head_entry = self._store.read(log_key(self._key, self._head)) or b""
+            delta.refresh(self._store, self._key, self._head.table)
+            self._head.reset(self._head.table)
+        self._listed_at_ms = SystemClock().wall_ms()
 
-    def _read_on(self) -> bool:
+    def _read_on(self, head: LogHead) -> bool:
         """Read the commits since, entry by entry; returns False where the log has to be listed.
 
         Listing a log takes the longer, the more commits it has: on a local disk ten thousand double the time of a batch (measured).
         An entry is cleaned away long after the log was listed. One that is gone or another is of a table that was dropped, put back
         from a copy, or made anew: nothing that was known of it counts, and it is opened anew.
         """
-        if abs(SystemClock().wall_ms() - self._listed_at_ms) > _LISTED_MS or not self._head_entry:
+        if not self._is_young():
             return False
-        known = self._store.read(log_key(self._key, self._head))
-        if known != self._head_entry:
+        if not head.read_on():
             # A handle that is brought to the head keeps files and transactions that are not there any more (tried).
-            self._table = None
+            self._head = None
             return False
-        while (data := self._store.read(log_key(self._key, self._head + 1))) is not None:
-            try:
-                entry = parse_entry(self._head + 1, data)
-            except TornEntryError:
-                return False
-            if entry.changes_table:
-                return False
-            self._head, self._head_entry = self._head + 1, data
-            self._transactions |= entry.transactions
         return True
+
+    def _is_young(self) -> bool:
+        """Return whether the log was listed so lately that no entry since can have been cleaned away, in whatever order."""
+        return abs(SystemClock().wall_ms() - self._listed_at_ms) <= _LISTED_MS
 
     def check(self) -> DeltaTable | None:
         """Return the table as `look` does, where batches may be appended to it."""
@@ -217,23 +224,20 @@ class SinkTable(Sink):
 
     def id(self) -> str:
         """Return the id of Delta's metadata; SINK_FAILED where there was no table."""
-        if self._table is None:
+        if self._head is None:
             raise self._absent()
-        return str(self._table.metadata().id)
+        return str(self._head.table.metadata().id)
 
-    def transaction_version(self, transaction: str) -> int:
-        """Return the newest version of a transaction id; -1 where there is none."""
-        table = self.look()
-        return -1 if table is None else self._version(table, transaction)
+    def transaction_version(self, transaction: str, *, plan: SinkPlan | None = None) -> int:
+        """Return the newest version of a transaction id; -1 where there is none. With a plan, no newer than its own look."""
+        head = self._look() if plan is None or self._head is None else self._head
+        return -1 if head is None else self._version(head, transaction)
 
-    def _version(self, table: DeltaTable, transaction: str) -> int:
-        if transaction in self._transactions:
-            return self._transactions[transaction]
+    def _version(self, head: LogHead, transaction: str) -> int:
         try:
-            found = table.transaction_version(transaction)
-        except DeltaError as reason:
-            # It reads the log anew.
-            raise JournalError("SINK_FAILED", table=self.name, reason=self._store.reason(reason)) from None
+            found = head.transaction_version(transaction)
+        except JournalError as reason:
+            raise JournalError("SINK_FAILED", table=self.name, reason=reason.facts.get("reason", reason.reason)) from None
         return -1 if found is None else int(found)
 
     def append(self, plan: Any, files: Sequence[Any], *, transaction: str, attempt: int) -> Landing:
@@ -257,44 +261,45 @@ class SinkTable(Sink):
     def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[Any], plan: SinkPlan | None) -> Landing:
         """Commit a version of the transaction id as the table's next version, or read the version that was committed instead."""
         begun, before, failures, failure = None, -1, 0, ""
+        head = self._looked(plan)
         for _ in range(_ATTEMPTS):
-            table = self.look()
-            if table is None:
+            if head is None:
                 raise self._absent()
-            head = self._head
-            begun = head if begun is None else begun
-            fate = fate_of(self._version(table, transaction), attempt)
+            newest = head.version
+            begun = newest if begun is None else begun
+            fate = fate_of(self._version(head, transaction), attempt)
             if fate is not Fate.IN_DOUBT:
-                return Landing(fate, self._version_of(transaction, 2 * attempt, begun, head))
-            if plan is not None and self._is_changed(table, plan):
+                return Landing(fate, self._version_of(transaction, 2 * attempt, begun, newest))
+            if plan is not None and self._is_changed(head.table, plan):
                 raise CallerError("SINK_CHANGED", table=self.name)
-            failures = failures + 1 if head == before else 0
+            failures = failures + 1 if newest == before else 0
             if failures >= _FAILURES:
                 raise JournalError("SINK_FAILED", table=self.name, reason=failure)
-            before, failure = head, self._swap(table, files, (transaction, version))
-            if failure:
-                delta.back_off(failures)
+            before, failure = newest, self._swap(head, files, (transaction, version))
+            if not failure:
+                return Landing(fate_of(version, attempt), head.version if version == 2 * attempt else None)
+            delta.back_off(failures)
+            head = self._look()
         raise JournalError("SINK_FAILED", table=self.name, reason=f"{_ATTEMPTS} races in a row were lost to other writers.")
 
-    def _swap(self, table: DeltaTable, files: Sequence[Any], txn: tuple[str, int]) -> str:
-        """Commit as the version after the head, which the next look confirms; returns the reason of a failure that is not certain.
+    def _swap(self, head: LogHead, files: Sequence[Any], txn: tuple[str, int]) -> str:
+        """Commit as the version after the head, which then is the head; returns the reason of a failure that is not certain.
 
         Not by delta-rs, which lists the log several times for it, and takes a second for the first commit of a process (measured).
         """
-        version, unknown = self._head + 1, sorted(_unknown_features(table))
+        version, unknown = head.version + 1, sorted(_unknown_features(head.table))
         if unknown:
             # Also of a fence, which has no rows: the entries that such a commit needs are not known here.
             raise self._unsupported(", ".join(unknown))
         try:
-            is_own = create_entry(
-                self._store, self._key, version, files, mark=Mark(writer="sink"), epoch=None, at_ms=SystemClock().wall_ms(),
-                transactions=dict([txn]),
-            )  # fmt: skip
-            if not is_own:
+            if not head.put(files, mark=Mark(writer="sink"), transactions=dict([txn]), at_ms=SystemClock().wall_ms()):
                 # The faster writer writes the checkpoint: two of one version at a time may spoil each other.
                 return "Another commit came first."
             self._store.sync([log_key(self._key, version)])
-            self._checkpoint(table, version)
+            if not self._is_young() or not head.follow_own():
+                # Whether it landed where readers look, the next look shows.
+                return "The log was changed meanwhile."
+            self._checkpoint(head.table, version)
         except SparkQueueError as reason:
             return reason.reason
         return ""
@@ -372,7 +377,8 @@ class SinkTable(Sink):
             lacks = [column for column in columns if str(column["name"]).lower() not in known]
             if not lacks:
                 return table
-            version = self._head + 1
+            assert self._head is not None, "it was looked at just now"
+            version = self._head.version + 1
             if delta.add_columns(self._store, self._key, table, _schema(lacks), version=version, writer="sink"):
                 self._store.sync([log_key(self._key, version)])
                 self._checkpoint(table, version)

@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.journal.commit import Transaction
-from spark_queue.journal.message_table import open_messages
-from spark_queue.journal.publisher import Identity, commit_staged, make_plan
+from spark_queue.journal.commit import KnownLog, Transaction
+from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.publisher import Identity, commit_staged, make_plan, open_head
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
 from spark_queue.journal.store import MESSAGES, Store, messages_key
@@ -52,7 +51,7 @@ class SinkTopic(Sink):
         self._journal_id = journal_id
         self._topic = topic
         self.message_type = message_type
-        self._table: DeltaTable | None = None
+        self._head: LogHead | None = None
 
     @property
     def name(self) -> str:
@@ -92,12 +91,12 @@ class SinkTopic(Sink):
 
     def id(self) -> str:
         """Return the id of the log's own metadata."""
-        return str((self._table or self._open()).metadata().id)
+        return str((self._head or self._look()).table.metadata().id)
 
-    def transaction_version(self, transaction: str) -> int:
+    def transaction_version(self, transaction: str, *, plan: TopicPlan | None = None) -> int:  # noqa: ARG002 - it looks each time.
         """Read the log for the newest version of a transaction id."""
         with self._failures():
-            found = self._open().transaction_version(transaction)
+            found = self._look().transaction_version(transaction)
         return -1 if found is None else int(found)
 
     def append(self, plan: TopicPlan, files: Sequence[StagedFile], *, transaction: str, attempt: int) -> Landing:
@@ -107,7 +106,8 @@ class SinkTopic(Sink):
             definitions = open_reader(self._store).definitions()
             with self._failures():
                 identity = Identity(transaction=Transaction(name=transaction, number=2 * attempt))
-                published = commit_staged(plan.staging, self._journal_id, definitions, files, identity=identity)
+                known = KnownLog(head=self._look())
+                published = commit_staged(plan.staging, self._journal_id, definitions, files, identity=identity, known=known)
             version = published.version if published.rows else None
         # Without rows it is a commit all the same.
         return self._decide(transaction, attempt, 2 * attempt, version)
@@ -123,15 +123,17 @@ class SinkTopic(Sink):
     def _decide(self, transaction: str, attempt: int, version: int, landed_in: int | None = None) -> Landing:
         with self._failures():
             found = commit_transaction(
-                self._store, self.name, self._open(), name=transaction,
+                self._store, self.name, self._look(), name=transaction,
                 version=lambda found: version if found < 2 * attempt else None, writer="sink",
                 at_ms=SystemClock().wall_ms(), durable=open_reader(self._store).definitions().journal.durable,
             )  # fmt: skip
         return Landing(fate_of(found, attempt), landed_in)
 
-    def _open(self) -> DeltaTable:
-        self._table = open_messages(self._store, self._journal_id, self.message_type)
-        return self._table
+    def _look(self) -> LogHead:
+        """Return the head of the log as it is now; it is opened where it is not known."""
+        if self._head is None or not self._head.read_on():
+            self._head = open_head(self._store, self._journal_id, self.message_type)
+        return self._head
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

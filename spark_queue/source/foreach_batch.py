@@ -85,7 +85,11 @@ class BatchWrapper:
             if not self._goes_on_after(failure, reporter, run, batch, batch_id):
                 raise
         else:
-            reporter.end(run, outcomes, settle=self._ack_early)
+            self._end(reporter, run, outcomes)
+
+    def _end(self, reporter: RunReporter, run: replies.Run, outcomes: tuple[OutcomeRows, ...]) -> None:
+        """Report the end of a run that did not raise."""
+        reporter.end(run, outcomes, settle=self._ack_early)
 
     def _goes_on_after(self, failure: Exception, reporter: RunReporter, run: replies.Run, batch: DataFrame, batch_id: int) -> bool:
         """Report the end of a run that raised; returns whether its batch goes back, and the query on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
 
@@ -72,6 +73,9 @@ class SinkWrapper(BatchWrapper):
         self._merge = merge
         self._single_driver = single_driver
         self._opened: Sink | None = None
+        #: Tells of the batch that landed last, while Spark commits it.
+        self._beside: ThreadPoolExecutor | None = None
+        self._telling: Future[None] | None = None
         self._journal = None if topic is None else open_reader(self._store)
         sink = self._sink()
         if isinstance(sink, SinkTable):
@@ -80,7 +84,7 @@ class SinkWrapper(BatchWrapper):
         sink.check()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_opened": None}
+        return {**super().__getstate__(), "_opened": None, "_beside": None, "_telling": None}
 
     def _sink(self) -> Sink:
         if self._opened is None:
@@ -104,6 +108,7 @@ class SinkWrapper(BatchWrapper):
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
         """Report the start of a run, once every attempt in doubt is decided that may be decided here."""
+        self._hear()
         started = reporter.start(sink=True)
         told = cast(replies.SinkTold, started.sink)
         for attempt in filter(self._is_here, told.others):
@@ -116,6 +121,22 @@ class SinkWrapper(BatchWrapper):
             return started
         self._decide(reporter, told.own)
         return reporter.start(sink=True)
+
+    def _hear(self) -> None:
+        """Wait until the coordinator knows of the batch before; if it cannot, its attempt is in doubt, and the next run decides."""
+        telling, self._telling = self._telling, None
+        if telling is not None:
+            try:
+                telling.result()
+            except SparkQueueError as reason:
+                _log.warning("a batch of queue '%s' has landed, and the coordinator was not told: %s", self._queue, reason)
+
+    def _end(self, reporter: RunReporter, run: replies.Run, outcomes: tuple[OutcomeRows, ...]) -> None:
+        if self._telling is None:
+            super()._end(reporter, run, outcomes)
+        else:
+            # That it has landed is all that there is to say of it.
+            reporter.await_proof(run)
 
     def _is_here(self, attempt: replies.AttemptTold) -> bool:
         """Return whether another subscription's attempt is at the table of this one, which alone it may look at."""
@@ -184,7 +205,7 @@ class SinkWrapper(BatchWrapper):
         sink = self._sink()
         transaction = transaction_id(reporter.journal_id, self._queue, self._subscription)
         try:
-            newest = sink.transaction_version(transaction)
+            newest = sink.transaction_version(transaction, plan=plan)
             asked: dict[str, Any] = {"run": run, "table": sink.name, "table_id": sink.id(), "outcomes": outcomes}
             prepared: replies.Prepared = reporter.say(commands.Prepare, **asked, transaction_version=newest)
         except SparkQueueError:
@@ -204,13 +225,28 @@ class SinkWrapper(BatchWrapper):
                 _say(reporter, landing, attempt=attempt)
                 sink.discard(files)
                 raise
-        _say(reporter, landing, attempt=attempt)
-        if landing.fate is Fate.LANDED and isinstance(sink, SinkTopic):
-            reporter.nudge(sink.message_type)
-        if landing.fate is Fate.FENCED:
+        if landing.fate is Fate.LANDED:
+            self._tell_landed(reporter, landing, attempt)
+        else:
+            _say(reporter, landing, attempt=attempt)
             sink.discard(files)
             facts = {"attempt": attempt, "subscription": self._subscription, "queue": self._queue}
             raise LeaseError("SINK_FENCED", **facts)
+
+    def _tell_landed(self, reporter: RunReporter, landing: Landing, attempt: int) -> None:
+        """Report that an attempt has landed, while Spark goes on; without a listener this process may end with the batch."""
+
+        def tell() -> None:
+            _say(reporter, landing, attempt=attempt)
+            sink = self._sink()
+            if isinstance(sink, SinkTopic):
+                reporter.nudge(sink.message_type)
+
+        if self._listener is None:
+            tell()
+            return
+        self._beside = self._beside or ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-landed")
+        self._telling = self._beside.submit(tell)
 
 
 def _refuse(given: Mapping[str, Any], expected: str) -> None:

@@ -91,13 +91,14 @@ class MessageReader:
 
     def _read_all(self, partition: MessagePartition) -> Iterator[pa.RecordBatch]:
         # Planning pickles this reader, and never opens a file.
-        from spark_queue.journal.opening import opened
+        from spark_queue.journal.opening import opened_in_turn
 
         stored = set(self.schema.names) - _appended(partition).keys()
         if self.topic is not None:
             stored.add("topic")
-        for pieces in partition.pieces:
-            with opened(self.store, self.message_type, pieces.path, is_mapped=True) as file:
+        files = opened_in_turn(self.store, self.message_type, [pieces.path for pieces in partition.pieces])
+        for pieces, opened in zip(partition.pieces, files, strict=True):
+            with opened as file:
                 for rows, chosen in _read_pieces(file, pieces, stored):
                     yield self._shape(rows, chosen, partition)
 

@@ -74,6 +74,10 @@ class RunReporter:
         self._client.call(command)
         self._unproven = run
 
+    def await_proof(self, run: replies.Run) -> None:
+        """Note that a run has ended of which its sink says all that there is to say."""
+        self._unproven = run
+
     def fail(self, run: replies.Run, error: str) -> None:
         """Report the failure of a run; where the report fails, too, the user must still see fn's own exception."""
         self._try_to_end(commands.EndRun(**self._who, run=run, error=error))

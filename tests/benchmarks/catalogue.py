@@ -29,6 +29,7 @@ from tests.benchmarks import (
     sinks,
     throughput,
 )
+from tests.benchmarks.far_store import rows as far_store
 from tests.benchmarks.figure import Measure
 
 BENCHMARKS: Mapping[str, Measure] = {
@@ -50,6 +51,10 @@ BENCHMARKS: Mapping[str, Measure] = {
     "micro-batch": micro_batch.measure,
     "micro-batch-profile": micro_batch.profile,
     "requests": requests.measure,
+    "store-batch": far_store.batches,
+    "store-publish": far_store.publishing,
+    "store-streams": far_store.streams,
+    "store-looking": far_store.looking,
     "throughput": throughput.measure,
     "selected": selected.measure,
     "failing": failing.measure,

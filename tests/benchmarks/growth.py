@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands, folds
@@ -43,7 +44,10 @@ _REST_S = 360.0
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Measure once: 100,000 commits against 1,000 (1.5 times)."""
-    old, young = (_Reign(bench, name, commits) for name, commits in (("old", COMMITS), ("young", EARLY)))
+    old, young = (
+        OneWriter(bench.place / name, commits, further=_TURNS * _TURN_COMMITS, ahead_ms=_AHEAD_MS)
+        for name, commits in (("old", COMMITS), ("young", EARLY))
+    )
     threading.Event().wait(_REST_S)
     late, early = [], []
     for _ in range(_TURNS):
@@ -58,12 +62,13 @@ def measure(bench: Bench) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-class _Reign:
-    """The one writer of a journal that has seen some commits."""
+class OneWriter:
+    """The one writer of a journal that has seen some commits, and will see `further` ones; its clock is `ahead_ms` ahead."""
 
-    def __init__(self, bench: Bench, name: str, commits: int) -> None:
-        messages = (commits + _TURNS * _TURN_COMMITS + 1) * _COMMIT_MESSAGES
-        journal = BenchJournal(bench.place / name, messages=messages)
+    def __init__(self, path: Path, commits: int, *, further: int = 0, ahead_ms: int = 0) -> None:
+        messages = (commits + further + 1) * _COMMIT_MESSAGES
+        journal = BenchJournal(path, messages=messages)
+        self.journal_id, self._ahead_ms = journal.journal_id, ahead_ms
         self._journal, self._clock, self._call, self._finished = open_journal(journal.store), SystemClock(), 1, 0
         traits = PreparedTraits(self._journal.traits)
         self._state = JournalState(traits)
@@ -90,7 +95,7 @@ class _Reign:
             self._finished, records = granted.lease, self._engine.drain_records()
             began_s = time.perf_counter()
             self._journal.control.append(records, epoch=1)
-            self._journal.upkeep(epoch=1, state=self._state, now_ms=now_ms + _AHEAD_MS)
+            self._journal.upkeep(epoch=1, state=self._state, now_ms=now_ms + self._ahead_ms)
             times_ms.append((time.perf_counter() - began_s) * 1e3)
         # What was begun for one journal must not be in the way of the other.
         self._journal._upkeep.finish()

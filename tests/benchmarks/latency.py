@@ -98,7 +98,7 @@ def _times_ms(stream: DataStreamWriter, journal: Journal, arrivals: Arrivals) ->
     return [arrivals.times_ms[commit] for commit in range(WARM_COMMITS, COMMITS)]
 
 
-def publish_small_commits(journal: Journal) -> None:
+def publish_small_commits(journal: Journal, *, commits: int = COMMITS, pause_ms: int = PAUSE_MS) -> None:
     """Publish the commits of one run, by a process of its own."""
-    command = [sys.executable, "-m", "tests.benchmarks.small_commits", journal.path, str(COMMITS), str(PAUSE_MS)]
-    subprocess.run(command, check=True)
+    command = [sys.executable, "-m", "tests.benchmarks.small_commits", journal.path, str(commits), str(pause_ms)]
+    subprocess.run(command, check=True, text=True, input=json.dumps(dict(journal.store.storage_options)))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +16,7 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import messages_key
 from tests.benchmarks.figure import Bench, Figure, percentile, spread
 from tests.benchmarks.journals import QUEUE, TOPIC, kill_serving, planner_of, serving
-
-#: Commits of one run and their pace; the first are left out.
-COMMITS = 120
-WARM_COMMITS = 20
-PAUSE_MS = 300
+from tests.benchmarks.latency import COMMITS, PAUSE_MS, WARM_COMMITS, publish_small_commits
 
 #: Commits that are asked for one after the other.
 ASKED_COMMITS = 12
@@ -71,9 +65,7 @@ def _journals(place: Path) -> Iterator[tuple[Journal, Journal]]:
 def _visible_ms(place: Path) -> list[float]:
     """Return how long after its publish each commit had entered at the other instance, in milliseconds."""
     with _journals(place) as (there, here):
-        subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.small_commits", there.path, str(COMMITS), str(PAUSE_MS)], check=True
-        )
+        publish_small_commits(there)
         times_ms: dict[int, float] = {}
         while len(times_ms) < COMMITS:
             for record in open_reader(here.store).records():

@@ -234,7 +234,7 @@ def _visible_ms(stream: DataStreamWriter, journal: Journal, place: Path) -> list
     try:
         publish_small_commits(journal)
         deadline_s = time.monotonic() + 60
-        while len(times_ms := _times_ms(place / "sink")) < COMMITS:
+        while len(times_ms := visible_ms_by_commit(place / "sink")) < COMMITS:
             assert time.monotonic() < deadline_s, "the rows did not come"
             threading.Event().wait(0.5)
     finally:
@@ -242,8 +242,8 @@ def _visible_ms(stream: DataStreamWriter, journal: Journal, place: Path) -> list
     return [times_ms[commit] for commit in range(WARM_COMMITS, COMMITS)]
 
 
-def _times_ms(sink: Path) -> dict[int, float]:
-    """Read from the table's own log when each row became visible."""
+def visible_ms_by_commit(sink: Path) -> dict[int, float]:
+    """Read from the log of a table in a folder how long after its publish each commit's row became visible."""
     found: dict[int, float] = {}
     for entry in sorted((sink / "_delta_log").glob("*.json")):
         for action in map(json.loads, entry.read_text().splitlines()):

@@ -1,4 +1,7 @@
-"""A publisher process: ``python -m tests.benchmarks.small_commits JOURNAL COMMITS PAUSE_MS``."""
+"""A publisher process: ``python -m tests.benchmarks.small_commits JOURNAL COMMITS PAUSE_MS``.
+
+Its standard input has the storage options, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from tests.benchmarks.journals import TOPIC
 COMMIT_ROWS = 10
 
 
-def main(path: str, commits: int, pause_ms: int) -> None:
+def main(path: str, commits: int, pause_ms: int, storage_options: dict[str, str]) -> None:
     """Publish at a steady pace; every message says which commit it is of, and when its publish began."""
     never = threading.Event()
-    with Journal(path).publisher("bench") as publisher:
+    with Journal(path, storage_options=storage_options).publisher("bench") as publisher:
         began_s = time.monotonic()
         for commit in range(commits):
             never.wait(max(0.0, began_s + commit * pause_ms / 1e3 - time.monotonic()))
@@ -26,4 +29,4 @@ def main(path: str, commits: int, pause_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.load(sys.stdin))

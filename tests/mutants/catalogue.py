@@ -65,11 +65,12 @@ MUTANTS: tuple[Mutant, ...] = (
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",
-        "        self._check(base + 1, known=base, epoch=epoch)\n", "", ("tests/unit/journal/test_control_log.py",),
+        "has folded this commit.\n        self._check_standing(base, epoch=epoch)\n", "has folded this commit.\n",
+        ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "the check overlooks what follows the own last commit",
-        "log_key(CONTROL, head + 1)) is not None:", "log_key(CONTROL, head + 2)) is not None:",
+        "log_key(CONTROL, self.version + 1)) is not None:", "log_key(CONTROL, self.version + 2)) is not None:",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(

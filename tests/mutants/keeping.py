@@ -127,8 +127,24 @@ KEEPING = (
         "raise OSError(str(reason)) from None\n        if store", "pass\n        if store", ("tests/unit/journal/test_delta.py",),
     ),
     Mutant(
-        "a commit counts that landed in a folder made anew while the journal was away",
-        "if is_made_anew(self._store, self._key, base):", "if False:", ("tests/unit/journal/test_commit.py",),
+        "a commit counts that was put behind a head that is gone",
+        "        if not self.stands():\n            return False\n        self._advance", "        self._advance",
+        ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_log_head.py"),
+    ),
+    Mutant(
+        "a publisher does not hear of definitions that change while it publishes",
+        "if newest is not None and newest > self.definitions:", "if False:",
+        ("tests/unit/client/test_changed_definitions.py",),
+    ),
+    Mutant(
+        "nobody tells of definitions whose coordinator died",
+        "        self._announce(tail.records, oldest=_first_record(head))\n", "",
+        ("tests/unit/client/test_changed_definitions.py",),
+    ),
+    Mutant(
+        "a publisher that asks an old handle for an id gets no answer",
+        "            if self.table.version() < self.version:\n", "            if False:\n",
+        ("tests/unit/journal/test_log_head.py",),
     ),
     Mutant(
         "writing below a journal that is away begins another one",

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake import Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from spark_queue.errors import JournalError
 from spark_queue.journal.record_table import CONTROL_SCHEMA
-from spark_queue.journal.store import CONTROL, log_key
+from spark_queue.journal.store import CONTROL
 from tests.simulation.bucket import SimulatedStore, TableState
 
 #: The ways of living processes to their buckets, by the name in their storage options.
@@ -83,30 +81,6 @@ class SimulatedTable:
         self._store.bucket.checkpoint(self._key, self._state.version, len(self._state.files) + len(self._state.transactions))
         self._store.hook(f"checkpointing {self._key}", "after")
 
-    def create_write_transaction(
-        self,
-        actions: Sequence[AddAction],
-        mode: str,
-        schema: Any,
-        partition_by: Sequence[str],
-        *,
-        commit_properties: CommitProperties,
-        **_: Any,
-    ) -> None:
-        written = [{"add": _stored(action)} for action in actions]
-        txns = commit_properties.app_transactions or []
-        self._commit([*written, *({"txn": {"appId": txn.app_id, "version": txn.version}} for txn in txns)], commit_properties)
-
-    def _commit(self, actions: Sequence[Mapping[str, Any]], properties: CommitProperties) -> None:
-        version = self._state.version + 1
-        try:
-            created = self._store.create(log_key(self._key, version), _entry(properties, actions))
-        except JournalError as failure:
-            # delta-rs knows no error of ours.
-            raise OSError(str(failure)) from None
-        if not created:
-            raise CommitFailedError(f"version {version} of {self._key} is taken")
-
 
 @cache
 def _schema(columns: str) -> Schema:
@@ -130,12 +104,3 @@ def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Ca
         return known[path].slice(max(0, first - int(path[:20]))).select(schema.names)
 
     return read_once
-
-
-def _stored(action: AddAction) -> dict[str, Any]:
-    return {"path": action.path, "size": action.size, "dataChange": action.data_change, "stats": action.stats}
-
-
-def _entry(properties: CommitProperties, actions: Sequence[Mapping[str, Any]]) -> bytes:
-    info = {"commitInfo": {"operation": "WRITE", **(properties.custom_metadata or {})}}
-    return b"".join(msgspec.json.encode(action) + b"\n" for action in [info, *actions])

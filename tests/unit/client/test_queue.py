@@ -16,7 +16,7 @@ import pytest
 from spark_queue import Journal, Queue
 from spark_queue.client.outcomes import to_delay_ms, to_outcomes
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal import delta
+from tests.unit.journal.lost_reply import lose_reply
 
 DEFINITIONS = {
     "message_types": {
@@ -145,12 +145,9 @@ def test_a_repeated_batch_of_a_publisher_is_dropped_and_counted(journal: Journal
 def test_a_publisher_counts_on_only_when_it_knows_what_arrived(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """R94: new rows under the numbers of a publish whose reply was lost would be dropped as its repeat."""
 
-    def unreachable(*_: Any) -> None:
-        raise JournalError("STORE_FAILED", path="/j", doing="reading", reason="it is away.", next_step="Wait.")
-
     with journal.publisher("p") as publisher:
         with monkeypatch.context() as patch:
-            patch.setattr(delta, "refresh", unreachable)
+            lose_reply(patch)
             with pytest.raises(JournalError, match="STORE_FAILED"):
                 publisher.publish([{"amount": 1}], topic="LINES")
         with pytest.raises(CallerError, match=r"SEQUENCE_MISSING.*the same rows with first_sequence=1.*open the publisher again"):
@@ -158,7 +155,7 @@ def test_a_publisher_counts_on_only_when_it_knows_what_arrived(journal: Journal,
         assert publisher.publish([{"amount": 1}], topic="LINES", first_sequence=1).duplicates == 1
         assert publisher.publish([{"amount": 2}], topic="LINES").rows == 1
         with monkeypatch.context() as patch:
-            patch.setattr(delta, "refresh", unreachable)
+            lose_reply(patch)
             with pytest.raises(JournalError, match="STORE_FAILED"):
                 publisher.publish([{"amount": 3}], topic="LINES")
     with publisher:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,14 +63,19 @@ class Disk:
         """Return the number of rows that the message log tells of."""
         return sum(added.row_count for entry in self.open().messages("order").tail(-1) for added in entry.added)
 
+    def go_away(self) -> None:
+        """Take the journal from its place, as a volume that is no longer mounted."""
+        place = Path(self.store.path)
+        place.rename(place.with_name("away"))
+
     def be_away_during(self, write: Callable[[], object], table: str) -> None:
         """Let the journal be away while delta-rs writes into a table's log: what it wrote stands alone in a folder made anew."""
-        place, before = Path(self.store.path), self._log_files(table)
+        before = self._log_files(table)
         write()
         landed = {path: path.read_bytes() for path in self._log_files(table) - before}
         for path in landed:
             path.unlink()
-        place.rename(place.with_name("away"))
+        self.go_away()
         for path, data in landed.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
@@ -79,7 +83,6 @@ class Disk:
     def come_back(self) -> None:
         """Put the journal where it was."""
         place = Path(self.store.path)
-        shutil.rmtree(place)
         place.with_name("away").rename(place)
 
     def _log_files(self, table: str) -> set[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,8 @@ def test_reign_that_reads_on_after_a_newer_claim_is_refused(disk: Disk) -> None:
     assert len(DeltaControlLog(disk.store).load().records) == record
 
 
-def test_commit_that_lands_between_the_commit_and_its_check_deposes(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reign_that_was_claimed_right_after_a_commit_has_it(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was committed is told, and nothing after it."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
     create_entry = log_entry.create_entry
@@ -207,16 +209,24 @@ def test_commit_that_lands_between_the_commit_and_its_check_deposes(disk: Disk, 
         return created
 
     monkeypatch.setattr(log_entry, "create_entry", swap_and_be_overtaken)
+    control.append([left(number)], epoch=1)
+    assert [record.record for record in DeltaControlLog(disk.store).load().records][-2:] == [number, number + 1]
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
-        control.append([left(number)], epoch=1)
+        control.check(epoch=1)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        control.append([left(number + 1)], epoch=1)
+
+
+def commit_unasked(disk: Disk, files: Sequence[delta.NewFile]) -> None:
+    """Commit files at the head of the control log, whatever they hold."""
+    version = int(DeltaTable(disk.store.uri(CONTROL)).version()) + 1
+    assert log_entry.create_entry(disk.store, CONTROL, version, files, mark=delta.Mark(writer="x"), epoch=None, at_ms=0)
 
 
 def test_load_names_a_missing_record(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    table = DeltaTable(disk.store.uri(CONTROL))
-    files = control_files.stage_records(disk.store, [left(number + 1)])
-    delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
+    commit_unasked(disk, control_files.stage_records(disk.store, [left(number + 1)]))
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} is missing"):
         DeltaControlLog(disk.store).load()
 
@@ -224,9 +234,7 @@ def test_load_names_a_missing_record(disk: Disk) -> None:
 def test_load_names_an_epoch_that_goes_back(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control, 3)
-    table = DeltaTable(disk.store.uri(CONTROL))
-    files = control_files.stage_records(disk.store, [left(number, 2)])
-    delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
+    commit_unasked(disk, control_files.stage_records(disk.store, [left(number, 2)]))
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} has epoch 2 after 3"):
         DeltaControlLog(disk.store).load()
 
@@ -301,10 +309,9 @@ def test_every_claim_probes_the_store(disk: Disk, monkeypatch: pytest.MonkeyPatc
 
 
 def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:
-    table = DeltaTable(disk.store.uri(CONTROL))
     (file,) = control_files.stage_records(disk.store, [left(2)])
     stranger = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats={"numRecords": 1})
-    delta.swap(table, [stranger], schema=CONTROL_SCHEMA, mark=delta.Mark(writer="publisher"), transactions=[], at_ms=0)
+    commit_unasked(disk, [stranger])
     with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*has no statistics"):
         DeltaControlLog(disk.store).load()
 

@@ -19,6 +19,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits, Sequencer
+from spark_queue.journal.opening import PATH
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.store import messages_key
 from spark_queue.source.topic_log import TopicLog
@@ -221,6 +222,6 @@ def test_any_change_of_an_entry_lets_it_enter_right_or_sets_its_type_aside(disk:
         known = of._engine.state.message_types["order"]
         entered(of, "order")
         assert known.entered_until == 2 or "order" in of.trouble or known.foreign_files or known.version < 2, lines
-        assert all(0 <= each.row_count < 2**31 and each.path.endswith(".parquet") for each in known.segments), lines
+        assert all(0 <= each.row_count < 2**31 and PATH.fullmatch(each.path) for each in known.segments), lines
         publish_other(disk, 1)
         assert entered(of, "json") == count

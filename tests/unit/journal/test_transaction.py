@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, transaction
+from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.store import messages_key
 from tests.unit.journal.journal_on_disk import Disk
 
@@ -18,8 +18,8 @@ ORDER = messages_key("order")
 
 
 def draw(disk: Disk, version: Callable[[int], int | None]) -> int:
-    table = DeltaTable(disk.store.messages_uri("order"))
-    return transaction.commit_transaction(disk.store, ORDER, table, name="n:x", version=version, writer="w", at_ms=1, durable=False)
+    head = LogHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
+    return transaction.commit_transaction(disk.store, ORDER, head, name="n:x", version=version, writer="w", at_ms=1, durable=False)
 
 
 def after_a_rival(disk: Disk, races: int) -> Callable[[int], int]:
@@ -56,8 +56,8 @@ def test_who_always_loses_is_told_so(disk: Disk, monkeypatch: pytest.MonkeyPatch
 
 def test_failing_store_is_told_as_such(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_arguments: Any, **_fields: Any) -> NoReturn:
-        raise DeltaError("the disk is full")
+        raise OSError("the disk is full")
 
-    monkeypatch.setattr(delta, "swap", fail)
+    monkeypatch.setattr("spark_queue.journal.store.put_file", fail)
     with pytest.raises(JournalError, match="STORE_FAILED.*the disk is full"):
         draw(disk, lambda found: found + 1)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.journal import delta
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.source import committing
 from spark_queue.source.stream_writer import BatchWriter, StreamWriter
 from spark_queue.source.write_job import Staged, WriteJob
 from tests.unit.journal.journal_on_disk import Disk, orders
+from tests.unit.journal.lost_reply import lose_reply
 
 
 @pytest.fixture
@@ -47,13 +47,10 @@ def test_commit_whose_reply_was_lost_keeps_its_files_through_the_abort(
 ) -> None:
     """Spark aborts with every message after a commit that raised, also where the log has it: deleting would lose the rows."""
 
-    def unreachable(*_: Any) -> None:
-        raise JournalError("STORE_FAILED", path="/j", doing="reading", reason="it is away.", next_step="Wait.")
-
     writer = BatchWriter(job(disk))
     staged = [writer.write(iter(orders([1, 2]).to_batches()))]
     with monkeypatch.context() as patch:
-        patch.setattr(delta, "refresh", unreachable)
+        lose_reply(patch)
         with pytest.raises(JournalError, match=r"STORE_FAILED.*It is unknown whether the commit arrived"):
             writer.commit(staged)
     abort(writer, staged)

@@ -1,0 +1,56 @@
+"""Calls that wait a moment for the next one of their subscription, with which they share a commit (DESIGN 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spark_queue.coordinator.inbox import Call
+from spark_queue.core import commands
+
+#: How long such a call waits at most, in milliseconds: a stream that has a batch behind it asks for the next one at once.
+HELD_MS = 150
+
+#: They tell of a batch that is done, and nobody waits for their answer.
+_HELD = commands.Prove | commands.Landed
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    call: Call
+    until_ms: int
+
+
+class HeldCalls:
+    """Reports of batches that are done, until their stream asks for the next one, or has had the time to."""
+
+    def __init__(self) -> None:
+        self._held: list[_Held] = []
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the first of them waits no longer; None where none waits."""
+        return min((each.until_ms for each in self._held), default=None)
+
+    def release(self, calls: Sequence[Call], waiting: Iterable[Call], *, now_ms: int) -> list[Call]:
+        """Return the calls to serve now, held ones first; `waiting` are polls that wait at the coordinator already."""
+        self._held += [_Held(call, now_ms + HELD_MS) for call in calls if isinstance(call.request, _HELD)]
+        if not self._held:
+            return list(calls)
+        others = [call for call in calls if not isinstance(call.request, _HELD)]
+        heard = {_subscription(call) for call in (*others, *waiting)}
+        ready = [each for each in self._held if each.until_ms <= now_ms or _subscription(each.call) in heard]
+        self._held = [each for each in self._held if each not in ready]
+        return [*(each.call for each in ready), *others]
+
+    def close(self) -> None:
+        """Send those that wait elsewhere."""
+        for each in self._held:
+            each.call.answer(None)
+        self._held = []
+
+
+def _subscription(call: Call) -> tuple[str, str] | None:
+    request = call.request
+    found = getattr(request, "subscription", None)
+    return None if found is None else (getattr(request, "queue", ""), found)

@@ -1,0 +1,44 @@
+"""Telling publishers of new definitions: each message log names the record of the newest ones (PROTOCOL 3)."""
+
+from __future__ import annotations
+
+import logging
+
+from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS
+from spark_queue.core.records import DefinitionsApplied, Record
+from spark_queue.errors import JournalError
+from spark_queue.journal.log_entry import DEFINITIONS_TXN
+from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.repair import open_repaired
+from spark_queue.journal.store import Store, messages_key
+from spark_queue.journal.transaction import commit_transaction
+
+_LOG = logging.getLogger(__name__)
+
+
+def announce(store: Store, record: Record, *, durable: bool) -> None:
+    """Commit the number of a record of definitions, which is committed itself, to the log of each of their message types.
+
+    A log that names these or newer ones stays as it is. A fault of one type's table keeps nobody from the others: nothing can be
+    published to it either.
+    """
+    declared = record.body_as(DefinitionsApplied).definitions.get("message_types", {})
+    for message_type in {**BUILT_IN_COLUMNS, **declared}:
+        try:
+            _announce(store, message_type, record, durable=durable)
+        except JournalError as trouble:
+            if trouble.code in ("STORE_FAILED", "PUBLISH_CONTENDED"):
+                raise
+            _LOG.warning("Message type '%s' is not told of new definitions: %s", message_type, trouble)
+
+
+def _announce(store: Store, message_type: str, record: Record, *, durable: bool) -> None:
+    key = messages_key(message_type)
+    table = open_repaired(store, key)
+    if table is None:
+        return
+    commit_transaction(
+        store, key, LogHead(store, key, table), name=DEFINITIONS_TXN,
+        version=lambda found: record.record if found < record.record else None, writer="coordinator", at_ms=record.at_ms,
+        durable=durable,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Benchmarks over an S3 server that answers as from far away; `latency_proxy.go` is what makes it far."""

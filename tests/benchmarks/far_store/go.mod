@@ -1,0 +1,3 @@
+module latency_proxy
+
+go 1.22

@@ -1,0 +1,106 @@
+"""A stream into a Delta table without its JVM: planner, wrapper, readers and sink of the product; Spark's part is left out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import InputPartition
+
+from spark_queue.journal.store import Store
+from spark_queue.protocol.connection import LOCAL
+from spark_queue.source.into import SinkWrapper
+from spark_queue.source.offsets import QueueOffset
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planning import cut
+from tests.benchmarks.journals import planner_of
+
+READ = pa.schema([pa.field("bookmark", pa.int64()), pa.field("value", pa.string())])
+_FIELDS = [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("bookmark", "long"), ("value", "string"))
+]
+
+
+class _Rows(DataFrame):
+    """What the wrapper asks of a batch's DataFrame, answered by Arrow."""
+
+    columns = READ.names  # type: ignore[assignment]  # Spark's are properties.
+    schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})  # type: ignore[assignment]
+    sparkSession = SimpleNamespace()  # type: ignore[assignment]  # noqa: N815 - Spark's name
+
+    def __new__(cls, *_: Any) -> Self:
+        # Spark's own makes one that lives in a JVM.
+        return object.__new__(cls)
+
+    def __init__(self, reader: MessageReader, partitions: list[InputPartition]) -> None:
+        self._reader, self._partitions = reader, partitions
+
+    def select(self, *_: Any) -> DataFrame:
+        return self
+
+    def toDF(self, *_: str) -> DataFrame:  # noqa: N802 - Spark's name
+        return self
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+        return pa.Table.from_batches(self._batches(), READ)
+
+    def mapInArrow(self, func: Callable[..., Iterator[pa.RecordBatch]], *_: Any, **__: Any) -> Any:  # noqa: N802 - Spark's name
+        found = [SimpleNamespace(file=text) for each in func(self._batches()) for text in each.column(0).to_pylist()]
+        return SimpleNamespace(collect=lambda: found)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        return (rows for partition in self._partitions for rows in self._reader.read(partition))
+
+
+class SparklessStream:
+    """A subscription of a queue whose batches are appended to a table."""
+
+    def __init__(
+        self, store: Store, journal_id: str, *, queue: str, subscription: str, message_type: str, table: str, rows: int
+    ) -> None:
+        self._planner = planner_of(store, journal_id, queue=queue, subscription=subscription, max_backlog=rows)
+        self._wrapper = SinkWrapper(
+            None, table=table, storage_options=store.storage_options, store=store, endpoint=LOCAL, queue=queue,
+            subscription=subscription,
+        )  # fmt: skip
+        self._reader = MessageReader(store=store, message_type=message_type, schema=READ)
+        self._offset: Mapping[str, Any] = QueueOffset(journal=journal_id, queue=queue, subscription=subscription).to_json()
+        self._rows, self._lease, self._batches = rows, 0, 0
+        self._proof: threading.Thread | None = None
+        #: How long each batch took from `latestOffset` to the end of the batch function, in seconds.
+        self.times_s: list[float] = []
+
+    def batch(self, *, wait_ms: int = 1_000) -> int:
+        """Take the next batch, as Spark does; returns its messages, 0 where none came in time."""
+        begun_s = time.perf_counter()
+        granted = self._planner.next(finished=self._lease, limit=self._rows, wait_ms=wait_ms)
+        if granted.lease == self._lease:
+            return 0
+        leased = self._planner.rows(granted.lease)
+        self._lease = granted.lease
+        partitions: list[InputPartition] = [
+            *cut(leased.pieces, min_partitions=None, lease=leased.lease, leased_until_ms=leased.leased_until_ms)
+        ]
+        self._wrapper(_Rows(self._reader, partitions), self._batches)
+        self._batches += 1
+        self.times_s.append(time.perf_counter() - begun_s)
+        # Spark tells of its commit in a thread of the listener's.
+        self._proof = threading.Thread(target=self._prove, args=({**self._offset, "lease": granted.lease},))
+        self._proof.start()
+        return granted.messages
+
+    def _prove(self, offset: Mapping[str, Any]) -> None:
+        reporter = self._wrapper._reporter
+        assert reporter is not None, "it has spoken for a batch"
+        reporter.prove(offset)
+
+    def end(self) -> None:
+        """Wait for the last proof, and leave."""
+        if self._proof is not None:
+            self._proof.join()
+        self._planner.leave()

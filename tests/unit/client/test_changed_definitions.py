@@ -1,0 +1,137 @@
+"""A publisher that is open goes by the definitions that hold when it commits, although it reads them once (PROTOCOL 3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue import Journal
+from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Record
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import control_log
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.log_entry import DEFINITIONS_TXN
+from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.reader import JournalReader
+
+TYPES: dict[str, Any] = {
+    "lines": {"columns": "amount INT", "topics": ["LINES"]},
+    "bills": {"columns": "amount BIGINT", "topics": ["BILLS"]},
+}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal.create(str(tmp_path / "journal"), {"message_types": TYPES})
+
+
+def apply(journal: Journal, types: dict[str, Any], *, epoch: int = 1) -> None:
+    """Commit other definitions, as a coordinator does."""
+    control = DeltaControlLog(journal.store)
+    number = control.load().next_record
+    wanted = {**journal.definitions().stored, "message_types": types}
+    control.append([Record(body=EpochClaimed(host="h", address="a", pid=1), record=number, epoch=epoch)], epoch=epoch)
+    control.append([Record(body=DefinitionsApplied(definitions=wanted, resets={}), record=number + 1, epoch=epoch)], epoch=epoch)
+
+
+def ids(journal: Journal, message_type: str) -> list[Any]:
+    found: list[Any] = DeltaTable(journal.store.messages_uri(message_type)).to_pyarrow_table().column("amount").to_pylist()
+    return sorted(found)
+
+
+def moved() -> dict[str, Any]:
+    """Return the types, with topic LINES at the other one."""
+    return {"lines": {**TYPES["lines"], "topics": ["NOTES"]}, "bills": {**TYPES["bills"], "topics": ["BILLS", "LINES"]}}
+
+
+def test_a_topic_that_has_moved_takes_the_next_publish_along(journal: Journal) -> None:
+    with journal.publisher("p") as publisher:
+        publisher.publish([{"amount": 1}], topic="LINES")
+        apply(journal, moved())
+        publisher.publish([{"amount": 2}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([1], [2])
+
+
+def test_a_topic_that_is_gone_is_refused_and_the_publisher_goes_on(journal: Journal) -> None:
+    with journal.publisher("p") as publisher:
+        publisher.publish([{"amount": 1}], topic="BILLS")
+        apply(journal, {**TYPES, "lines": {**TYPES["lines"], "topics": ["NOTES"]}})
+        with pytest.raises(ConfigError, match="UNKNOWN_TOPIC"):
+            publisher.publish([{"amount": 2}], topic="LINES")
+        assert publisher.publish([{"amount": 3}], topic="NOTES").rows == 1
+    assert ids(journal, "lines") == [3]
+
+
+def test_a_topic_that_is_new_is_known_to_an_open_publisher(journal: Journal) -> None:
+    with journal.publisher("p") as publisher:
+        publisher.publish([{"amount": 1}], topic="LINES")
+        apply(journal, {**TYPES, "lines": {**TYPES["lines"], "topics": ["LINES", "NOTES"]}})
+        assert publisher.publish([{"amount": 2}], topic="NOTES").rows == 1
+
+
+def test_rows_that_can_be_read_once_are_published_by_the_new_definitions(journal: Journal) -> None:
+    with journal.publisher("p") as publisher:
+        apply(journal, moved())
+        publisher.publish(({"amount": number} for number in (1, 2)), topic="LINES")
+    assert ids(journal, "bills") == [1, 2]
+
+
+def test_definitions_that_change_while_a_publish_is_on_its_way_count(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come between its decision and its put, which the put-if-absent shows."""
+    put = LogHead.put
+
+    def overtaken(*given: Any, **named: Any) -> bool:
+        monkeypatch.setattr(LogHead, "put", put)
+        apply(journal, moved())
+        return put(*given, **named)
+
+    with journal.publisher("p") as publisher:
+        monkeypatch.setattr(LogHead, "put", overtaken)
+        publisher.publish([{"amount": 1}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([], [1])
+
+
+def test_an_open_publisher_reads_definitions_once(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    with journal.publisher("p") as publisher:
+        publisher.publish([{"amount": 1}], topic="LINES")
+        monkeypatch.setattr(JournalReader, "numbered_definitions", lambda _: pytest.fail("they are read again"))
+        for number in (2, 3):
+            publisher.publish([{"amount": number}], topic="LINES")
+    assert ids(journal, "lines") == [1, 2, 3]
+
+
+def test_each_message_log_names_the_newest_definitions(journal: Journal) -> None:
+    apply(journal, moved())
+    newest, _ = JournalReader(journal.store, journal.journal_id()).numbered_definitions()
+    tables = [DeltaTable(journal.store.messages_uri(name)) for name in ("lines", "bills", "json", "binary")]
+    assert {table.transaction_version(DEFINITIONS_TXN) for table in tables} == {newest}
+    versions = [table.version() for table in tables]
+    DeltaControlLog(journal.store).load()
+    assert [DeltaTable(table.table_uri).version() for table in tables] == versions, "nothing is left to be said"
+
+
+def test_who_loads_the_log_tells_of_definitions_whose_coordinator_died(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It died between their commit and the last of the message logs."""
+
+    def die(*_: Any, **__: Any) -> None:
+        raise JournalError("STORE_FAILED", path="p", doing="committing", reason="it is away.", next_step="")
+
+    with journal.publisher("p") as publisher:
+        with monkeypatch.context() as patch:
+            patch.setattr(control_log, "announce", die)
+            with pytest.raises(JournalError, match="STORE_FAILED"):
+                apply(journal, moved())
+        DeltaControlLog(journal.store).load()
+        publisher.publish([{"amount": 1}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([], [1])
+
+
+def test_a_table_that_is_damaged_keeps_no_other_from_the_news(journal: Journal) -> None:
+    DeltaTable(journal.store.messages_uri("bills")).alter.set_table_description("somebody else's")
+    (Path(journal.store.messages_uri("bills")) / "_delta_log" / f"{0:020d}.json").write_text("{")
+    (Path(journal.store.messages_uri("bills")) / "_delta_log" / f"{1:020d}.json").write_text("{")
+    apply(journal, moved())
+    assert DeltaTable(journal.store.messages_uri("lines")).transaction_version(DEFINITIONS_TXN) is not None

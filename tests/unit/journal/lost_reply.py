@@ -1,0 +1,25 @@
+"""A commit that lands while the store goes away, so that its writer cannot know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_queue.errors import JournalError
+from spark_queue.journal.log_head import LogHead
+
+
+def lose_reply(patch: pytest.MonkeyPatch) -> None:
+    """Let each commit behind a known head land, and neither its reply nor a look at the log arrive."""
+    put = LogHead.put
+
+    def unreachable(*_: Any) -> None:
+        raise JournalError("STORE_FAILED", path="/j", doing="reading", reason="it is away.", next_step="Wait.")
+
+    def land(*given: Any, **named: Any) -> None:
+        put(*given, **named)
+        unreachable()
+
+    patch.setattr(LogHead, "put", land)
+    patch.setattr(LogHead, "read_on", unreachable)
