@@ -68,6 +68,12 @@ class Sink(ABC):
     def check(self) -> object:
         """Refuse a sink that no batch can be appended to."""
 
+    def look_ahead(self) -> None:
+        """Look at the sink while the start of a run is reported: the plan that follows goes by it, and has the errors."""
+
+    def confirm(self, plan: Any) -> None:
+        """Look whether the sink is as planned while an attempt is prepared: the append that follows goes by it."""
+
     @abstractmethod
     def taken(self, columns: Sequence[str]) -> list[str]:
         """Return those columns of a batch that are appended where fn names none."""

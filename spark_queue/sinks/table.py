@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ class SinkTable(Sink):
         self._device: int | None = None
         #: When the log was last listed, in milliseconds.
         self._listed_at_ms = 0
+        #: Whether the table was looked at for the plan, or for the append, that follows.
+        self._is_looked_at = self._is_confirmed = False
 
     @property
     def name(self) -> str:
@@ -148,12 +151,25 @@ class SinkTable(Sink):
         """Return whether the log was listed so lately that no entry since can have been cleaned away, in whatever order."""
         return abs(SystemClock().wall_ms() - self._listed_at_ms) <= _LISTED_MS
 
+    def look_ahead(self) -> None:
+        """Look at a table that is known, as `Sink.look_ahead` does."""
+        self._is_confirmed = self._is_looked_at = False
+        if self._head is not None:
+            with suppress(SparkQueueError):
+                self._is_looked_at = self._look() is not None
+
+    def confirm(self, plan: SinkPlan | None) -> None:
+        """Look whether the head stands that the plan has found, as `Sink.confirm` does."""
+        with suppress(SparkQueueError):
+            self._is_confirmed = self._looked(plan) is not None
+
     def check(self) -> DeltaTable | None:
         """Return the table as `look` does, where batches may be appended to it."""
         if not self._is_store_known:
             self._require_store()
             self._is_store_known = True
-        table = self.look()
+        is_looked_at, self._is_looked_at = self._is_looked_at, False
+        table = self._head.table if is_looked_at and self._head is not None else self.look()
         if table is None:
             return None
         unkept = sorted(self._unkept(table))
@@ -261,7 +277,8 @@ class SinkTable(Sink):
     def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[Any], plan: SinkPlan | None) -> Landing:
         """Commit a version of the transaction id as the table's next version, or read the version that was committed instead."""
         begun, before, failures, failure = None, -1, 0, ""
-        head = self._looked(plan)
+        is_confirmed, self._is_confirmed = self._is_confirmed and plan is not None, False
+        head = self._head if is_confirmed and self._head is not None else self._looked(plan)
         for _ in range(_ATTEMPTS):
             if head is None:
                 raise self._absent()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
@@ -73,8 +73,8 @@ class SinkWrapper(BatchWrapper):
         self._merge = merge
         self._single_driver = single_driver
         self._opened: Sink | None = None
-        #: Tells of the batch that landed last, while Spark commits it.
         self._beside: ThreadPoolExecutor | None = None
+        #: The report of the batch that landed last, while Spark commits it.
         self._telling: Future[None] | None = None
         self._journal = None if topic is None else open_reader(self._store)
         sink = self._sink()
@@ -109,7 +109,9 @@ class SinkWrapper(BatchWrapper):
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
         """Report the start of a run, once every attempt in doubt is decided that may be decided here."""
         self._hear()
+        looking = self._while_speaking(self._sink().look_ahead)
         started = reporter.start(sink=True)
+        looking.result()
         told = cast(replies.SinkTold, started.sink)
         for attempt in filter(self._is_here, told.others):
             try:
@@ -121,6 +123,11 @@ class SinkWrapper(BatchWrapper):
             return started
         self._decide(reporter, told.own)
         return reporter.start(sink=True)
+
+    def _while_speaking(self, act: Callable[[], None]) -> Future[None]:
+        """Do something of this batch beside the calls of its run; each waits for a store, and neither for the other."""
+        self._beside = self._beside or ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-into")
+        return self._beside.submit(act)
 
     def _hear(self) -> None:
         """Wait until the coordinator knows of the batch before; if it cannot, its attempt is in doubt, and the next run decides."""
@@ -207,7 +214,9 @@ class SinkWrapper(BatchWrapper):
         try:
             newest = sink.transaction_version(transaction, plan=plan)
             asked: dict[str, Any] = {"run": run, "table": sink.name, "table_id": sink.id(), "outcomes": outcomes}
+            confirming = self._while_speaking(partial(sink.confirm, plan))
             prepared: replies.Prepared = reporter.say(commands.Prepare, **asked, transaction_version=newest)
+            confirming.result()
         except SparkQueueError:
             # No commit names them, nor ever will.
             sink.discard(files)
@@ -245,8 +254,7 @@ class SinkWrapper(BatchWrapper):
         if self._listener is None:
             tell()
             return
-        self._beside = self._beside or ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-landed")
-        self._telling = self._beside.submit(tell)
+        self._telling = self._while_speaking(tell)
 
 
 def _refuse(given: Mapping[str, Any], expected: str) -> None:

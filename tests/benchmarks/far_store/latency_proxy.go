@@ -185,6 +185,8 @@ func main() {
 			request.Out.URL.RawQuery = request.In.URL.RawQuery
 		},
 		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true},
+		// A client that goes away in the middle of a request is nobody's fault.
+		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	own, control := listen(), listen()
 	fmt.Println(own.Addr(), control.Addr())

@@ -52,7 +52,7 @@ def batches(bench: Bench) -> Iterator[Figure]:
             with far_server(bench.place / f"{rows}-{run}") as server, _journal(server) as journal:
                 with journal.publisher("bench") as publisher:
                     for first in range(0, (_BATCHES + 3) * rows, rows):
-                        publisher.publish(_messages(first, rows), topic="T0")
+                        publisher.publish(_messages(first, rows), topic=TOPIC)
                 stream = _stream(journal, 0, 0, rows)
                 for _ in range(2):
                     stream.batch()
@@ -85,13 +85,13 @@ def publishing(bench: Bench) -> Iterator[Figure]:
             for number in range(1, max(_TOLD) + 1):
                 server.forget()
                 begun_s = time.perf_counter()
-                publisher.publish(_messages(number, 1), topic="T0")
+                publisher.publish(_messages(number, 1), topic=TOPIC)
                 times_ms.append(1e3 * (time.perf_counter() - begun_s))
                 if number in _TOLD:
                     told[number] = kinds_of(server.requests())
         server.forget()
         begun_s = time.perf_counter()
-        Journal(journal.path, storage_options=server.options).publish(_messages(0, 1), topic="T0")
+        Journal(journal.path, storage_options=server.options).publish(_messages(0, 1), topic=TOPIC)
         alone_ms, alone = 1e3 * (time.perf_counter() - begun_s), kinds_of(server.requests())
     note = "; ".join(f"publish {number}: {_kinds_text(kinds)}" for number, kinds in told.items())
     what = "a publish of one row by an open publisher, until it returns, p50"
@@ -107,14 +107,14 @@ def publishing(bench: Bench) -> Iterator[Figure]:
 def _until_row(bench: Bench) -> Iterator[Figure]:
     place = bench.place / "until-row"
     with far_server(place) as server, _journal(server) as journal:
-        journal.publish(_messages(0, 1), topic="T0")
+        journal.publish([{"value": json.dumps({"commit": -1, "sent_ms": 0})}], topic=TOPIC)
         stream = _stream(journal, 0, 0, 1_000)
         stream.batch()
         server.wait(FAR)
         with _again_and_again(stream):
             publish_small_commits(journal, commits=_SMALL_COMMITS, pause_ms=_PAUSE_MS)
             deadline_s, sink = time.monotonic() + 60, place / BUCKET / "sink-0-0"
-            while len(found_ms := visible_ms_by_commit(sink)) < _SMALL_COMMITS:
+            while not (found_ms := visible_ms_by_commit(sink)).keys() >= set(range(_SMALL_COMMITS)):
                 assert time.monotonic() < deadline_s, "the rows did not come"
                 threading.Event().wait(0.5)
         server.wait(dict.fromkeys(FAR, 0))
@@ -136,7 +136,7 @@ def streams(bench: Bench) -> Iterator[Figure]:
             with journal.publisher("bench") as publisher:
                 for queue in range(_QUEUES):
                     for each in range((_STREAM_BATCHES + 2) * _STREAMS):
-                        publisher.publish(_messages(each * rows, rows), topic=f"T{queue}")
+                        publisher.publish(_messages(each * rows, rows), topic=_topic(queue))
             taken = [_stream(journal, queue, number, rows) for queue in range(_QUEUES) for number in range(_STREAMS)]
             for stream in taken:
                 stream.batch()
@@ -183,8 +183,8 @@ def looking(bench: Bench) -> Iterator[Figure]:
 def _journal(server: FarServer, *, queues: int = 1) -> Iterator[Journal]:
     definitions: dict[str, Any] = {
         "journal": {"coordinator_idle": "1h"},
-        "message_types": {"json": {"topics": [f"T{number}" for number in range(queues)]}},
-        "queues": {f"Q{number}": {"underlying_topic": f"T{number}"} for number in range(queues)},
+        "message_types": {"json": {"topics": [_topic(number) for number in range(queues)]}},
+        "queues": {f"Q{number}": {"underlying_topic": _topic(number)} for number in range(queues)},
     }
     journal = Journal.create(f"s3://{BUCKET}/journal", definitions, storage_options=server.options)
     try:
@@ -192,6 +192,10 @@ def _journal(server: FarServer, *, queues: int = 1) -> Iterator[Journal]:
     finally:
         server.wait(dict.fromkeys(FAR, 0))
         kill_serving(journal)
+
+
+def _topic(number: int) -> str:
+    return f"{TOPIC}{number}" if number else TOPIC
 
 
 def _stream(journal: Journal, queue: int, number: int, rows: int) -> SparklessStream:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,6 +18,7 @@ from spark_queue.source.into import SinkWrapper
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import cut
+from spark_queue.source.proof_listener import ProofListener
 from tests.benchmarks.journals import planner_of
 
 READ = pa.schema([pa.field("bookmark", pa.int64()), pa.field("value", pa.string())])
@@ -68,6 +69,8 @@ class SparklessStream:
             None, table=table, storage_options=store.storage_options, store=store, endpoint=LOCAL, queue=queue,
             subscription=subscription,
         )  # fmt: skip
+        # In Spark's driver one listens for commits.
+        self._wrapper._listener = cast(ProofListener, object())
         self._reader = MessageReader(store=store, message_type=message_type, schema=READ)
         self._offset: Mapping[str, Any] = QueueOffset(journal=journal_id, queue=queue, subscription=subscription).to_json()
         self._rows, self._lease, self._batches = rows, 0, 0
