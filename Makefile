@@ -39,8 +39,10 @@ lint: setup ## Check style, format, types and dependencies.
 alerts: ## Ask promtool what each alert rule says to made-up series.
 	@tools/alerts.sh
 
-bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures.
-	@$(RUN) python -m tests.benchmarks
+bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures (those of a far store where Go is there).
+	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi
+	@if command -v go >/dev/null; then go build -C tests/benchmarks/far_store -o $(CURDIR)/build/bin/latency_proxy .; fi
+	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m tests.benchmarks
 
 soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hundreds of random kills on real Spark.
 	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-100000} MODEL_PROGRAMS=$${MODEL_PROGRAMS:-5000} $(RUN) python -m pytest tests/simulation tests/model -n 2 --dist worksteal --timeout 0

@@ -32,14 +32,17 @@ class HeldCalls:
         """When the first of them waits no longer; None where none waits."""
         return min((each.until_ms for each in self._held), default=None)
 
-    def release(self, calls: Sequence[Call], waiting: Iterable[Call], *, now_ms: int) -> list[Call]:
-        """Return the calls to serve now, held ones first; `waiting` are polls that wait at the coordinator already."""
+    def release(self, calls: Sequence[Call], waiting: Iterable[Call], *, is_due: bool, now_ms: int) -> list[Call]:
+        """Return the calls to serve now, held ones first; `waiting` are polls that wait at the coordinator already.
+
+        Where something `is_due` none is held: their leases must not end while they wait.
+        """
         self._held += [_Held(call, now_ms + HELD_MS) for call in calls if isinstance(call.request, _HELD)]
         if not self._held:
             return list(calls)
         others = [call for call in calls if not isinstance(call.request, _HELD)]
         heard = {_subscription(call) for call in (*others, *waiting)}
-        ready = [each for each in self._held if each.until_ms <= now_ms or _subscription(each.call) in heard]
+        ready = [each for each in self._held if is_due or each.until_ms <= now_ms or _subscription(each.call) in heard]
         self._held = [each for each in self._held if each not in ready]
         return [*(each.call for each in ready), *others]
 

@@ -96,7 +96,8 @@ class Loop:
             # Nobody could be heard meanwhile: living holders are given the time to renew that a new reign gives them.
             now_ms = self._clock.now_ms()
             self._takes_over |= now_ms - began_ms - wait_ms > SLEPT_MS
-            self.step(self._held.release(calls, [poll.call for poll in self._polls], now_ms=now_ms))
+            polls = [poll.call for poll in self._polls]
+            self.step(self._held.release(calls, polls, is_due=self._is_due(now_ms), now_ms=now_ms))
         self._held.close()
         for poll in self._polls:
             poll.call.answer(None)

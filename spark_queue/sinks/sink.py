@@ -68,10 +68,10 @@ class Sink(ABC):
     def check(self) -> object:
         """Refuse a sink that no batch can be appended to."""
 
-    def look_ahead(self) -> None:
+    def look_ahead(self) -> None:  # noqa: B027 - a sink that looks each time has nothing to do.
         """Look at the sink while the start of a run is reported: the plan that follows goes by it, and has the errors."""
 
-    def confirm(self, plan: Any) -> None:
+    def confirm(self, plan: Any) -> None:  # noqa: B027 - as said above.
         """Look whether the sink is as planned while an attempt is prepared: the append that follows goes by it."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.benchmarks import report
 from tests.benchmarks.catalogue import BENCHMARKS
-from tests.benchmarks.figure import Bench, Figure, shown
+from tests.benchmarks.figure import Bench, Figure, NotMeasuredError, shown
 from tests.source_tree import ROOT
 
 RUNS = 5
@@ -43,9 +43,12 @@ def _run(name: str, place: Path, runs: int) -> list[Figure]:
     place.mkdir()
     figures = []
     console.rule(f"{name}", align="left")
-    for figure in BENCHMARKS[name](Bench(place=place, runs=runs)):
-        console.print(f"{figure.row}: {shown(figure.value)} {figure.unit}  [dim]{figure.note}[/]", soft_wrap=True)
-        figures.append(figure)
+    try:
+        for figure in BENCHMARKS[name](Bench(place=place, runs=runs)):
+            console.print(f"{figure.row}: {shown(figure.value)} {figure.unit}  [dim]{figure.note}[/]", soft_wrap=True)
+            figures.append(figure)
+    except NotMeasuredError as reason:
+        console.print(f"{name} is left out: {reason}.")
     return figures
 
 

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+class NotMeasuredError(Exception):
+    """This machine lacks what a benchmark needs; the others go on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """One measured number."""

@@ -14,7 +14,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from tests.integration.s3_gateway import s3_server_of
+from tests.benchmarks.figure import NotMeasuredError
+from tests.integration.s3_gateway import PROGRAM, s3_server_of
 from tests.integration.s3_server import s3_options
 
 #: The program of `latency_proxy.go`, where it is at hand (`make bench`).
@@ -69,7 +70,8 @@ class FarServer:
 @contextmanager
 def far_server(directory: Path) -> Iterator[FarServer]:
     """Run a server over a directory."""
-    assert PROXY is not None, "latency_proxy is built by `make bench`, which needs Go"
+    if PROXY is None or PROGRAM is None:
+        raise NotMeasuredError("`make bench` builds its S3 server and its proxy where Go is installed")
     with s3_server_of("gateway", directory) as gateway:
         to = gateway.endpoint.removeprefix("http://")
         with subprocess.Popen([PROXY, "-to", to], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

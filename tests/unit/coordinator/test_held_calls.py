@@ -1,0 +1,68 @@
+"""What tells of a batch that is done waits for the next call of its subscription, and never past a lease's end (DESIGN 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_queue.coordinator.held_calls import HELD_MS, HeldCalls
+from spark_queue.coordinator.inbox import Call
+from spark_queue.core import commands
+from spark_queue.core.replies import Run
+
+PLANNER = {"queue": "WORK", "subscription": "s"}
+
+
+def call(command: commands.AnyCommand) -> Call:
+    return Call(command, lambda: False)
+
+
+def proof(subscription: str = "s") -> Call:
+    return call(commands.Prove(queue="WORK", subscription=subscription, run=Run(incarnation=(1, 1), lease=1)))
+
+
+def poll(subscription: str = "s") -> Call:
+    return call(commands.Next(queue="WORK", subscription=subscription, incarnation=(1, 1), call=1, finished=1, limit=1))
+
+
+def leave() -> Call:
+    return call(commands.Leave(**PLANNER, incarnation=(1, 1), call=0))
+
+
+def landed() -> Call:
+    return call(commands.Landed(**PLANNER, attempt=1, table_version=None))
+
+
+@pytest.mark.parametrize("next_call", [poll, leave])
+def test_a_report_goes_before_the_next_call_of_its_subscription(next_call: object) -> None:
+    held, told, proven = HeldCalls(), landed(), proof()
+    assert held.release([told, proven], [], is_due=False, now_ms=0) == []
+    assert held.due_ms == HELD_MS
+    follows = next_call()  # type: ignore[operator]  # It makes a call.
+    assert held.release([follows], [], is_due=False, now_ms=1) == [told, proven, follows]
+    assert held.due_ms is None
+
+
+def test_a_report_waits_for_no_other_subscription() -> None:
+    held, proven, other = HeldCalls(), proof(), poll("t")
+    assert held.release([proven, other], [], is_due=False, now_ms=0) == [other]
+    assert held.release([], [], is_due=False, now_ms=HELD_MS - 1) == []
+    assert held.release([], [], is_due=False, now_ms=HELD_MS) == [proven]
+
+
+def test_a_report_whose_planner_waits_already_is_served_at_once() -> None:
+    proven = proof()
+    assert HeldCalls().release([proven], [poll()], is_due=False, now_ms=0) == [proven]
+
+
+def test_nothing_is_held_past_what_is_due() -> None:
+    """Its lease may be what ends."""
+    held, proven = HeldCalls(), proof()
+    held.release([proven], [], is_due=False, now_ms=0)
+    assert held.release([], [], is_due=True, now_ms=1) == [proven]
+
+
+def test_what_waits_at_the_end_is_sent_elsewhere() -> None:
+    held, proven = HeldCalls(), proof()
+    held.release([proven], [], is_due=False, now_ms=0)
+    held.close()
+    assert (proven.is_answered, proven.reply, held.due_ms) == (True, None, None)
