@@ -24,6 +24,7 @@ from spark_queue.sinks.topic import SinkTopic, sink_at
 from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper
 from spark_queue.source.run_reporter import RunReporter
 from spark_queue.source.spark_table import MergeFunction, SparkTable
+from spark_queue.source.word import Word
 
 #: The writers of a table: tasks and delta-rs, or Spark's own Delta.
 DIRECT = "direct"
@@ -75,7 +76,7 @@ class SinkWrapper(BatchWrapper):
         self._opened: Sink | None = None
         self._beside: ThreadPoolExecutor | None = None
         #: The report of the batch that landed last, while Spark commits it.
-        self._telling: Future[None] | None = None
+        self._telling: Word | None = None
         self._journal = None if topic is None else open_reader(self._store)
         sink = self._sink()
         if isinstance(sink, SinkTable):
@@ -130,13 +131,10 @@ class SinkWrapper(BatchWrapper):
         return self._beside.submit(act)
 
     def _hear(self) -> None:
-        """Wait until the coordinator knows of the batch before; if it cannot, its attempt is in doubt, and the next run decides."""
+        """Wait until the coordinator knows of the batch before."""
         telling, self._telling = self._telling, None
         if telling is not None:
-            try:
-                telling.result()
-            except SparkQueueError as reason:
-                _log.warning("a batch of queue '%s' has landed, and the coordinator was not told: %s", self._queue, reason)
+            telling.wait()
 
     def _end(self, reporter: RunReporter, run: replies.Run, outcomes: tuple[OutcomeRows, ...]) -> None:
         if self._telling is None:
@@ -253,8 +251,8 @@ class SinkWrapper(BatchWrapper):
 
         if self._listener is None:
             tell()
-            return
-        self._telling = self._while_speaking(tell)
+        else:
+            self._telling = Word(tell, f"batch of queue '{self._queue}' that has landed")
 
 
 def _refuse(given: Mapping[str, Any], expected: str) -> None:

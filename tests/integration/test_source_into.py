@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from spark_queue.core import commands
-from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions, running, wait_until
@@ -94,7 +94,7 @@ class Harm:
     """Raises once at one of the points between which a consumer may die."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, point: str, sink: Any = SinkTable) -> None:
-        self._left = 1
+        self._left, self._point = 1, point
         place: Any = sink if point != "said" else None
         if place is None:
             from spark_queue.source import into as module
@@ -120,6 +120,9 @@ class Harm:
         monkeypatch.setattr(sink, "append", harmed)
 
     def strike(self) -> None:
+        if self._left and self._point == "said":
+            self._left -= 1
+            raise CoordinatorError("COORDINATOR_UNAVAILABLE", path="", reason="nobody answered.", log="")
         if self._left:
             self._left -= 1
             # The one error after which a consumer does not find out by itself.
@@ -144,7 +147,7 @@ def test_a_consumer_that_dies_between_prepare_and_commit_or_after_it_loses_and_d
     assert home.journal.queue("WORK").attempts_in_doubt() == ()
 
 
-def test_a_stream_whose_word_of_a_landing_is_lost_finds_out_by_the_table_and_goes_on(
+def test_a_stream_whose_word_of_a_landing_does_not_arrive_says_it_again(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said while Spark commits the batch, so that nobody waits for it, and nothing fails."""
