@@ -19,7 +19,7 @@ from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.errors import AccessError, CallerError, ConfigError, parsed
 from spark_queue.journal.commit import DefinitionsChangedError, Identity, KnownLog, Published
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.publisher import OpenedName, make_plan, open_head, open_name
 from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.reader import JournalReader, open_reader
@@ -180,7 +180,7 @@ class _Target:
         self._publisher = publisher
         #: The numbers drawn by opening the name; None where a publish opens it with its own commit.
         self._opened = opened
-        self._heads: dict[str, LogHead] = {} if opened is None else dict(opened.heads)
+        self._heads: dict[str, DeltaHead] = {} if opened is None else dict(opened.heads)
         self._record, self._definitions = journal.numbered_definitions()
         client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
         self._nudges = _Nudges(client, beside=nudges_beside)

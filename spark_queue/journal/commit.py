@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import (
     DEFINITIONS_TXN,
     PUBLISHER_TXN,
@@ -19,7 +20,6 @@ from spark_queue.journal.log_entry import (
     read_entry,
     topic_transaction,
 )
-from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
@@ -103,7 +103,7 @@ class DefinitionsChangedError(Exception):
 class KnownLog:
     """The part of a message type's log that a publisher keeps from one publish to the next."""
 
-    head: LogHead
+    head: DeltaHead
     #: The number of the record of the definitions that it plans by; None where it commits by those of its plan in any case.
     definitions: int | None = None
 
@@ -153,7 +153,7 @@ class Commit:
     def run(self) -> Published:
         """Commit, and return the counts of published rows; nothing is half done."""
         self._check_ascending()
-        head = LogHead(self._store, self._key, self._open()) if self._known is None else self._known.head
+        head = DeltaHead(self._store, self._key, self._open()) if self._known is None else self._known.head
         races = failures = 0
         while True:
             self._restage_old_files()
@@ -197,7 +197,7 @@ class Commit:
                     previous=earlier.last_sequence,
                 )
 
-    def _decide(self, head: LogHead) -> _Decision:
+    def _decide(self, head: DeltaHead) -> _Decision:
         identity = self._identity
         transactions: list[tuple[str, int]] = []
         if identity.exclusive:
@@ -222,7 +222,7 @@ class Commit:
         published = Published(rows=rows, duplicates=_count(self._files) - rows, persisted_sequence=persisted)
         return _Decision(published=published, files=files, transactions=transactions)
 
-    def _check_topics(self, head: LogHead, persisted: int) -> None:
+    def _check_topics(self, head: DeltaHead, persisted: int) -> None:
         """Refuse to drop rows for their numbers where none of these was published to their topic."""
         publisher = str(self._identity.publisher)
         for file in self._files:
@@ -246,7 +246,7 @@ class Commit:
             found |= zip(*columns, strict=True)
         return found.items()
 
-    def _was_published(self, head: LogHead, wanted: Transaction) -> bool:
+    def _was_published(self, head: DeltaHead, wanted: Transaction) -> bool:
         """Return whether this is the repeat of a commit; other rows under a used number are refused."""
         newest = head.transaction_version(wanted.name)
         if newest is None or newest < wanted.number:
@@ -269,7 +269,7 @@ class Commit:
             if entry is not None and entry.transactions.get(wanted.name) == wanted.number:
                 yield entry.transactions
 
-    def _name_transaction(self, head: LogHead) -> tuple[str, int]:
+    def _name_transaction(self, head: DeltaHead) -> tuple[str, int]:
         name, own = f"n:{self._identity.publisher}", self._identity.number
         newest = head.transaction_version(name) or 0
         if own is None:
@@ -321,7 +321,7 @@ class Commit:
         assert rewritten is not None, "a staged file has rows, and its last one is kept"
         return replace(rewritten, columns=file.columns)
 
-    def _attempt(self, head: LogHead, decision: _Decision) -> str | None:
+    def _attempt(self, head: DeltaHead, decision: _Decision) -> str | None:
         """Commit behind the head; returns None where that was done, and otherwise a reason, which is not certain."""
         now_ms = self._clock.wall_ms()
         files = [
@@ -335,7 +335,7 @@ class Commit:
             return str(failure.facts["reason"])
         return None if is_own else "Another commit came first."
 
-    def _look(self, head: LogHead, base: int, decision: _Decision, *, is_own: bool) -> bool:
+    def _look(self, head: DeltaHead, base: int, decision: _Decision, *, is_own: bool) -> bool:
         """Read on, and return whether the commit is there; nothing new is decided before that is known."""
         reason = ""
         for attempt in range(FAILURES_LIMIT):
@@ -352,7 +352,7 @@ class Commit:
             delta.back_off(attempt)
         raise self._failed(reason)
 
-    def _has_landed(self, head: LogHead, base: int, decision: _Decision) -> bool:
+    def _has_landed(self, head: DeltaHead, base: int, decision: _Decision) -> bool:
         entry = self._entry(base + 1)
         if entry is not None and entry.token != self._mark.token:
             return False

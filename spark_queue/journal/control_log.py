@@ -11,7 +11,7 @@ from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import DefinitionsApplied, Kind, Record
 from spark_queue.errors import CoordinatorError, SparkQueueError
-from spark_queue.journal import delta, log_entry, snapshot
+from spark_queue.journal import delta, entry_writing, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import ControlFile, listing, stage_records
 from spark_queue.journal.definitions_notice import announce
@@ -115,7 +115,7 @@ class DeltaControlLog:
         self._is_in_doubt = True
         mark = delta.Mark(writer="coordinator")
         with self._store.failures("committing records"):
-            created = log_entry.create_entry(
+            created = entry_writing.create_entry(
                 self._store, CONTROL, base + 1, files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed
             )
         if not created:

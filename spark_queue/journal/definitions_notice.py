@@ -7,8 +7,8 @@ import logging
 from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS
 from spark_queue.core.records import DefinitionsApplied, Record
 from spark_queue.errors import JournalError
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
-from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.repair import open_repaired
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.journal.transaction import commit_transaction
@@ -38,7 +38,7 @@ def _announce(store: Store, message_type: str, record: Record, *, durable: bool)
     if table is None:
         return
     commit_transaction(
-        store, key, LogHead(store, key, table), name=DEFINITIONS_TXN,
+        store, key, DeltaHead(store, key, table), name=DEFINITIONS_TXN,
         version=lambda found: record.record if found < record.record else None, writer="coordinator", at_ms=record.at_ms,
         durable=durable,
     )  # fmt: skip

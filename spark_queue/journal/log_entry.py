@@ -1,19 +1,14 @@
-"""One entry of a Delta log, `_delta_log/N.json`, as we read it ourselves: its order is the order of messages (DESIGN 4).
-
-The control log's entries are also written here. delta-rs lists the log and replays the table before and after every commit:
-measured, 2.5 ms more for each thousand entries and 1.6 ms for each thousand files. One put-if-absent costs the same for ever.
-"""
+"""One entry of a Delta log, `_delta_log/N.json`, as we read it ourselves: its order is the order of messages (DESIGN 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
 
-from spark_queue.journal.delta import COORDINATOR_TXN, MARK_KEY, Mark, NewFile
+from spark_queue.journal.delta import MARK_KEY
 from spark_queue.journal.store import Store, log_key
 
 #: Begins the transaction id that carries the highest sequence of a named publisher, in message tables.
@@ -22,10 +17,6 @@ PUBLISHER_TXN = "p:"
 TOPIC_TXN = "q:"
 #: Carries the number of the record of the newest definitions, in message tables.
 DEFINITIONS_TXN = "d:definitions"
-
-#: Delta's description of our commits.
-_APPEND: Mapping[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
-_REWRITE: Mapping[str, Any] = {"operation": "OPTIMIZE", "operationParameters": {"predicate": "[]"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,50 +107,6 @@ def read_entry(store: Store, table: str, version: int, *, most_bytes: int | None
     """Read one version's entry; None when there is no such file."""
     data = store.read(log_key(table, version), most_bytes=most_bytes)
     return None if data is None else parse_entry(version, data)
-
-
-def create_entry(
-    store: Store,
-    table: str,
-    version: int,
-    files: Sequence[NewFile],
-    *,
-    mark: Mark,
-    epoch: int | None,
-    at_ms: int,
-    removed: Sequence[str] = (),
-    transactions: Mapping[str, int] = MappingProxyType({}),
-) -> bool:
-    """Commit as `version` by writing its entry, see `entry_bytes`; returns whether there was none before this call."""
-    data = entry_bytes(files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed, transactions=transactions)
-    return store.create(log_key(table, version), data)
-
-
-def entry_bytes(
-    files: Sequence[NewFile],
-    *,
-    mark: Mark,
-    epoch: int | None,
-    at_ms: int,
-    removed: Sequence[str] = (),
-    transactions: Mapping[str, int] = MappingProxyType({}),
-) -> bytes:
-    """Return the entry of a commit, in reign `epoch` if one is named.
-
-    `transactions` are Delta transaction ids and their versions, beside that of the reign.
-    Files whose paths are in `removed` leave the table; their rows stand in `files`, or are gone where there are none.
-    """
-    transactions = transactions if epoch is None else {**transactions, COORDINATOR_TXN: epoch}
-    info = {
-        "timestamp": at_ms,
-        **(_REWRITE if removed else _APPEND),
-        "engineInfo": "spark_queue",
-        **mark.commit_info(len(files) + len(removed) + len(transactions), is_append=not removed),
-    }
-    actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
-    actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": not files}} for path in removed]
-    actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions.items()]
-    return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)
 
 
 def is_torn(store: Store, table: str, version: int) -> bool:

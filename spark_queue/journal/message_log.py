@@ -19,12 +19,12 @@ from spark_queue.core.records import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
+from spark_queue.journal.entry_writing import create_entry
 from spark_queue.journal.log_entry import (
     PUBLISHER_TXN,
     LogEntry,
     OddEntryError,
     TornEntryError,
-    create_entry,
     read_entry,
     topic_transaction,
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal import delta, log_entry
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal import delta, entry_writing
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.message_table import arrow_schema, open_messages
 from spark_queue.journal.store import Store, log_key, messages_key
 from spark_queue.journal.transaction import commit_transaction
@@ -37,7 +37,7 @@ class MessageTableWork:
         found = commit_transaction(
             store,
             self.key,
-            LogHead(store, self.key, self._table),
+            DeltaHead(store, self.key, self._table),
             name=delta.COORDINATOR_TXN,
             version=lambda newest: epoch if newest < epoch else None,
             writer="coordinator",
@@ -86,7 +86,7 @@ class MessageTableWork:
         if durable:
             self.store.sync([*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)])
         with self.store.failures(f"committing to {self.key}"):
-            created = log_entry.create_entry(
+            created = entry_writing.create_entry(
                 self.store, self.key, version, added, mark=mark, epoch=self._epoch, at_ms=self.now_ms, removed=removed
             )
         if created and durable:

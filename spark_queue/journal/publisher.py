@@ -18,8 +18,8 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal.commit import Commit, Identity, KnownLog, Published
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import PUBLISHER_TXN
-from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
@@ -45,7 +45,7 @@ class OpenedName:
     numbers: dict[str, int]
     troubles: dict[str, JournalError]
     #: The heads of the logs of those types, as they were when the number was drawn.
-    heads: dict[str, LogHead] = field(compare=False, repr=False)
+    heads: dict[str, DeltaHead] = field(compare=False, repr=False)
     #: Highest sequence in the log; None before the first.
     last_sequence: int | None
 
@@ -146,9 +146,9 @@ def commit_staged(
     return Commit(plan, journal_id, files, identity, clock or SystemClock(), known=known).run()
 
 
-def open_head(store: Store, journal_id: str, message_type: str) -> LogHead:
+def open_head(store: Store, journal_id: str, message_type: str) -> DeltaHead:
     """Open the log of a message type for publishes."""
-    return LogHead(store, messages_key(message_type), open_messages(store, journal_id, message_type))
+    return DeltaHead(store, messages_key(message_type), open_messages(store, journal_id, message_type))
 
 
 def open_name(
@@ -161,7 +161,7 @@ def open_name(
     _check_publisher(name)
     at_ms = (clock or SystemClock()).wall_ms()
     numbers, troubles, persisted = dict[str, int](), dict[str, JournalError](), list[int]()
-    heads: dict[str, LogHead] = {}
+    heads: dict[str, DeltaHead] = {}
     for message_type in message_types:
         try:
             head = open_head(store, journal_id, message_type)

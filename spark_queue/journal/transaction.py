@@ -7,7 +7,7 @@ from collections.abc import Callable
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.store import Store, log_key
 
 _TRANSACTION_ATTEMPTS = 100
@@ -16,7 +16,7 @@ _TRANSACTION_ATTEMPTS = 100
 def commit_transaction(
     store: Store,
     key: str,
-    head: LogHead,
+    head: DeltaHead,
     *,
     name: str,
     version: Callable[[int], int | None],

@@ -17,8 +17,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import read_entry
-from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.message_table import arrow_schema
 from spark_queue.journal.store import Store, log_key, normal_path
 from spark_queue.journal.table_features import columns_of
@@ -70,7 +70,7 @@ class SinkTable(Sink):
             raise ConfigError("BAD_VALUE", key="table", where="into", value=path, expected="the path or URL of a folder")
         self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")
         self._key = key
-        self._head: LogHead | None = None
+        self._head: DeltaHead | None = None
         self._is_store_known = False
         #: The device that a local table lies on, once it was seen there.
         self._device: int | None = None
@@ -95,7 +95,7 @@ class SinkTable(Sink):
         head = self._look()
         return None if head is None else head.table
 
-    def _look(self) -> LogHead | None:
+    def _look(self) -> DeltaHead | None:
         try:
             with self._store.failures("looking at the table"):
                 if self._head is None or not self._read_on(self._head):
@@ -107,7 +107,7 @@ class SinkTable(Sink):
             raise JournalError("SINK_FAILED", table=self.name, reason=reason.reason) from None
         return self._head
 
-    def _looked(self, plan: SinkPlan | None) -> LogHead | None:
+    def _looked(self, plan: SinkPlan | None) -> DeltaHead | None:
         """Return the head as the plan of a batch has found it: where it has moved since, a put behind it is refused.
 
         Only while its entry stands: a table that was dropped meanwhile, and made anew, would take the put for a commit of its own.
@@ -126,13 +126,13 @@ class SinkTable(Sink):
             if table is None and self._device not in (None, device):
                 raise OSError("It was there, but its volume is no longer mounted")
             self._device = self._device if table is None else device
-            self._head = None if table is None else LogHead(self._store, self._key, table)
+            self._head = None if table is None else DeltaHead(self._store, self._key, table)
         else:
             delta.refresh(self._store, self._key, self._head.table)
             self._head.reset(self._head.table)
         self._listed_at_ms = SystemClock().wall_ms()
 
-    def _read_on(self, head: LogHead) -> bool:
+    def _read_on(self, head: DeltaHead) -> bool:
         """Read the commits since, entry by entry; returns False where the log has to be listed.
 
         Listing a log takes the longer, the more commits it has: on a local disk ten thousand double the time of a batch (measured).
@@ -249,7 +249,7 @@ class SinkTable(Sink):
         head = self._look() if plan is None or self._head is None else self._head
         return -1 if head is None else self._version(head, transaction)
 
-    def _version(self, head: LogHead, transaction: str) -> int:
+    def _version(self, head: DeltaHead, transaction: str) -> int:
         try:
             found = head.transaction_version(transaction)
         except JournalError as reason:
@@ -299,7 +299,7 @@ class SinkTable(Sink):
             head = self._look()
         raise JournalError("SINK_FAILED", table=self.name, reason=f"{_ATTEMPTS} races in a row were lost to other writers.")
 
-    def _swap(self, head: LogHead, files: Sequence[Any], txn: tuple[str, int]) -> str:
+    def _swap(self, head: DeltaHead, files: Sequence[Any], txn: tuple[str, int]) -> str:
         """Commit as the version after the head, which then is the head; returns the reason of a failure that is not certain.
 
         Not by delta-rs, which lists the log several times for it, and takes a second for the first commit of a process (measured).

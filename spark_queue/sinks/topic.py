@@ -14,7 +14,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.commit import KnownLog, Transaction
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan, open_head
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
@@ -51,7 +51,7 @@ class SinkTopic(Sink):
         self._journal_id = journal_id
         self._topic = topic
         self.message_type = message_type
-        self._head: LogHead | None = None
+        self._head: DeltaHead | None = None
 
     @property
     def name(self) -> str:
@@ -129,7 +129,7 @@ class SinkTopic(Sink):
             )  # fmt: skip
         return Landing(fate_of(found, attempt), landed_in)
 
-    def _look(self) -> LogHead:
+    def _look(self) -> DeltaHead:
         """Return the head of the log as it is now; it is opened where it is not known."""
         if self._head is None or not self._head.read_on():
             self._head = open_head(self._store, self._journal_id, self.message_type)

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_queue.errors import ConfigError
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.sinks.sink import Landing
 from spark_queue.sinks.table import COLUMN_KEYS, SinkTable
 
@@ -95,7 +95,7 @@ class SparkTable(SinkTable):
         # Its versions are a catalog's, which a path does not ask.
         return {name for name in table.protocol().writer_features or () if name.startswith("catalog")}
 
-    def _swap(self, head: LogHead, files: Sequence[_Commit], txn: tuple[str, int]) -> str:
+    def _swap(self, head: DeltaHead, files: Sequence[_Commit], txn: tuple[str, int]) -> str:
         """Let Spark commit. An error of a batch is perhaps its function's, and is raised; a fence fails where it loses its race."""
         try:
             for commit in files or [self._fence_of(head.table)]:

@@ -19,7 +19,7 @@ from spark_queue.coordinator import __main__ as started
 from spark_queue.coordinator import process
 from spark_queue.coordinator.commands import Commands
 from spark_queue.coordinator.loop import Loop
-from spark_queue.journal import control_log, log_entry
+from spark_queue.journal import control_log, entry_writing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.upkeep import Upkeep
@@ -31,7 +31,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "read the message log": (Sequencer, "admit"),
     "append": (DeltaControlLog, "append"),
     "write the records (Parquet)": (control_log, "stage_records"),
-    "write the log entry (commit)": (log_entry, "create_entry"),
+    "write the log entry (commit)": (entry_writing, "create_entry"),
     "check the fence": (DeltaControlLog, "_check"),
     "checkpoint and clean the log": (Upkeep, "_keep_control"),
 }

@@ -20,7 +20,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.coordinator import __main__ as entry
 from spark_queue.coordinator import election, process
 from spark_queue.core.records import Record
-from spark_queue.journal import log_entry, upkeep
+from spark_queue.journal import entry_writing, upkeep
 from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits
@@ -89,7 +89,7 @@ class FaultyControl:
             return
         if self._faults.die == "before":
             die()
-        with mock.patch.object(log_entry, "create_entry", self._create_entry):
+        with mock.patch.object(entry_writing, "create_entry", self._create_entry):
             self._inner.append(records, epoch=epoch)
         if self._faults.die is not None:
             die()
@@ -98,7 +98,7 @@ class FaultyControl:
         """Stand in for the log's own `replace`, which upkeep calls."""
         if self._faults.die_merging == "planned":
             die()
-        with mock.patch.object(log_entry, "create_entry", self._create_merge):
+        with mock.patch.object(entry_writing, "create_entry", self._create_merge):
             self._inner.replace(merge)
         if self._faults.die_merging == "done":
             die()
@@ -157,7 +157,7 @@ READING = threading.Lock()
 
 ADMIT = Sequencer.admit
 
-CREATE_ENTRY = log_entry.create_entry
+CREATE_ENTRY = entry_writing.create_entry
 
 
 def die() -> None:

@@ -110,8 +110,8 @@ except SparkQueueError as refused:
 
 def test_process_that_dies_between_staging_and_commit_leaves_nothing_visible(disk: Disk) -> None:
     code = """
-from spark_queue.journal.log_head import LogHead
-LogHead.put = lambda *given, **named: os.kill(os.getpid(), signal.SIGKILL)
+from spark_queue.journal.delta_head import DeltaHead
+DeltaHead.put = lambda *given, **named: os.kill(os.getpid(), signal.SIGKILL)
 send([1, 2, 3])
 """
     process = start(disk, code)

@@ -38,8 +38,9 @@ BEGINNING = (
     ),
     Mutant(
         "what fell due during a commit waits for the next round",
-        "[] if due_ms is None else [due_ms]",
-        "[] if due_ms is None or due_ms <= self._clock.now_ms() else [due_ms]", ("tests/unit/coordinator/test_loop_polls.py",),
+        "self._held.due_ms) if due_ms is not None]",
+        "self._held.due_ms) if due_ms is not None and due_ms > self._clock.now_ms()]",
+        ("tests/unit/coordinator/test_loop_polls.py",),
     ),
     Mutant(
         "an object store is asked as often while nothing comes",

@@ -162,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a stream's batch is not looked up",
-        "() if self._was_published(table, identity.transaction) else files", "files",
+        "() if self._was_published(head, identity.transaction) else files", "files",
         ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
     ),
     Mutant(
@@ -207,8 +207,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what an older holder of a publisher name commits last is not known to the newer one",
-        "store, messages_key(message_type), table, name=",
-        "store, messages_key(message_type), open_messages(store, journal_id, message_type), name=",
+        "store, messages_key(message_type), head, name=",
+        "store, messages_key(message_type), open_head(store, journal_id, message_type), name=",
         ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
     ),
     Mutant(

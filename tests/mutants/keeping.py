@@ -38,7 +38,7 @@ KEEPING = (
     ),
     Mutant(
         "two processes draw one number",
-        "        if won and table", "        if table", ("tests/unit/journal/test_transaction.py",),
+        "        if won and head", "        if head", ("tests/unit/journal/test_transaction.py",),
     ),
     Mutant(
         "a number that was drawn may be lost in a power loss",
@@ -129,7 +129,7 @@ KEEPING = (
     Mutant(
         "a commit counts that was put behind a head that is gone",
         "        if not self.stands():\n            return False\n        self._advance", "        self._advance",
-        ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_log_head.py"),
+        ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_delta_head.py"),
     ),
     Mutant(
         "a publisher does not hear of definitions that change while it publishes",
@@ -144,7 +144,7 @@ KEEPING = (
     Mutant(
         "a publisher that asks an old handle for an id gets no answer",
         "            if self.table.version() < self.version:\n", "            if False:\n",
-        ("tests/unit/journal/test_log_head.py",),
+        ("tests/unit/journal/test_delta_head.py",),
     ),
     Mutant(
         "writing below a journal that is away begins another one",
@@ -268,8 +268,14 @@ KEEPING = (
     ),
     Mutant(
         "one type's table keeps a publisher from all others",
-        "            if trouble.code in (\"STORE_FAILED\", \"PUBLISH_CONTENDED\"):\n", "            if trouble.code:\n",
+        "            if trouble.code in (\"STORE_FAILED\", \"PUBLISH_CONTENDED\"):\n                # A failure",
+        "            if trouble.code:\n                # A failure",
         ("tests/unit/journal/test_publisher.py",),
+    ),
+    Mutant(
+        "one type's table keeps all others from the news of definitions",
+        "            if trouble.code in (\"STORE_FAILED\", \"PUBLISH_CONTENDED\"):\n                raise\n            _LOG",
+        "            if trouble.code:\n                raise\n            _LOG", ("tests/unit/client/test_changed_definitions.py",),
     ),
     Mutant(
         "what delta-rs raises that is no error of Delta's is a traceback",

@@ -16,7 +16,7 @@ _SPARK_TABLE = "tests/integration/test_source_spark_table.py"
 SINKS = (
     Mutant(
         "a living consumer remembers a table that was dropped",
-        "            self._table = None\n            return False\n", "            return False\n", _TABLE,
+        "            self._head = None\n            return False\n", "            return False\n", _TABLE,
     ),
     Mutant(
         "files are committed to a table that was made anew after their staging",
@@ -24,7 +24,7 @@ SINKS = (
     ),
     Mutant(
         "a table is made anew where a volume is not mounted",
-        "            if self._table is None and self._device not in (None, device):\n", "            if False:\n", _TABLE,
+        "            if table is None and self._device not in (None, device):\n", "            if False:\n", _TABLE,
     ),
     Mutant(
         "a word by force counts against a table that can be read",
@@ -168,15 +168,15 @@ SINKS = (
     ),
     Mutant(
         "a race that is lost counts as a failure of the store",
-        "failures = failures + 1 if head == before else 0", "failures = failures + 1 if head else 0", _TABLE,
+        "failures = failures + 1 if newest == before else 0", "failures = failures + 1 if newest + 1 else 0", _TABLE,
     ),
     Mutant(
         "a store that refuses each commit is taken for lost races",
-        "failures = failures + 1 if head == before else 0", "failures = 0", _TABLE,
+        "failures = failures + 1 if newest == before else 0", "failures = 0", _TABLE,
     ),
     Mutant(
         "rows that were staged for another schema are committed",
-        "            if plan is not None and self._is_changed(table, plan):\n",
+        "            if plan is not None and self._is_changed(head.table, plan):\n",
         "            if plan is None is not self._is_changed:\n", _TABLE,
     ),
     Mutant(
@@ -227,8 +227,8 @@ SINKS = (
     ),
     Mutant(
         "files of a batch that has landed are deleted",
-        "        if landing.fate is Fate.FENCED:\n            sink.discard(files)\n            facts",
-        "        sink.discard(files)\n        if landing.fate is Fate.FENCED:\n            facts",
+        "            self._tell_landed(reporter, landing, attempt)\n",
+        "            self._tell_landed(reporter, landing, attempt)\n            sink.discard(files)\n",
         (f"{_SPARK}::test_rows_and_their_acknowledgement_are_one_commit",),
     ),
     Mutant(
@@ -253,11 +253,28 @@ SINKS = (
     ),
     Mutant(
         "who has slept believes in the head that it knew",
-        "if abs(SystemClock().wall_ms() - self._listed_at_ms) > _LISTED_MS or", "if", _TABLE,
+        "return abs(SystemClock().wall_ms() - self._listed_at_ms) <= _LISTED_MS", "return True", _TABLE,
+    ),
+    Mutant(
+        "a put behind a head that a plan has found is not looked at again",
+        "holds = plan is not None and head is not None and self._is_young() and head.stands()",
+        "holds = plan is not None and head is not None", _TABLE,
+    ),
+    Mutant(
+        "a stream that ends where nothing is left ends while its batch before is in doubt",
+        "withheld = is_in_doubt or free_rows", "withheld = free_rows", ("tests/unit/core/test_engine.py",),
+    ),
+    Mutant(
+        "the word of a landing is given up where it does not arrive",
+        "            while not self._is_heard():\n", "            if not self._is_heard():\n", ("tests/unit/source/test_word.py",),
+    ),
+    Mutant(
+        "a proof waits past the end of its lease",
+        "if is_due or each.until_ms", "if each.until_ms", ("tests/unit/coordinator/test_held_calls.py",),
     ),
     Mutant(
         "what was committed behind a handle is not looked for",
-        "            self._transactions |= entry.transactions\n", "", _TABLE,
+        "        self._transactions |= transactions\n", "", _TABLE,
     ),
     Mutant(
         "a table whose columns changed is read on as it was",
@@ -265,7 +282,7 @@ SINKS = (
     ),
     Mutant(
         "another table in its place is taken for the one that was known",
-        "            self._table = None\n            return False\n        while", "            pass\n        while",
-        _TABLE,
+        "        return bool(self._entry) and self._store.read(log_key(self._key, self.version)) == self._entry\n",
+        "        return True\n", _TABLE,
     ),
 )  # fmt: skip

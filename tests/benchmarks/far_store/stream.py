@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
 
+from spark_queue.journal.schema import schema_of
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import LOCAL
 from spark_queue.source.into import SinkWrapper
@@ -21,7 +22,7 @@ from spark_queue.source.planning import cut
 from spark_queue.source.proof_listener import ProofListener
 from tests.benchmarks.journals import planner_of
 
-READ = pa.schema([pa.field("bookmark", pa.int64()), pa.field("value", pa.string())])
+READ = schema_of(pa.field("bookmark", pa.int64()), pa.field("value", pa.string()))
 _FIELDS = [
     {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("bookmark", "long"), ("value", "string"))
 ]
@@ -31,7 +32,7 @@ class _Rows(DataFrame):
     """What the wrapper asks of a batch's DataFrame, answered by Arrow."""
 
     columns = READ.names  # type: ignore[assignment]  # Spark's are properties.
-    schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})  # type: ignore[assignment]
+    schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})  # type: ignore[assignment]  # As said above.
     sparkSession = SimpleNamespace()  # type: ignore[assignment]  # noqa: N815 - Spark's name
 
     def __new__(cls, *_: Any) -> Self:

@@ -13,8 +13,8 @@ from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Record
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import control_log
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
-from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.reader import JournalReader
 
 TYPES: dict[str, Any] = {
@@ -81,15 +81,15 @@ def test_rows_that_can_be_read_once_are_published_by_the_new_definitions(journal
 
 def test_definitions_that_change_while_a_publish_is_on_its_way_count(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come between its decision and its put, which the put-if-absent shows."""
-    put = LogHead.put
+    put = DeltaHead.put
 
     def overtaken(*given: Any, **named: Any) -> bool:
-        monkeypatch.setattr(LogHead, "put", put)
+        monkeypatch.setattr(DeltaHead, "put", put)
         apply(journal, moved())
         return put(*given, **named)
 
     with journal.publisher("p") as publisher:
-        monkeypatch.setattr(LogHead, "put", overtaken)
+        monkeypatch.setattr(DeltaHead, "put", overtaken)
         publisher.publish([{"amount": 1}], topic="LINES")
     assert (ids(journal, "lines"), ids(journal, "bills")) == ([], [1])
 

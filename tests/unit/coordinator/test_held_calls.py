@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from spark_queue.coordinator.held_calls import HELD_MS, HeldCalls
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands
 from spark_queue.core.replies import Run
-
-PLANNER = {"queue": "WORK", "subscription": "s"}
 
 
 def call(command: commands.AnyCommand) -> Call:
@@ -25,19 +25,19 @@ def poll(subscription: str = "s") -> Call:
 
 
 def leave() -> Call:
-    return call(commands.Leave(**PLANNER, incarnation=(1, 1), call=0))
+    return call(commands.Leave(queue="WORK", subscription="s", incarnation=(1, 1), call=0))
 
 
 def landed() -> Call:
-    return call(commands.Landed(**PLANNER, attempt=1, table_version=None))
+    return call(commands.Landed(queue="WORK", subscription="s", attempt=1, table_version=None))
 
 
 @pytest.mark.parametrize("next_call", [poll, leave])
-def test_a_report_goes_before_the_next_call_of_its_subscription(next_call: object) -> None:
+def test_a_report_goes_before_the_next_call_of_its_subscription(next_call: Callable[[], Call]) -> None:
     held, told, proven = HeldCalls(), landed(), proof()
     assert held.release([told, proven], [], is_due=False, now_ms=0) == []
     assert held.due_ms == HELD_MS
-    follows = next_call()  # type: ignore[operator]  # It makes a call.
+    follows = next_call()
     assert held.release([follows], [], is_due=False, now_ms=1) == [told, proven, follows]
     assert held.due_ms is None
 

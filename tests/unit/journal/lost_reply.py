@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 
 
 def lose_reply(patch: pytest.MonkeyPatch) -> None:
     """Let each commit behind a known head land, and neither its reply nor a look at the log arrive."""
-    put = LogHead.put
+    put = DeltaHead.put
 
     def unreachable(*_: Any) -> None:
         raise JournalError("STORE_FAILED", path="/j", doing="reading", reason="it is away.", next_step="Wait.")
@@ -21,5 +21,5 @@ def lose_reply(patch: pytest.MonkeyPatch) -> None:
         put(*given, **named)
         unreachable()
 
-    patch.setattr(LogHead, "put", land)
-    patch.setattr(LogHead, "read_on", unreachable)
+    patch.setattr(DeltaHead, "put", land)
+    patch.setattr(DeltaHead, "read_on", unreachable)

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import commit, delta
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.publisher import Identity, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import messages_key
@@ -21,7 +21,7 @@ from tests.unit.journal.journal_on_disk import Disk, orders
 from tests.unit.journal.reign import Reign, publish_some
 
 ORDER = messages_key("order")
-PUT = LogHead.put
+PUT = DeltaHead.put
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def at_put(monkeypatch: pytest.MonkeyPatch, *acts: Callable[..., bool]) -> None:
         act = pending.pop(0) if pending else PUT
         return act(*given, **named)
 
-    monkeypatch.setattr(LogHead, "put", put)
+    monkeypatch.setattr(DeltaHead, "put", put)
 
 
 def store_failed(reason: str) -> JournalError:
@@ -83,7 +83,7 @@ def test_commit_whose_reply_is_lost_is_found_behind_another_commit(disk: Disk, m
 @pytest.mark.parametrize("moment", ["read_on", "read_entry"])
 def test_nothing_is_decided_before_a_commit_was_looked_for(disk: Disk, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """It landed, another followed, and looking fails at first: deciding again on the new head would publish it twice."""
-    place = LogHead if moment == "read_on" else commit
+    place = DeltaHead if moment == "read_on" else commit
     original = getattr(place, moment)
 
     def fail_once(*_: Any) -> None:
@@ -125,7 +125,7 @@ def test_commit_that_cannot_be_looked_for_is_told_as_unknown(disk: Disk, monkeyp
         raise store_failed("connection reset.")
 
     at_put(monkeypatch, lose_reply)
-    monkeypatch.setattr(LogHead, "read_on", fail_to_read)
+    monkeypatch.setattr(DeltaHead, "read_on", fail_to_read)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*connection reset\. .*It is unknown whether the commit arrived"):
         disk.publish([1])
 
@@ -135,7 +135,7 @@ def test_what_no_second_look_can_mend_is_told_as_it_is(disk: Disk, monkeypatch: 
         raise JournalError("LOG_GAP", path="p", version=1)
 
     at_put(monkeypatch, lose_reply)
-    monkeypatch.setattr(LogHead, "read_on", find_damage)
+    monkeypatch.setattr(DeltaHead, "read_on", find_damage)
     with pytest.raises(JournalError, match="LOG_GAP"):
         disk.publish([1])
 
@@ -185,7 +185,7 @@ def test_endless_races_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fail_behind_another(disk: Disk, number: int) -> Callable[..., bool]:
     def put(*given: Any, **named: Any) -> bool:
-        head = LogHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
+        head = DeltaHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
         file = stage_file(disk.plan(), orders([number]).to_batches(), now_ms=0)
         assert file is not None
         new = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats=file.stats())

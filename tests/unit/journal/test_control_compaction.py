@@ -13,7 +13,7 @@ import pytest
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_compaction, control_files, log_entry
+from spark_queue.journal import control_compaction, control_files, entry_writing
 from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.reader import read_setup
@@ -96,14 +96,14 @@ def test_doubt_about_a_merge_ends_the_reign(disk: Disk, monkeypatch: pytest.Monk
     """DESIGN 3.5: whether it landed or not, nothing may be answered or written any more."""
     control, record = filled(disk)
     merge = staged(disk)
-    create_entry = log_entry.create_entry
+    create_entry = entry_writing.create_entry
 
     def fail(*given: Any, **named: Any) -> None:
         if landed:
             create_entry(*given, **named)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(log_entry, "create_entry", fail)
+    monkeypatch.setattr(entry_writing, "create_entry", fail)
     with pytest.raises(JournalError, match="STORE_FAILED"):
         control.replace(merge)
     monkeypatch.undo()

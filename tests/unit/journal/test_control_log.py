@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_files, delta, log_entry, reader
+from spark_queue.journal import control_files, delta, entry_writing, reader
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import CONTROL, Store
@@ -85,7 +85,7 @@ def test_append_says_store_failed_when_the_commit_fails_and_nobody_else_wrote(di
     def fail(*_: object, **__: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(log_entry, "create_entry", fail)
+    monkeypatch.setattr(entry_writing, "create_entry", fail)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*No space left"):
         control.append([left(number)], epoch=1)
     assert len(DeltaControlLog(disk.store).load().records) == number
@@ -97,13 +97,13 @@ def test_append_whose_reply_is_lost_says_store_failed_and_the_records_are_there(
     """The outcome is unknown to this reign, which ends; the next one finds the records (DESIGN 3.5)."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    create_entry = log_entry.create_entry
+    create_entry = entry_writing.create_entry
 
     def lose_the_reply(*given: object, **named: object) -> None:
         create_entry(*given, **named)  # type: ignore[arg-type]  # passed on as they came
         raise OSError("connection reset")
 
-    monkeypatch.setattr(log_entry, "create_entry", lose_the_reply)
+    monkeypatch.setattr(entry_writing, "create_entry", lose_the_reply)
     with pytest.raises(JournalError, match="STORE_FAILED"):
         control.append([left(number)], epoch=1)
     assert len(DeltaControlLog(disk.store).load().records) == number + 1
@@ -162,7 +162,7 @@ def test_a_journal_that_was_made_anew_gets_nothing_of_the_one_before(tmp_path: P
 
 def test_two_paused_reigns_do_not_make_each_other_believe(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The older one's commit lands at the cleaned version of the other's last one, which is then looked for (DESIGN 3.4)."""
-    create = log_entry.create_entry
+    create = entry_writing.create_entry
     oldest, old, new = (DeltaControlLog(disk.store) for _ in range(3))
     number = claim(oldest)
     record = claim(old, 2)
@@ -175,7 +175,7 @@ def test_two_paused_reigns_do_not_make_each_other_believe(disk: Disk, monkeypatc
             disk.log_path(CONTROL, version).unlink()
         return create(*given, **named)
 
-    monkeypatch.setattr(log_entry, "create_entry", asleep)
+    monkeypatch.setattr(entry_writing, "create_entry", asleep)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         oldest.append([left(number)], epoch=1)
     assert disk.log_path(CONTROL, old.version).exists()
@@ -200,15 +200,15 @@ def test_a_reign_that_was_claimed_right_after_a_commit_has_it(disk: Disk, monkey
     """What was committed is told, and nothing after it."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    create_entry = log_entry.create_entry
+    create_entry = entry_writing.create_entry
 
     def swap_and_be_overtaken(*given: object, **named: object) -> bool:
         created = create_entry(*given, **named)  # type: ignore[arg-type]  # passed on as they came
-        monkeypatch.setattr(log_entry, "create_entry", create_entry)
+        monkeypatch.setattr(entry_writing, "create_entry", create_entry)
         claim(DeltaControlLog(disk.store), 2)
         return created
 
-    monkeypatch.setattr(log_entry, "create_entry", swap_and_be_overtaken)
+    monkeypatch.setattr(entry_writing, "create_entry", swap_and_be_overtaken)
     control.append([left(number)], epoch=1)
     assert [record.record for record in DeltaControlLog(disk.store).load().records][-2:] == [number, number + 1]
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
@@ -220,7 +220,7 @@ def test_a_reign_that_was_claimed_right_after_a_commit_has_it(disk: Disk, monkey
 def commit_unasked(disk: Disk, files: Sequence[delta.NewFile]) -> None:
     """Commit files at the head of the control log, whatever they hold."""
     version = int(DeltaTable(disk.store.uri(CONTROL)).version()) + 1
-    assert log_entry.create_entry(disk.store, CONTROL, version, files, mark=delta.Mark(writer="x"), epoch=None, at_ms=0)
+    assert entry_writing.create_entry(disk.store, CONTROL, version, files, mark=delta.Mark(writer="x"), epoch=None, at_ms=0)
 
 
 def test_load_names_a_missing_record(disk: Disk) -> None:
@@ -325,7 +325,7 @@ def test_nothing_is_committed_after_a_commit_whose_outcome_is_unknown(disk: Disk
         raise OSError("the connection was cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log_entry, "create_entry", lose)
+        patch.setattr(entry_writing, "create_entry", lose)
         with pytest.raises(JournalError, match="STORE_FAILED"):
             control.append([left(number)], epoch=1)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):

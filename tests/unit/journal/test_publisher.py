@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.commit import OFFSETS_TXN, ROWS_TXN, STREAM_TXN, USER_TXN, Transaction, transaction_name
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.fingerprint import fingerprint
-from spark_queue.journal.log_head import LogHead
 from spark_queue.journal.publisher import Identity, Published, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import messages_key
@@ -214,14 +214,14 @@ def test_a_name_is_open_where_one_type_cannot_be_published_to(disk: Disk) -> Non
 def test_what_an_older_opening_commits_last_counts_for_the_newer_one(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """R95, R98: rows that are numbered on after it would be dropped as repeats."""
     first = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
-    put = LogHead.put
+    put = DeltaHead.put
 
     def overtaken(*given: Any, **options: Any) -> bool:
-        monkeypatch.setattr(LogHead, "put", put)
+        monkeypatch.setattr(DeltaHead, "put", put)
         named(disk, range(1, 4), exclusive=True, number=first.numbers["order"])
         return put(*given, **options)
 
-    monkeypatch.setattr(LogHead, "put", overtaken)
+    monkeypatch.setattr(DeltaHead, "put", overtaken)
     second = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
     assert second.last_sequence == 3
     assert disk.ids() == [1, 2, 3]

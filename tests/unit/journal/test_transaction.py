@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, transaction
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.store import messages_key
 from tests.unit.journal.journal_on_disk import Disk
 
@@ -18,7 +18,7 @@ ORDER = messages_key("order")
 
 
 def draw(disk: Disk, version: Callable[[int], int | None]) -> int:
-    head = LogHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
+    head = DeltaHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
     return transaction.commit_transaction(disk.store, ORDER, head, name="n:x", version=version, writer="w", at_ms=1, durable=False)
 
 

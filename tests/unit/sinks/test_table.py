@@ -17,7 +17,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.store import Store
 from spark_queue.sinks import table as module
 from spark_queue.sinks.sink import Fate, Landing, transaction_id
@@ -26,7 +26,7 @@ from spark_queue.sinks.table import SinkTable
 
 COLUMNS: list[dict[str, Any]] = [{"name": "id", "type": "long"}, {"name": "day", "type": "date"}]
 TXN = transaction_id("j", "Q", "s")
-PUT = LogHead.put
+PUT = DeltaHead.put
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def swapping(monkeypatch: pytest.MonkeyPatch, first: Callable[[Callable[[], None
         left.pop()(go) if left else go()
         return any(created)
 
-    monkeypatch.setattr(LogHead, "put", once)
+    monkeypatch.setattr(DeltaHead, "put", once)
 
 
 def test_a_commit_whose_reply_is_lost_is_found_by_reading(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +129,11 @@ def test_a_store_that_refuses_each_commit_is_no_lost_race(path: str, monkeypatch
     plan = sink.plan(COLUMNS)
     tried: list[int] = []
 
-    def refuse(head: LogHead, *_: Any, **__: Any) -> None:
+    def refuse(head: DeltaHead, *_: Any, **__: Any) -> None:
         tried.append(head.version)
         raise JournalError("STORE_FAILED", path=path, doing="creating an entry", reason="the disk is full", next_step="")
 
-    monkeypatch.setattr(LogHead, "put", refuse)
+    monkeypatch.setattr(DeltaHead, "put", refuse)
     with pytest.raises(JournalError, match="SINK_FAILED.*the disk is full"):
         sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
     assert len(tried) < 10
@@ -150,7 +150,7 @@ def test_races_that_are_lost_are_no_failures(path: str, monkeypatch: pytest.Monk
             write_deltalake(path, rows, mode="append")
         return PUT(*given, **more)
 
-    monkeypatch.setattr(LogHead, "put", late)
+    monkeypatch.setattr(DeltaHead, "put", late)
     assert sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1).fate is Fate.LANDED
     assert ids(path) == [*range(-12, 0), 1]
 
@@ -320,7 +320,7 @@ def test_a_fence_that_cannot_be_written_is_no_table_that_cannot_be_read(path: st
     def full(*_: object, **__: object) -> bool:
         raise JournalError("STORE_FAILED", path=path, doing="creating", reason="No space left on device.", next_step="Check it.")
 
-    monkeypatch.setattr(LogHead, "put", full)
+    monkeypatch.setattr(DeltaHead, "put", full)
     monkeypatch.setattr("spark_queue.journal.delta.back_off", lambda _: None)
     with pytest.raises(JournalError) as failed:
         sink.decide(told(table_id=sink.id()), journal_id="j", queue="Q")

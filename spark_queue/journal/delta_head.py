@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from deltalake import DeltaTable
 
 from spark_queue.errors import JournalError
-from spark_queue.journal import delta, log_entry
+from spark_queue.journal import delta, entry_writing, log_entry
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.store import Store, log_key
 
 
-class LogHead:
+class DeltaHead:
     """The newest version of a table's log, as far as it was read here; for one thread at a time.
 
     Attributes
@@ -79,7 +79,7 @@ class LogHead:
 
     def put(self, files: Sequence[NewFile], *, mark: Mark, transactions: Mapping[str, int], at_ms: int) -> bool:
         """Commit as the version after the head; returns whether there was none before this call. The head itself stays."""
-        self._own = log_entry.entry_bytes(files, mark=mark, epoch=None, at_ms=at_ms, transactions=transactions)
+        self._own = entry_writing.entry_bytes(files, mark=mark, epoch=None, at_ms=at_ms, transactions=transactions)
         self._own_transactions = transactions
         return self._store.create(log_key(self._key, self.version + 1), self._own)
 

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.delta import Mark
-from spark_queue.journal.log_head import LogHead
+from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.store import messages_key
 from spark_queue.journal.upkeep import clean
 from tests.unit.journal.journal_on_disk import Disk
@@ -17,11 +17,11 @@ from tests.unit.journal.journal_on_disk import Disk
 ORDER = messages_key("order")
 
 
-def head_of(disk: Disk) -> LogHead:
-    return LogHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
+def head_of(disk: Disk) -> DeltaHead:
+    return DeltaHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
 
 
-def put(head: LogHead, transactions: Mapping[str, int]) -> bool:
+def put(head: DeltaHead, transactions: Mapping[str, int]) -> bool:
     return head.put([], mark=Mark(writer="w"), transactions=transactions, at_ms=1)
 
 
