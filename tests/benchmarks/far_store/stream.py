@@ -32,7 +32,7 @@ class _Rows(DataFrame):
     """What the wrapper asks of a batch's DataFrame, answered by Arrow."""
 
     columns = READ.names  # type: ignore[assignment]  # Spark's are properties.
-    schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})  # type: ignore[assignment]  # As said above.
+    schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})
     sparkSession = SimpleNamespace()  # type: ignore[assignment]  # noqa: N815 - Spark's name
 
     def __new__(cls, *_: Any) -> Self:
