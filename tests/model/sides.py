@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from spark_queue.core.deciding.instances.liveness import ClaimVerdict, Liveness
-from tests import instances as core
 from tests.fake_clock import FakeClock
 from tests.model import instances as model
 from tests.model.instances import Id
+from tests.scenario import instances as core
 
 
 class ToldReach(Liveness):

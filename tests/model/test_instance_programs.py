@@ -15,12 +15,12 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind, ProxiedTransfer, Record
 from spark_queue.core.state.lifecycle import State
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer
 from tests.model import instances as model
 from tests.model.instances import Id, News, Value
 from tests.model.sides import Sides
 from tests.model.test_programs import CHUNK, CHUNKS, PHASES, PROGRAMS
 from tests.records import detail_of
+from tests.scenario.instances import Consumer
 
 #: Longest time after which a message is asked for that is there, and how long a request stays open.
 PATIENCE_MS, OPEN_MS = 10_000, 5_000

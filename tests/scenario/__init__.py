@@ -23,11 +23,32 @@ the text after ``->`` where there is one; a refusal is its code, and a quoted te
 that no ``->`` names fails the scenario.
 
 After every line this is checked: a refused step changed nothing; the invariants hold; folding all committed records from the
-beginning gives the state that stands.
+beginning gives the state that stands; so does folding on from a snapshot.
+
+Where there are several instances, each with a journal of its own, a step names those at which it is taken, one after the other::
+
+    instances frankfurt virginia
+    define
+      [message_types.json]
+      topics = ["T"]
+      [queues.WORK]
+      underlying_topic = "T"
+    at frankfurt: publish T 0..2
+    exchange
+    at virginia: planner v WORK/s
+    wait 2s
+    at virginia: next v limit=2        -> nothing
+    exchange
+    at frankfurt virginia: owner WORK 0..1 virginia
+    at virginia: next v                -> lease 1: 0..1
+
+Each has bookmarks of its own: what it publishes and what it pulls, as they came. All have one clock. What is checked after a line
+is checked at the instances that it may have changed.
 
 Steps that act
-    ``define [reset=Q,R]``
-        Replaces the definitions by the indented TOML lines below it.
+    ``define [again] [without=Q,R] [Q.KEY=VALUE …] [reset=Q,R]``
+        Replaces the definitions by the indented TOML lines below it; with `again` by those of the newest `define` that has any.
+        Some queues are left out, and some keys of others said otherwise.
     ``publish TOPIC ROWS [expires=30s] [ago=2h] [after=30s] [NAME=VALUE …] [, TOPIC ROWS …]``
         One message file, which enters at once, or that long after it was published; its delay begins then. ROWS must
         continue the message type's bookmarks. The messages have the named attributes, which expressions compare
@@ -37,8 +58,8 @@ Steps that act
     ``draw P Q/S [backlog=n] [mode=explicit] [filter=EXPRESSION] [available_now]``, ``attach P``, ``planner P …``
         A planner start of subscription S of queue Q draws its place in the order, attaches, or does both.
     ``next P [limit=n] [finished=n] [lost]``
-        Asks for work. `finished` is the newest lease in the checkpoint of the subscription, unless given; a lost reply does
-        not get there.
+        Asks for work, and waits where nothing is there, so that owners are asked for theirs. `finished` is the newest lease in
+        the checkpoint of the subscription, unless given; a lost reply does not get there.
     ``waits P [limit=n]``
         Its poll waits at the coordinator: whoever asks next, this one is known to be there.
     ``checkpoint Q/S n``
@@ -59,13 +80,13 @@ Steps that act
     ``prove RUN``
         The listener reports that Spark committed the run's batch.
     ``settle Q [lease=n] OUTCOME ROWS [after=5s] [error=…] [lease=n] , …``, ``settle Q where=FILTER OUTCOME [after=5s] [error=…]``
-        Settles by hand: all that is listed or nothing, or what matches.
+        Settles by hand: all that is listed or nothing, or what matches; with `of_owner` also what another instance owns.
     ``purge Q [where=FILTER]``
         Removes what is not leased.
     ``redrive Q [ROWS] [where=FILTER]``
         Gives dead letters back: those named, those that match, or all.
-    ``tick 61s``, ``wait 61s``
-        Time passes; the first also does what is due then.
+    ``tick [61s]``, ``wait 61s``
+        Time passes; the first also does what is due then, at all instances where it names none.
     ``crash``
         The coordinator is gone; the next one folds what was committed and takes over.
     ``set_aside Q``, ``revive Q``
@@ -75,8 +96,49 @@ Steps that act
 
 ``again`` repeats a planner's call under its last number, ``call=n`` gives it a number.
 
+Steps of several instances
+    ``instances NAME[<-PEER,…] …``
+        From now on there are these, without definitions. Each pulls from the peers behind its arrow, which need not be there, or
+        from all others.
+    ``define … [pulls=Q,R]``
+        As above, at all that are there where it names none. An instance adds its own name, and its peers with all that they publish
+        under topic T; it pulls what becomes of the messages of all queues, of those that `pulls` names, or with ``pulls=none`` of
+        none. Other keys of a peer may stand in the block.
+    ``exchange``
+        Everybody pulls from all of its peers until nothing is new.
+    ``pull PEER [again]``
+        Takes over what a peer has committed since the last time, or all of it from the beginning.
+    ``send PUBLISHER NUMBERS [body=TEXT]``
+        A named publisher gives its messages with these numbers; answers those that are no repeats.
+    ``ask Q ORIGIN ROWS , … [requester=…] [owner=…] [limit=n] [life=n]``
+        Reads in virginia's log that somebody, virginia unless named, asks an owner, this one unless named, for messages; they are
+        named by where they were published, and their bookmarks there.
+    ``look [NAME=n …] [behind]``, ``miss 31s [behind]``
+        Looks at all beacons, of which some have risen to n; nobody's rises for a while. What can be read is pulled, or with
+        `behind` it is not.
+    ``proxied Q on|off [owner=NAME]``
+        Allows to claim messages of an owner that is lost, or ends that.
+    ``forget PEER``, ``drain PEER [record=n]``
+        A peer is gone for good; own messages go to a peer, which is asked whether it has pulled the `record` that says so.
+
+``crash`` at an instance lets the next coordinator look at once.
+
+Steps that look at instances
+    ``owner Q ROWS NAME``, ``value Q ROWS present|dead|gone [life=n] [term=n] [owner=NAME]``
+        Who owns messages; all that an instance says of each.
+    ``named Q STATE [ORIGIN ROWS , …]``, ``names ROW ORIGIN/BOOKMARK …``
+        All the messages in a state, as they are named everywhere; all the names of one.
+    ``claims Q [ROWS]``
+        What is claimed, and not granted before another look.
+    ``requests Q [OWNER ROWS , …]``
+        What owners were asked for and has not come.
+    ``came Q [PEER=n …]``, ``gave Q [PEER=n …]``
+        How many messages came by transfers of which peer told, and how many went to each.
+    ``forgotten [PEER …]``
+        Who is gone for good.
+
 Steps that look
-    ``state Q [available ROWS] [leased ROWS] [delayed ROWS] [held ROWS] [inactive ROWS] [dead ROWS] [removed ROWS]``
+    ``state Q [available ROWS] [leased ROWS] [delayed ROWS] [held ROWS] [inactive ROWS] [remote ROWS] [dead ROWS] [removed ROWS]``
         States that are left out are empty; `removed` is compared where it is named.
     ``counts Q ROWS [deliveries=n] [cancels=n]``
         Each of the messages was delivered and cancelled that often.
@@ -104,6 +166,12 @@ Steps that look
         How many messages were removed so far by each reason; when the next timer is due, from now.
     ``retired TYPE [ROWS]``
         The messages that retention let go; their files are lost.
+    ``status Q NAME=VALUE …``
+        Figures of its status.
+    ``alarms Q [SUBJECT TEXT , …]``
+        The subjects of all of its alarms, and what stands in each.
+    ``records KIND n``
+        How many records of a kind the log has.
     ``route TOPIC``
         Answers the topic that a publish to TOPIC is written under.
 """

@@ -25,10 +25,25 @@ _LIMIT = 100_000
 
 def define(world: World, words: Words, block: str) -> str:
     """Replace the definitions by a block of TOML."""
-    reset = words.option("reset")
-    resets = () if reset is None else reset.split(",")
-    world.decide(commands.Apply(definitions=tomllib.loads(block), reset=tuple(resets)))
+    reset = names(words, "reset") or ()
+    world.decide(commands.Apply(definitions=defined(words, block), reset=tuple(reset)))
     return "done"
+
+
+def defined(words: Words, block: str) -> dict[str, Any]:
+    """Read a block of TOML, but for the queues that its step leaves out, and with the keys of queues that it names."""
+    without, definitions = names(words, "without") or (), tomllib.loads(block)
+    queues = {name: queue for name, queue in definitions.get("queues", {}).items() if name not in without}
+    for place, value in words.options().items():
+        queue, _, key = place.partition(".")
+        queues[queue][key] = number_or_text(value)
+    return {**definitions, "queues": queues}
+
+
+def names(words: Words, option: str) -> list[str] | None:
+    """Take an option that is a list of names, or ``none``; None where it is not there."""
+    value = words.option(option)
+    return None if value is None else [each for each in value.split(",") if each != "none"]
 
 
 def _publish(world: World, words: Words) -> str:
@@ -92,8 +107,10 @@ def _next(world: World, words: Words) -> str:
     place = (planner.queue, planner.subscription)
     finished, limit = words.number("finished", world.checkpoints.get(place, 0)), words.number("limit", _LIMIT)
     lost, call = words.flag("lost"), _call(planner, words)
-    granted = world.decide(commands.Next(**_who(planner), call=call, finished=finished, limit=limit))
+    poll = commands.Next(**_who(planner), call=call, finished=finished, limit=limit)
+    granted = world.decide(poll)
     if granted is None:
+        world.engine.ask_owners(poll, now_ms=world.now_ms)
         return "nothing"
     lease = world.state.ledger(planner.queue).leases[granted.lease]
     if not lost:
@@ -208,15 +225,15 @@ def _prove(world: World, words: Words) -> str:
 
 
 def _settle(world: World, words: Words) -> str:
-    queue, where = words.take(), words.option("where")
+    queue, where, of_owner = words.take(), words.option("where"), words.flag("of_owner")
     if where is not None:
         said = _said(words)
         same: dict[str, Any] = {"outcome": said.outcome, "retry_after_ms": said.retry_after_ms, "error": said.error}
-        return _counts_text(world.decide(commands.SettleWhere(queue=queue, where=where, **same)))
+        return _counts_text(world.decide(commands.SettleWhere(queue=queue, where=where, of_owner=of_owner, **same)))
     lease = words.number("lease", 0) if words.peek().startswith("lease=") else 0
     clauses = [(clause.number("lease", lease) or None, clause) for clause in words.clauses()]
     outcomes = tuple(replace(each, lease=under) for under, clause in clauses for each in _outcomes(clause))
-    return _counts_text(world.decide(commands.Settle(queue=queue, outcomes=outcomes)))
+    return _counts_text(world.decide(commands.Settle(queue=queue, outcomes=outcomes, of_owner=of_owner)))
 
 
 def _counts_text(settled: Settled) -> str:
@@ -237,7 +254,8 @@ def _redrive(world: World, words: Words) -> str:
 
 
 def _tick(world: World, words: Words) -> str:
-    _wait(world, words)
+    if words.peek():
+        _wait(world, words)
     world.engine.tick(now_ms=world.now_ms)
     return "done"
 

@@ -10,11 +10,11 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.keys import parse_duration_ms
-from spark_queue.core.records import Removal
+from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import queue_status
+from spark_queue.core.state.status import alarms, queue_status
 from tests.scenario.script import Words, compare, rows_text
 from tests.scenario.world import World
 
@@ -154,6 +154,30 @@ def _due(world: World, words: Words) -> str:
     return "so"
 
 
+def _status(world: World, words: Words) -> str:
+    status, wanted = queue_status(world.state, words.take(), now_ms=world.now_ms), words.options()
+    found = {name: str(getattr(status, name)).lower() for name in wanted}
+    compare(found, wanted, f"are {found}")
+    return "so"
+
+
+def _alarms(world: World, words: Words) -> str:
+    found = alarms(world.state, world.state.ledger(words.take()))
+    wanted = {clause.take(): clause.take() for clause in words.clauses()}
+    compare(list(found), list(wanted), f"are {found}")
+    for subject, text in wanted.items():
+        error = found[subject].error
+        compare([error] if text in error else [], [error], f"says {error}")
+    return "so"
+
+
+def _records(world: World, words: Words) -> str:
+    kind = Kind(words.take())
+    count = sum(record.kind == kind for record in world.committed)
+    compare(count, int(words.take()), f"are {count}")
+    return "so"
+
+
 def _retired(world: World, words: Words) -> str:
     segments = world.state.message_types[words.take()].segments
     found = to_bitmap([(segment.first, segment.until) for segment in segments if segment.retired])
@@ -185,4 +209,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "lone": _lone,
     "due": _due,
     "retired": _retired,
+    "status": _status,
+    "alarms": _alarms,
+    "records": _records,
 }

@@ -18,6 +18,8 @@ class Step:
 
     number: int
     text: str
+    #: The instances at which it is taken; none where there is one journal, or it is of all.
+    places: tuple[str, ...]
     verb: str
     words: tuple[str, ...]
     #: The indented lines below it.
@@ -111,10 +113,17 @@ def read(text: str) -> Iterator[Step]:
         if not line.strip() or line[0].isspace() or line.lstrip().startswith("#"):
             continue
         spoken, arrow, expected = line.partition("->")
-        words = shlex.split(spoken, comments=True)
+        places, words = _placed(shlex.split(spoken, comments=True))
         block = "\n".join(_block(lines, number))
         answer = " ".join(shlex.split(expected, comments=True)) if arrow else None
-        yield Step(number=number, text=line.strip(), verb=words[0], words=tuple(words[1:]), block=block, expected=answer)
+        verb, *rest = words
+        yield Step(number=number, text=line.strip(), places=places, verb=verb, words=tuple(rest), block=block, expected=answer)
+
+
+def _placed(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the instances that ``at NAME …:`` names before a step, and the step."""
+    until = next((number for number, word in enumerate(words) if word.endswith(":")), 0) if words[0] == "at" else 0
+    return tuple(word.removesuffix(":") for word in words[1 : until + 1]), words[until + 1 if until else 0 :]
 
 
 def _block(lines: list[str], start: int) -> Iterator[str]:

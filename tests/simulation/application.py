@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.instances import Instance
+from tests.scenario.instances import Instance
 
 NAME = "app"
 

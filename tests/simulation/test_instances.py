@@ -13,7 +13,7 @@ from spark_queue.verification.instances import of_origins, of_what_was_pulled
 from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.scenario.instances import QUEUES, Consumer, Instance, exchange
 from tests.scenario.traits import PublishedMessage
 from tests.simulation.application import Application, number_of
 from tests.simulation.seeds import over_seeds

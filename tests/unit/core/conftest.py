@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fake_clock import FakeClock
-from tests.instances import Instance, two_instances
+from tests.scenario.instances import Instance, two_instances
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from spark_queue.core import commands
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance, exchange
+from tests.scenario.instances import Consumer, Instance, exchange
 
 LOST_MS = 31_000
 

@@ -9,8 +9,8 @@ from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.records import COUNT_MAX
 from spark_queue.core.state.ownership import MessageValue, Stage
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance, ask
 from tests.records import value_told
+from tests.scenario.instances import Consumer, Instance, ask
 
 
 def test_what_a_peer_says_to_be_in_its_last_term_or_life_is_not_transferred_or_redriven(

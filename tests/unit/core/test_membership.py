@@ -17,7 +17,7 @@ from spark_queue.core.state.status import alarms
 from spark_queue.errors import ConfigError
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, ask, exchange
+from tests.scenario.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 
 F, V, T = "frankfurt", "virginia", "tokyo"

@@ -12,7 +12,7 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import OF_FRANKFURT, QUEUES, Consumer, Instance, exchange
+from tests.scenario.instances import OF_FRANKFURT, QUEUES, Consumer, Instance, exchange
 from tests.scenario.traits import PublishedMessage
 
 LOST_MS = 31_000

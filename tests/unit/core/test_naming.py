@@ -17,7 +17,7 @@ from spark_queue.core.state.status import alarms
 from spark_queue.journal import state_codec
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.scenario.instances import QUEUES, Consumer, Instance, exchange
 
 F, V, T = "frankfurt", "virginia", "tokyo"
 

@@ -10,7 +10,7 @@ from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Disagreement, Rule
 from spark_queue.errors import ConfigError, JournalError
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange, two_instances
+from tests.scenario.instances import QUEUES, Consumer, Instance, exchange, two_instances
 
 LOST_MS = 31_000
 

@@ -10,7 +10,7 @@ from spark_queue.core import commands
 from spark_queue.core.definitions.parsing import parse
 from spark_queue.errors import ConfigError
 from tests.fake_clock import FakeClock
-from tests.instances import Instance
+from tests.scenario.instances import Instance
 
 PEER = {"journal": "/there", "topics": ["T"], "queues": ["WORK"]}
 

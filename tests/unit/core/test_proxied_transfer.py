@@ -18,7 +18,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseErro
 from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, ask, exchange
+from tests.scenario.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 from tests.second_model.problems import of_records
 

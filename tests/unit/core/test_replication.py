@@ -9,7 +9,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import ConfigError
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange, two_instances
+from tests.scenario.instances import QUEUES, Consumer, Instance, exchange, two_instances
 from tests.scenario.traits import PublishedMessage
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyroaring import BitMap64
 
@@ -18,8 +20,8 @@ from spark_queue.replication.news import PeerFold
 from spark_queue.replication.record_checks import ABSENT_MOST
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Instance, ask, exchange
 from tests.records import detail_of, value_told
+from tests.scenario.instances import QUEUES, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 
 NARROW = {**QUEUES, "WORK": {**QUEUES["WORK"], "filter": "body = 'wanted'"}}
@@ -113,7 +115,7 @@ def test_who_gives_or_passes_on_names_no_more_than_a_record_holds(
     frankfurt, virginia = pair
     frankfurt.publish(5)
     exchange(*pair)
-    asked = {"requester": "osaka", "passed": ["tokyo"], "limit": 100}
+    asked: dict[str, Any] = {"requester": "osaka", "passed": ["tokyo"], "limit": 100}
     ask(virginia, {"uuid-of-frankfurt": list(range(5))}, **asked, owner="frankfurt")
     assert virginia.ownership().passed_on["osaka", "frankfurt"].rows == BitMap64([0, 1, 2])
     frankfurt.pull(virginia)

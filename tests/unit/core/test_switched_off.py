@@ -10,7 +10,7 @@ from spark_queue.core import commands
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.scenario.instances import QUEUES, Consumer, Instance, exchange
 
 ALL = ["WORK", "FAILED"]
 

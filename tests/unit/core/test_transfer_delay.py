@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_queue.core import commands
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance, exchange
+from tests.scenario.instances import Consumer, Instance, exchange
 
 
 def asks_after(instance: Instance, waiting: Consumer, clock: FakeClock) -> int:

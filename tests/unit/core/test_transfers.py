@@ -12,8 +12,8 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import OF_FRANKFURT, QUEUES, Consumer, Instance, ask, exchange
 from tests.records import detail_of
+from tests.scenario.instances import OF_FRANKFURT, QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 
 

@@ -13,8 +13,8 @@ from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
 from tests.records import value_told
+from tests.scenario.instances import QUEUES, Consumer, Instance, exchange
 from tests.scenario.traits import PublishedMessage
 
 QUEUES_WITH_DEPTH: dict[str, dict[str, Any]] = {**QUEUES, "WORK": {**QUEUES["WORK"], "target_queue_depth": 1_000}}

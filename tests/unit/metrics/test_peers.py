@@ -10,7 +10,7 @@ from spark_queue.metrics.prometheus import render
 from spark_queue.metrics.samples import Observation, collect
 from spark_queue.protocol import wire
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, exchange, two_instances
+from tests.scenario.instances import Consumer, exchange, two_instances
 from tests.unit.cli.test_peers import site
 from tests.unit.metrics.exposed import value
 from tests.unit.replication.sites import Site, definitions, three_sites

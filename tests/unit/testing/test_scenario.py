@@ -69,6 +69,92 @@ def test_a_scenario_fails_where_a_dead_letter_is_not_as_said() -> None:
             run_scenario(f"{BEGINNING}settle Q expire 0 error=bad\nletters Q {wrong}")
 
 
+INSTANCES = """
+instances frankfurt virginia
+define
+  [message_types.json]
+  topics = ["T"]
+  [queues.WORK]
+  underlying_topic = "T"
+at frankfurt: publish T 0..2
+exchange
+at virginia: planner v WORK/s
+wait 2s
+at virginia: next v -> nothing
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("state WORK remote 0..2", "at which of frankfurt, virginia"),
+        ("at tokyo: look", "tokyo"),
+        ("at virginia state WORK remote 0..2", "at which of frankfurt, virginia"),
+        ("at virginia: state WORK remote 0..1", "remote are 0..2"),
+        ("at virginia frankfurt: state WORK remote 0..2", "available are 0..2"),
+        ("at virginia: owner WORK 0..2 virginia", r"are {0: 'frankfurt'"),
+        ("at virginia: value WORK 0 dead owner=frankfurt", r"are {0: MessageValue\("),
+        ("at virginia: value WORK 0 present owner=frankfurt life=1", r"are {0: MessageValue\("),
+        ("at virginia: value WORK 0 present owner=frankfurt term=1", r"are {0: MessageValue\("),
+        ("at virginia: named WORK remote frankfurt 0..1", r"are \[\('uuid-of-frankfurt', 0\)"),
+        ("at virginia: names 0 virginia/0", r"are \[\('uuid-of-frankfurt', 0\)\]"),
+        ("at virginia: claims WORK 0", "are nothing"),
+        ("at virginia: requests WORK", r"are {'frankfurt': '0..2'}"),
+        ("at virginia: requests WORK frankfurt 0..1", r"are {'frankfurt': '0..2'}"),
+        ("at virginia: forgotten frankfurt", r"are \[\]"),
+        ("at virginia: came WORK frankfurt=1", "are {}"),
+        ("at frankfurt: gave WORK virginia=1", "are {}"),
+        ("at virginia: status WORK remote=2", r"are {'remote': '3'}"),
+        ("at virginia: alarms WORK messages late", "are {}"),
+        ("at virginia: records transfer_requested 2", "are 1"),
+        ("at virginia: pull frankfurt -> nothing", "answered 'done'"),
+        ("at virginia: pull tokyo", "tokyo"),
+        ("at virginia: look -> nothing", "answered 'done'"),
+        ("at virginia: miss 31s -> nothing", "answered 'done'"),
+        ("at virginia: crash -> nothing", "answered 'done'"),
+        ("at virginia: ask WORK frankfurt 0 -> nothing", "answered 'done'"),
+        ("at virginia: proxied WORK on owner=tokyo", "UNKNOWN_PEER"),
+        ("at virginia: proxied WORK maybe", "maybe"),
+        ("at virginia: send app 1..2 -> 1", r"answered '1\.\.2'"),
+        ("at frankfurt: drain virginia -> transferred 2", "answered 'transferred 3 at record"),
+        ("at frankfurt: forget virginia -> claimed 1", "answered 'claimed 0'"),
+        ("exchange -> nothing", "answered 'done'"),
+        ("exchange virginia", "nothing takes 'virginia'"),
+        ("tick 1s -> nothing", "answered 'done'"),
+        ("wait soon", "a duration with a unit"),
+        ("define again WORK.colour=red", "UNKNOWN_KEY"),
+    ],
+)
+def test_a_scenario_of_instances_fails_where_a_line_is_not_true(line: str, reason: str) -> None:
+    with pytest.raises(ScenarioError, match=reason) as caught:
+        run_scenario(INSTANCES + line)
+    assert str(caught.value).startswith(f"line 13: {line}")
+
+
+def test_definitions_are_said_again_without_some_queues_and_with_other_keys() -> None:
+    scenario = run_scenario(
+        f"{INSTANCES}at virginia: define again WORK.max_deliveries=7 pulls=none\nat frankfurt: define again without=WORK"
+    )
+    frankfurt, virginia = (scenario.instances[name].world.state.definitions for name in ("frankfurt", "virginia"))
+    assert (list(frankfurt.queues), virginia.queues["WORK"].max_deliveries) == ([], 7)
+    assert (frankfurt.is_replicated("WORK"), virginia.is_replicated("WORK")) == (False, False)
+
+
+def test_instances_pull_from_whom_their_arrow_names_or_from_all_others() -> None:
+    instances = run_scenario("instances frankfurt<-virginia,sydney virginia tokyo<-").instances
+    peers = {name: list(each.world.state.definitions.peers) for name, each in instances.items()}
+    assert peers == {"frankfurt": ["virginia", "sydney"], "virginia": ["frankfurt", "tokyo"], "tokyo": []}
+
+
+def test_a_scenario_of_instances_fails_where_the_state_of_one_is_not_the_fold_of_its_log() -> None:
+    scenario = run_scenario(INSTANCES)
+    scenario.instances["virginia"].world.state.queues["WORK"].subscriptions["s"].max_backlog = 5
+    scenario.run("at frankfurt: look")
+    for line in ("at virginia: look", "exchange"):
+        with pytest.raises(ScenarioError, match="folding the log anew gives other queues"):
+            scenario.run(line)
+
+
 def test_a_scenario_fails_where_an_invariant_breaks() -> None:
     scenario = Scenario()
     scenario.run(BEGINNING)

@@ -75,9 +75,20 @@ class Instance:
 
     def pull_queues(self, queues: Sequence[str]) -> None:
         """Pull the messages of all peers from now on, and what becomes of them in some queues."""
-        pulled = {"topics": ["T"], "queues": list(queues), "passthrough": self._passthrough}
-        peers = {each: {"journal": f"/{each}", **pulled} for each in self._folds}
-        self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
+        self.redefine(self._definitions, pulled=queues)
+
+    def redefine(self, definitions: Mapping[str, Any], *, pulled: Sequence[str] | None = None, reset: Sequence[str] = ()) -> None:
+        """Replace all definitions but its name and its peers, and pull some of the queues; None for all.
+
+        What the definitions say of a peer adds to what is said of each.
+        """
+        queues = list(definitions.get("queues", {})) if pulled is None else list(pulled)
+        of_each = {"topics": ["T"], "queues": queues, "passthrough": self._passthrough}
+        said = definitions.get("peers", {})
+        peers = {each: {"journal": f"/{each}", **of_each, **said.get(each, {})} for each in self._folds}
+        named = {**definitions, "journal": {**definitions.get("journal", {}), "instance": self.name}}
+        self.decide(commands.Apply(definitions={**named, "peers": peers}, reset=tuple(reset)))
+        self._definitions = named
 
     def begin_late(self, queues: dict[str, dict[str, Any]]) -> None:
         """Define queues that begin now: what is here already never was in them, whoever says so."""
@@ -87,8 +98,7 @@ class Instance:
 
     def define(self, queues: dict[str, dict[str, Any]], *, pulled: Sequence[str] | None = None) -> None:
         """Define the queues anew, and pull some of them; None for all."""
-        self._definitions["queues"] = queues
-        self.pull_queues(list(queues) if pulled is None else pulled)
+        self.redefine({**self._definitions, "queues": queues}, pulled=pulled)
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""
@@ -337,11 +347,12 @@ def exchange(*instances: Instance) -> None:
                     each.pull(other)
 
 
-def ask(of: Instance, rows: Mapping[str, Iterable[int]], **detail: object) -> None:
+def ask(of: Instance, rows: Mapping[str, Iterable[int]], *, queue: str = "WORK", **detail: object) -> None:
     """Let an instance read a request of virginia, as if it had pulled her messages."""
     asked = record_of(kind=Kind.TRANSFER_REQUESTED, detail={"requester": "virginia", "owner": of.name, **detail})
     by_origin = {origin: BitMap64(each) for origin, each in rows.items()}
-    news = News(queue="WORK", message_type="json", rows=by_origin, requested=asked.body_as(TransferRequested))
+    message_type = of.world.state.queues[queue].definition.message_type
+    news = News(queue=queue, message_type=message_type, rows=by_origin, requested=asked.body_as(TransferRequested))
     pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
     of.world.engine.pull(pulled, now_ms=of.world.now_ms)
     of.world.commit()
