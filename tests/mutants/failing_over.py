@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _WORLDS = "tests/simulation/test_failing_over.py"
-_FAIL_OVER = ("tests/unit/core/test_naming.py", "tests/unit/core/test_origins.py", _WORLDS)
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+_FAIL_OVER = ("tests/unit/core/test_naming.py", *_SCENARIOS, "tests/unit/core/test_origins.py", _WORLDS)
 _REPEATS = ("tests/unit/replication/test_repeats.py",)
 
 FAILING_OVER = (
@@ -28,7 +29,7 @@ FAILING_OVER = (
     ),
     Mutant(
         "an owner denies a message of which it knows another name",
-        "there - news.of_several.get(origin, BitMap64())", "there", ("tests/unit/core/test_naming.py",),
+        "there - news.of_several.get(origin, BitMap64())", "there", _SCENARIOS,
     ),
     Mutant(
         "a peer may name what it does not have",

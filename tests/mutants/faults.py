@@ -76,7 +76,7 @@ FAULTS = (
     Mutant(
         "what a forgotten instance owns of a queue that is set aside is nobody's for ever",
         "        raise work.state.troubles[name]\n    claimed", "        break\n    claimed",
-        ("tests/unit/core/test_peer_changes.py",),
+        ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(
         "a letter dies with the queue that it goes to",

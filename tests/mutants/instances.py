@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 _TESTS = (
+    *_SCENARIOS,
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
     "tests/unit/core/test_request_bounds.py", "tests/unit/core/test_mixed_requests.py",
-    "tests/unit/core/test_transfers_beyond_depth.py",
-    "tests/unit/core/test_switched_off.py", "tests/unit/core/test_transfer_delay.py",
+    "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
@@ -79,7 +80,7 @@ INSTANCES = (
     Mutant(
         "a letter that died in its queue stays when its message is acknowledged elsewhere",
         "over = (to_bitmap(record.ranges) & letters.entered)",
-        "over = (to_bitmap(record.ranges) & letters.entered - letters.rows[State.DEAD])", ("tests/unit/core/test_replication.py",),
+        "over = (to_bitmap(record.ranges) & letters.entered - letters.rows[State.DEAD])", _SCENARIOS,
     ),
     Mutant(
         "an owner says of what has ended nothing more",
@@ -105,17 +106,17 @@ INSTANCES = (
     ),
     Mutant(
         "a drain does not wait for what is on its way",
-        "known.entered_before(pulled + 1)", "known.entered_until", ("tests/unit/core/test_peer_changes.py",),
+        "known.entered_before(pulled + 1)", "known.entered_until", _SCENARIOS,
     ),
     Mutant(
         "of a key the younger is handed over before the older",
         "if (leased or stay) and ledger.definition.order_key", "if leased and ledger.definition.order_key",
-        ("tests/unit/core/test_peer_changes.py",),
+        _SCENARIOS,
     ),
     Mutant(
         "a repeated request is as old as its last",
         "since_ms=before.since_ms if before is not None and is_repeat else at_ms", "since_ms=at_ms",
-        ("tests/unit/core/test_transfers.py",),
+        _SCENARIOS,
     ),
     Mutant(
         "what a living owner has is ended though nobody asks for that",
@@ -189,7 +190,7 @@ INSTANCES = (
     Mutant(
         "what was said of an earlier queue of the name is believed",
         " or ledger.definition.message_type != news.message_type:\n        return\n    here", ":\n        return\n    here",
-        ("tests/unit/core/test_replication.py",),
+        _SCENARIOS,
     ),
     Mutant(
         "values are forgotten while a queue is pulled from nobody",
@@ -258,7 +259,7 @@ INSTANCES = (
     ),
     Mutant(
         "an instance that lives is forgotten",
-        "if heard_ms is not None and heard_ms < after_ms:", "if False:", ("tests/unit/core/test_peer_changes.py",),
+        "if heard_ms is not None and heard_ms < after_ms:", "if False:", _SCENARIOS,
     ),
     Mutant(
         "a drain is over before the peer has heard of it",

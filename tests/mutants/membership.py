@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-_SAID = ("tests/unit/core/test_membership.py",)
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+_SAID = ("tests/unit/core/test_membership.py", *_SCENARIOS)
 
 MEMBERSHIP = (
     Mutant(
@@ -45,7 +46,7 @@ MEMBERSHIP = (
     Mutant(
         "what was claimed in a queue that was left stays nobody's when it is put back",
         "        self._of_each(applied.goes_on, now_ms, timers.take_over)\n", "",
-        ("tests/unit/core/test_proxied_transfer.py",),
+        _SCENARIOS,
     ),
     Mutant(
         "the letters of a queue that was left are in the way when it is put back",

@@ -11,13 +11,13 @@ ORDERING = (
         "two owners wait for each other's messages of one key",
         "_ELSEWHERE = LEFT | {State.REMOTE}",
         "_ELSEWHERE = LEFT",
-        ("tests/unit/core/test_membership.py",),
+        _SCENARIOS,
     ),
     Mutant(
         "what comes late is taken for the youngest of its key",
         "or bookmarks[0] > known[-1]:",
         "or True:",
-        ("tests/unit/core/test_order_key.py", "tests/unit/core/test_membership.py"),
+        ("tests/unit/core/test_order_key.py", *_SCENARIOS),
     ),
     Mutant(
         "a key's younger messages do not wait",

@@ -45,69 +45,6 @@ def check(*instances: Instance) -> None:
         assert digest(each.world.folded()) == digest(each.world.state)
 
 
-def test_an_owner_activates_up_to_what_is_asked_for_and_then_nothing_until_there_is_room(
-    deep: tuple[Instance, Instance], clock: FakeClock
-) -> None:
-    """R84."""
-    frankfurt, virginia = deep
-    assert frankfurt.rows("inactive") == list(range(1_000, 1_012))
-    waiting = Consumer(virginia, filter_sql="kind = b")
-    clock.advance(2_000)
-    waiting.take(limit=1)
-    exchange(*deep)
-    assert waiting.take(limit=1) == [1_010]
-    assert (len(frankfurt.rows("available")), frankfurt.rows("inactive")) == (1_010, [1_011])
-    check(*deep)
-    acknowledge(frankfurt, 0, 10)
-    assert (len(frankfurt.rows("available")), frankfurt.rows("inactive")) == (1_000, [1_011]), "the target is reached"
-    frankfurt.publish(1)
-    assert frankfurt.rows("inactive") == [1_011, 1_012]
-    acknowledge(frankfurt, 10, 11)
-    assert frankfurt.rows("inactive") == [1_012], "there is room"
-    check(*deep)
-
-
-def test_another_request_activates_on(deep: tuple[Instance, Instance], clock: FakeClock) -> None:
-    """R84."""
-    frankfurt, virginia = deep
-    waiting = Consumer(virginia, filter_sql="kind = b")
-    for row in (1_010, 1_011):
-        clock.advance(6_000)
-        waiting.take(limit=1)
-        exchange(*deep)
-        assert waiting.take(limit=1) == [row]
-    assert (len(frankfurt.rows("available")), frankfurt.rows("inactive")) == (1_010, [])
-
-
-def test_an_owner_keeps_what_lies_beyond_its_depth_for_its_own_subscription(
-    deep: tuple[Instance, Instance], clock: FakeClock
-) -> None:
-    """R103."""
-    frankfurt, virginia = deep
-    waiting, own = Consumer(virginia, filter_sql="kind = b"), Consumer(frankfurt, filter_sql="kind = b")
-    clock.advance(2_000)
-    waiting.take(limit=1)
-    assert own.take() == []
-    exchange(*deep)
-    assert (frankfurt.rows("remote"), len(frankfurt.rows("inactive"))) == ([], 12)
-
-
-def test_what_was_acknowledged_before_its_turn_is_gone_when_it_is_asked_for(
-    deep: tuple[Instance, Instance], clock: FakeClock
-) -> None:
-    """R83, R84: also what stands before it."""
-    frankfurt, virginia = deep
-    acknowledge(frankfurt, 1_003, 1_004)
-    acknowledge(frankfurt, 1_010, 1_011)
-    waiting = Consumer(virginia, filter_sql="kind = b")
-    clock.advance(2_000)
-    waiting.take(limit=2)
-    exchange(*deep)
-    assert waiting.take() == [1_011]
-    assert (frankfurt.rows("removed"), virginia.rows("removed")) == ([1_003, 1_010], [1_003, 1_010])
-    check(*deep)
-
-
 @pytest.mark.parametrize("end", ["transferred", "dead", "redriven"])
 def test_an_acknowledgement_before_its_turn_counts_also_when_another_claims_the_message(
     deep: tuple[Instance, Instance], clock: FakeClock, end: str
