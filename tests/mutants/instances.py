@@ -6,11 +6,10 @@ from tests.mutants.mutant import Mutant
 
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 _TESTS = (
-    *_SCENARIOS,
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
     "tests/unit/core/test_request_bounds.py", "tests/unit/core/test_mixed_requests.py",
     "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
-    "tests/simulation/test_instances.py",
+    *_SCENARIOS, "tests/simulation/test_instances.py",
 )  # fmt: skip
 
 INSTANCES = (

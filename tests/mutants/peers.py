@@ -9,9 +9,8 @@ _HOSTILE = "tests/unit/replication/test_hostile_peers.py"
 _JOURNALS = "tests/unit/replication/test_hostile_journals.py"
 _REFUSED = f"{_HOSTILE}::test_a_record_that_no_peer_may_write_is_refused"
 _TESTS = (
-    "tests/unit/core/test_scenarios.py",
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
-    "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
+    "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py", "tests/unit/core/test_scenarios.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 _FITTING_TESTS = (

@@ -1,4 +1,4 @@
-"""Replicated queues in the core: each message is owned by one instance, and all say the same of it (R101 to R105)."""
+"""Replicated queues in the core, where retention lets messages go that another instance has ended (R101 to R105)."""
 
 from __future__ import annotations
 
