@@ -31,8 +31,9 @@ _FIELDS = [
 class _Rows(DataFrame):
     """What the wrapper asks of a batch's DataFrame, answered by Arrow."""
 
-    columns = READ.names  # type: ignore[assignment]  # Spark's are properties.
-    schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})
+    columns = READ.names
+    # Spark's are properties.
+    schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})  # type: ignore[assignment]
     sparkSession = SimpleNamespace()  # type: ignore[assignment]  # noqa: N815 - Spark's name
 
     def __new__(cls, *_: Any) -> Self:
