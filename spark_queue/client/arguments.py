@@ -136,7 +136,7 @@ def checked(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """
     signature = inspect.signature(method)
     unknown = [name for name in signature.parameters if name not in _CHECKS and name not in JUDGED_ELSEWHERE and name != "cls"]
-    assert not unknown, f"{method.__qualname__}: nothing judges {unknown}"
+    assert not unknown, f"{method.__qualname__}: nothing judges {unknown}; add a check to _CHECKS in {__name__}"
 
     @functools.wraps(method)
     def judged(*given: _Given.args, **named: _Given.kwargs) -> _Result:

@@ -60,6 +60,8 @@ _ARROW_TYPES = {
     "int": pa.int64(),
     "float | None": pa.float64(),
 }
+_UNTYPED = [f"{entry.name}: {entry.type}" for entry in fields(QueueStatus) if str(entry.type) not in _ARROW_TYPES]
+assert not _UNTYPED, f"_ARROW_TYPES has no type for {_UNTYPED}"
 _STATUS = pa.schema([pa.field(entry.name, _ARROW_TYPES[str(entry.type)]) for entry in fields(QueueStatus)])
 
 _Row = dict[str, Any]

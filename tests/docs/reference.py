@@ -61,6 +61,8 @@ def sparks() -> str:
 
 def figures() -> str:
     """Return the figures of a queue's status."""
+    unexplained = [entry.name for entry in fields(QueueStatus) if entry.name not in FIGURES]
+    assert not unexplained, f"FIGURES in tests/docs/meanings.py does not say what {unexplained} mean"
     return _table(("Figure", "Meaning"), [(f"`{entry.name}`", FIGURES[entry.name]) for entry in fields(QueueStatus)])
 
 

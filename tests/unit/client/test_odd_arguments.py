@@ -102,6 +102,8 @@ def test_odd_values_are_refused_by_name_or_are_what_they_plainly_mean(
 ) -> None:
     asked = getattr(holder(kind, journal), method)
     known = inspect.signature(asked).parameters
+    lacking = [name for name, each in known.items() if each.default is each.empty and name not in PLAIN]
+    assert not lacking, f"PLAIN has no value that fits {lacking}"
     for value in ODD:
         given = {name: PLAIN[name] for name, each in known.items() if each.default is each.empty} | {parameter: value}
         told(functools.partial(asked, **given))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from msgspec import inspect
 
+from spark_queue import journal
 from spark_queue.core.records import BODIES, Kind, PeerChanged, Proven, Record, SetAside
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.record_table import CONTROL_SCHEMA, DetailError, to_records, to_table
@@ -88,6 +91,12 @@ def test_a_detail_that_is_none_of_its_kind_is_refused_by_its_record(detail: str)
     with pytest.raises(DetailError) as refused:
         list(to_records(wrong))
     assert refused.value.record == "record 7 (set_aside)"
+
+
+def test_the_protocol_describes_every_kind() -> None:
+    text = (Path(journal.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
+    described = " ".join(line.split(" | ", 1)[0] for line in text.splitlines() if line.startswith("| "))
+    assert [str(kind) for kind in Kind if not re.search(rf"\b{kind}\b", described)] == []
 
 
 def test_stats_tell_the_records_and_kinds_of_a_file() -> None:

@@ -65,4 +65,4 @@ def test_a_kind_that_is_added_as_contributing_says_is_stored_folded_and_told(cop
     assert done.returncode == 0, done.stderr
     told, refused = done.stdout.splitlines()
     assert told == "orders|orders|queue 'WORK' is called 'orders' from now on"
-    assert refused == "ValidationError"
+    assert refused == "ConfigError"
