@@ -1,7 +1,7 @@
 """What a journal on a far object store costs: the time that it waits for the store, and the requests, which no other load changes.
 
 The store answers a GET or LIST after 20 ms and a PUT after 30. *Waiting* is the time in which at least one request was under way.
-Spark's own part is left out, see `stream`; what it adds is in `spark`.
+Spark's own part is left out, see `tests/sparkless_stream.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from spark_queue import Journal
 from spark_queue.journal.store import ADVERTISEMENT_KEY
 from tests.benchmarks.far_store.server import FAR, FarServer, Request, far_server, kinds_of, waiting_s
-from tests.benchmarks.far_store.stream import SparklessStream
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread
 from tests.benchmarks.growth import OneWriter
 from tests.benchmarks.journals import QUEUE, TOPIC, kill_serving, serving
 from tests.benchmarks.latency import publish_small_commits
 from tests.benchmarks.sinks import visible_ms_by_commit
 from tests.integration.s3_server import BUCKET
+from tests.sparkless_stream import SparklessStream
 
 #: Messages of a batch, and batches of a run.
 SIZES = (1_000, 10_000, 100_000)

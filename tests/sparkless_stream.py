@@ -15,12 +15,14 @@ from pyspark.sql.datasource import InputPartition
 from spark_queue.journal.schema import schema_of
 from spark_queue.journal.store import Store
 from spark_queue.protocol.connection import LOCAL
+from spark_queue.settings.types import QueueStreamOptions
+from spark_queue.source.foreach_batch import BatchFunction
 from spark_queue.source.into import SinkWrapper
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planner import QueuePlanner
 from spark_queue.source.planning import cut
 from spark_queue.source.proof_listener import ProofListener
-from tests.benchmarks.journals import planner_of
 
 READ = schema_of(pa.field("bookmark", pa.int64()), pa.field("value", pa.string()))
 _FIELDS = [
@@ -28,7 +30,7 @@ _FIELDS = [
 ]
 
 
-class _Rows(DataFrame):
+class SparklessRows(DataFrame):
     """What the wrapper asks of a batch's DataFrame, answered by Arrow."""
 
     columns = READ.names
@@ -36,12 +38,18 @@ class _Rows(DataFrame):
     schema = SimpleNamespace(jsonValue=lambda: {"fields": _FIELDS})  # type: ignore[assignment]
     sparkSession = SimpleNamespace()  # type: ignore[assignment]  # noqa: N815 - Spark's name
 
-    def __new__(cls, *_: Any) -> Self:
+    def __new__(cls, *_: Any, **__: Any) -> Self:
         # Spark's own makes one that lives in a JVM.
         return object.__new__(cls)
 
-    def __init__(self, reader: MessageReader, partitions: list[InputPartition]) -> None:
-        self._reader, self._partitions = reader, partitions
+    def __init__(
+        self, reader: MessageReader, partitions: list[InputPartition], *, left_out: Callable[[pa.Table], list[int]] | None = None
+    ) -> None:
+        self._reader, self._partitions, self._left_out = reader, partitions, left_out
+
+    def without(self, left_out: Callable[[pa.Table], list[int]]) -> SparklessRows:
+        """Return the rows but those at some places."""
+        return SparklessRows(self._reader, self._partitions, left_out=left_out)
 
     def select(self, *_: Any) -> DataFrame:
         return self
@@ -57,18 +65,34 @@ class _Rows(DataFrame):
         return SimpleNamespace(collect=lambda: found)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        return (rows for partition in self._partitions for rows in self._reader.read(partition))
+        rows = pa.Table.from_batches([each for part in self._partitions for each in self._reader.read(part)], READ)
+        out = set(self._left_out(rows)) if self._left_out is not None else set()
+        return iter(rows.take([place for place in range(len(rows)) if place not in out]).to_batches() if out else rows.to_batches())
 
 
 class SparklessStream:
     """A subscription of a queue whose batches are appended to a table."""
 
     def __init__(
-        self, store: Store, journal_id: str, *, queue: str, subscription: str, message_type: str, table: str, rows: int
+        self,
+        store: Store,
+        journal_id: str,
+        *,
+        queue: str,
+        subscription: str,
+        message_type: str,
+        table: str,
+        rows: int,
+        fn: BatchFunction | None = None,
+        available_now: bool = False,
     ) -> None:
-        self._planner = planner_of(store, journal_id, queue=queue, subscription=subscription, max_backlog=rows)
+        options = QueueStreamOptions(
+            journal=store.path, storage=store.storage_options, coordinator=None, queue=queue, subscription=subscription,
+            ack_mode="auto", max_backlog=rows, filter=None, columns=None, min_partitions=None,
+        )  # fmt: skip
+        self._planner = QueuePlanner(options, journal_id, available_now=available_now)
         self._wrapper = SinkWrapper(
-            None, table=table, storage_options=store.storage_options, store=store, endpoint=LOCAL, queue=queue,
+            fn, table=table, storage_options=store.storage_options, store=store, endpoint=LOCAL, queue=queue,
             subscription=subscription,
         )  # fmt: skip
         # In Spark's driver one listens for commits.
@@ -91,7 +115,7 @@ class SparklessStream:
         partitions: list[InputPartition] = [
             *cut(leased.pieces, min_partitions=None, lease=leased.lease, leased_until_ms=leased.leased_until_ms)
         ]
-        self._wrapper(_Rows(self._reader, partitions), self._batches)
+        self._wrapper(SparklessRows(self._reader, partitions), self._batches)
         self._batches += 1
         self.times_s.append(time.perf_counter() - begun_s)
         # Spark tells of its commit in a thread of the listener's.
@@ -103,6 +127,10 @@ class SparklessStream:
         reporter = self._wrapper._reporter
         assert reporter is not None, "it has spoken for a batch"
         reporter.prove(offset)
+
+    def die(self) -> None:
+        """End as a process that is killed: from now on nothing of it is renewed, and nobody is told."""
+        self._planner._renewer.stop()
 
     def end(self) -> None:
         """Wait for the last proof, and leave."""
