@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.commit import KnownLog, Transaction
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan, open_head
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
@@ -52,6 +54,8 @@ class SinkTopic(Sink):
         self._topic = topic
         self.message_type = message_type
         self._head: DeltaHead | None = None
+        #: The definitions that were read last, with the number of their record.
+        self._known: tuple[int, Definitions] | None = None
 
     @property
     def name(self) -> str:
@@ -60,7 +64,7 @@ class SinkTopic(Sink):
 
     def check(self) -> StagingPlan:
         """Refuse a topic that is not, or no longer, one of the message type."""
-        definitions = open_reader(self._store).definitions()
+        definitions = self._definitions_now()
         plan = make_plan(self._store, definitions, message_type=self.message_type, topic=self._topic, expires_after_ms=None)
         found = definitions.route(str(self._topic))[1].name
         if found != self.message_type:
@@ -103,7 +107,7 @@ class SinkTopic(Sink):
         """Publish the messages under the attempt's number, or find that it is decided already."""
         version: int | None = None
         if files:
-            definitions = open_reader(self._store).definitions()
+            definitions = self._definitions_now()
             with self._failures():
                 identity = Identity(transaction=Transaction(name=transaction, number=2 * attempt))
                 known = KnownLog(head=self._look())
@@ -125,9 +129,17 @@ class SinkTopic(Sink):
             found = commit_transaction(
                 self._store, self.name, self._look(), name=transaction,
                 version=lambda found: version if found < 2 * attempt else None, writer="sink",
-                at_ms=SystemClock().wall_ms(), durable=open_reader(self._store).definitions().journal.durable,
+                at_ms=SystemClock().wall_ms(), durable=self._definitions_now().journal.durable,
             )  # fmt: skip
         return Landing(fate_of(found, attempt), landed_in)
+
+    def _definitions_now(self) -> Definitions:
+        """Return the definitions that the log names at its head, which are read anew only where it names others."""
+        with self._failures():
+            newest = self._look().transaction_version(DEFINITIONS_TXN)
+        if self._known is None or (newest is not None and newest > self._known[0]):
+            self._known = open_reader(self._store).numbered_definitions()
+        return self._known[1]
 
     def _look(self) -> DeltaHead:
         """Return the head of the log as it is now; it is opened where it is not known."""
