@@ -212,8 +212,10 @@ class _Target:
         while True:
             try:
                 return self._publish(data, topic=topic, durations=durations, first_sequence=first_sequence)
-            except DefinitionsChangedError:
-                self._look_again()
+            except DefinitionsChangedError as changed:
+                if not self._look_again():
+                    # As in a copy whose control log is older than its message logs: these hold, then.
+                    self._record = max(self._record, changed.newest)
             except (AccessError, CallerError, ConfigError):
                 # By those that hold now it may be none.
                 if not self._look_again():
@@ -243,7 +245,13 @@ class _Target:
                 done = commit(
                     plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence, known=known
                 )
-            except (CallerError, ConfigError, DefinitionsChangedError):
+            except DefinitionsChangedError:
+                self._heads[message_type] = head
+                raise
+            except (CallerError, ConfigError):
+                if not head.stands():
+                    # It was another log that refuses this.
+                    raise DefinitionsChangedError(self._record) from None
                 self._heads[message_type] = head
                 raise
             self._heads[message_type] = head
@@ -266,7 +274,11 @@ class _Nudges:
             self._client.nudge(message_type)
         elif message_type not in self._waiting:
             self._waiting.add(message_type)
-            self._beside.submit(self._nudge, message_type)
+            try:
+                self._beside.submit(self._nudge, message_type)
+            except RuntimeError:
+                # The interpreter is about to end, and starts no thread any more.
+                self._nudge(message_type)
 
     def _nudge(self, message_type: str) -> None:
         # Before the call: it may miss what is published during it.

@@ -1,4 +1,4 @@
-"""Calls that wait a moment for the next one of their subscription, with which they share a commit (DESIGN 6)."""
+"""Proofs, which wait a moment for the next call of their subscription, with which they share a commit (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands
 
-#: How long such a call waits at most, in milliseconds: a stream that has a batch behind it asks for the next one at once.
+#: How long a proof waits at most, in milliseconds: a stream that has a batch behind it asks for the next one at once. Only the
+#: listener of its query waits for the answer.
 HELD_MS = 150
-
-#: They tell of a batch that is done, and nobody waits for their answer.
-_HELD = commands.Prove | commands.Landed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class _Held:
 
 
 class HeldCalls:
-    """Reports of batches that are done, until their stream asks for the next one, or has had the time to."""
+    """Proofs of batches, until their stream asks for the next one, or has had the time to."""
 
     def __init__(self) -> None:
         self._held: list[_Held] = []
@@ -37,10 +35,10 @@ class HeldCalls:
 
         Where something `is_due` none is held: their leases must not end while they wait.
         """
-        self._held += [_Held(call, now_ms + HELD_MS) for call in calls if isinstance(call.request, _HELD)]
+        self._held += [_Held(call, now_ms + HELD_MS) for call in calls if isinstance(call.request, commands.Prove)]
         if not self._held:
             return list(calls)
-        others = [call for call in calls if not isinstance(call.request, _HELD)]
+        others = [call for call in calls if not isinstance(call.request, commands.Prove)]
         heard = {_subscription(call) for call in (*others, *waiting)}
         ready = [each for each in self._held if is_due or each.until_ms <= now_ms or _subscription(each.call) in heard]
         self._held = [each for each in self._held if each not in ready]

@@ -37,7 +37,6 @@ from spark_queue.core.records import Body, Emit, Kind, PeerChange, PeerChanged, 
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.faults import FaultError, describe
-from spark_queue.core.state.in_doubt import in_doubt
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, CoordinatorError, JournalError, SparkQueueError
@@ -121,9 +120,7 @@ class Engine:
             return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=0)
         known, withheld = ledger.subscriptions.get(poll.subscription), False
         with self.state.guard(poll.queue):
-            if known is not None:
-                is_in_doubt = any(True for _ in in_doubt(ledger, poll.subscription))
-                withheld = is_in_doubt or free_rows.is_withheld(self._work(poll.queue, now_ms), known)
+            withheld = known is not None and free_rows.is_withheld(self._work(poll.queue, now_ms), known)
         period_ms = ledger.definition.lease_period_ms
         return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=period_ms, withheld=withheld)
 

@@ -103,8 +103,7 @@ class Granted(Reply, frozen=True, kw_only=True):
     lease_period_ms: int
     #: The queue's figures, shown in Spark's progress; None when it was dropped, and until the coordinator adds them.
     status: QueueStatus | None = None
-    #: Nothing is there now, but messages wait for other subscriptions that may not come for them, or for the word whether the batch
-    #: before has landed: ask again.
+    #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.
     withheld: bool = False
 
 

@@ -96,7 +96,11 @@ class _Decision:
 
 
 class DefinitionsChangedError(Exception):
-    """The definitions by which a publish was planned hold no longer; nothing was committed."""
+    """The definitions by which a publish was planned hold no longer, but those with the number `newest`; nothing was committed."""
+
+    def __init__(self, newest: int) -> None:
+        super().__init__(newest)
+        self.newest = newest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +117,7 @@ class KnownLog:
             return
         newest = self.head.transaction_version(DEFINITIONS_TXN)
         if newest is not None and newest > self.definitions:
-            raise DefinitionsChangedError
+            raise DefinitionsChangedError(newest)
 
 
 class Commit:
@@ -154,7 +158,11 @@ class Commit:
         """Commit, and return the counts of published rows; nothing is half done."""
         self._check_ascending()
         head = DeltaHead(self._store, self._key, self._open()) if self._known is None else self._known.head
+        if head.is_old:
+            # Its entries may be cleaned away by now.
+            self._read_on(head)
         races = failures = 0
+        opened_at: int | None = None
         while True:
             self._restage_old_files()
             if self._known is not None:
@@ -166,10 +174,10 @@ class Commit:
                 # is a repeat of it would be lost.
                 self._store.sync([log_key(self._key, base)])
             if not decision.files:
-                if head.stands():
+                # Of another log, or of newer commits, nobody knows yet whether they have them.
+                if opened_at == base or (self._read_on(head) and head.version == base):
                     return replace(decision.published, message_type=self._plan.message_type, version=base)
-                # Of another log nobody knows yet whether it has them.
-                head.reset(self._open())
+                opened_at = head.version
                 continue
             failure = self._attempt(head, decision)
             if self._look(head, base, decision, is_own=failure is None):
@@ -181,6 +189,15 @@ class Commit:
             if failures >= FAILURES_LIMIT:
                 raise self._failed("The commit cannot be found." if failure is None else failure)
             delta.back_off(races + failures)
+            # After the pause others have gone on: a put behind them would be refused again.
+            self._read_on(head)
+
+    def _read_on(self, head: DeltaHead) -> bool:
+        """Read the commits of others, or open the log anew; returns whether it went on from the head."""
+        if head.read_on():
+            return True
+        head.reset(self._open())
+        return False
 
     def _open(self) -> DeltaTable:
         return open_messages(self._store, self._journal_id, self._plan.message_type)
@@ -340,10 +357,9 @@ class Commit:
         reason = ""
         for attempt in range(FAILURES_LIMIT):
             try:
-                if is_own and head.follow_own():
+                if is_own and head.version == base and head.follow_own():
                     return True
-                if not head.read_on():
-                    head.reset(self._open())
+                self._read_on(head)
                 return self._has_landed(head, base, decision)
             except JournalError as trouble:
                 if trouble.code != "STORE_FAILED":

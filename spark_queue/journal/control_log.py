@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 
 from deltalake import DeltaTable
@@ -13,7 +12,7 @@ from spark_queue.core.records import DefinitionsApplied, Kind, Record
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, entry_writing, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import ControlFile, listing, stage_records
+from spark_queue.journal.control_files import ControlFile, listing, read_known, stage_records, to_records_of
 from spark_queue.journal.definitions_notice import announce
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.store import CONTROL, Store, log_key
@@ -71,8 +70,8 @@ class DeltaControlLog:
             # The last commit of a coordinator that died may not have reached the disk (PROTOCOL 6).
             self._store.sync([log_key(CONTROL, self._version)])
         self.replay_cost = _replay_cost(tail.records)
-        # Whoever made that commit may have died before publishers could learn of it.
-        self._announce(tail.records, oldest=_first_record(head))
+        # Whoever made that commit may have died before publishers could learn of it; a snapshot may hold its records by now.
+        self._announce(_definitions_of(self._store, head))
         return tail
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
@@ -146,13 +145,13 @@ class DeltaControlLog:
             raise self._deposed(epoch, f"the log carries epoch {found}")
         return table
 
-    def _announce(self, records: Iterable[Record], *, oldest: int = 0) -> None:
+    def _announce(self, records: Iterable[Record]) -> None:
         """Name new definitions in each message log, so that no publisher commits there any more by those before (PROTOCOL 3).
 
         Only after their own commit: a publisher that heard of them sooner would find the old ones. The first ones replace none.
         """
         for record in records:
-            if isinstance(record.body, DefinitionsApplied) and record.record >= max(oldest, _FIRST_REPLACING):
+            if isinstance(record.body, DefinitionsApplied) and record.record >= _FIRST_REPLACING:
                 announce(self._store, record, durable=self.durable)
 
     def _heed(self, records: Iterable[Record]) -> None:
@@ -178,10 +177,11 @@ class DeltaControlLog:
         return CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)
 
 
-def _first_record(head: log_entry.LogEntry | None) -> int:
-    """Return the number of the first record of a commit, by its files; where it has none, one that is after all records."""
-    files = [] if head is None else [ControlFile.of_add(add) for add in head.adds if add.get("dataChange")]
-    return min((file.first for file in files), default=sys.maxsize)
+def _definitions_of(store: Store, head: log_entry.LogEntry | None) -> list[Record]:
+    """Return the definitions that a commit brought: they stand in files of their own."""
+    added = [] if head is None else [ControlFile.of_add(add) for add in head.adds if add.get("dataChange")]
+    paths = [file.path for file in added if file.holds_only(Kind.DEFINITIONS_APPLIED)]
+    return [record for path in paths for record in to_records_of(store, read_known(store, path))]
 
 
 def _replay_cost(records: Sequence[Record]) -> int:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import logging
 
-from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS
-from spark_queue.core.records import DefinitionsApplied, Record
+from spark_queue.core.records import Record
 from spark_queue.errors import JournalError
 from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.repair import open_repaired
-from spark_queue.journal.store import Store, messages_key
+from spark_queue.journal.store import Store, message_tables, messages_key
 from spark_queue.journal.transaction import commit_transaction
 
 _LOG = logging.getLogger(__name__)
 
 
 def announce(store: Store, record: Record, *, durable: bool) -> None:
-    """Commit the number of a record of definitions, which is committed itself, to the log of each of their message types.
+    """Commit the number of a record of definitions, which is committed itself, to each message log of the journal.
 
-    A log that names these or newer ones stays as it is. A fault of one type's table keeps nobody from the others: nothing can be
-    published to it either.
+    Also to that of a type that they drop: a publisher may have it open. A log that names these or newer ones stays as it is. A
+    fault of one type's table keeps no other from the news; whoever has that log open goes on by the old ones until it is mended.
     """
-    declared = record.body_as(DefinitionsApplied).definitions.get("message_types", {})
-    for message_type in {**BUILT_IN_COLUMNS, **declared}:
+    for message_type in message_tables(store):
         try:
             _announce(store, message_type, record, durable=durable)
         except JournalError as trouble:

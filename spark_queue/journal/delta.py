@@ -1,7 +1,7 @@
 """All use of delta-rs: opening a table, bringing a handle to its head, and checkpoints; making and widening a table.
 
-delta-rs commits nothing: an entry of ours is one put-if-absent of bytes of our own (`log_entry`), with a commitInfo that says who
-wrote it (DESIGN 15.9). How delta-rs behaves is measured, not assumed; `tests/unit/journal` keeps the proofs.
+delta-rs commits nothing: an entry of ours is one put-if-absent of bytes of our own (`entry_writing`), with a commitInfo that says
+who wrote it (DESIGN 15.9). How delta-rs behaves is measured, not assumed; `tests/unit/journal` keeps the proofs.
 """
 
 from __future__ import annotations

@@ -11,10 +11,17 @@ from collections.abc import Mapping, Sequence
 
 from deltalake import DeltaTable
 
+from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, entry_writing, log_entry
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.store import Store, log_key
+
+#: The age of a head after which it is read on before anything is put behind it, in milliseconds: entries stand for ten minutes.
+_OLD_MS = 60_000
+
+#: Entries that are read one by one; behind more, the newest checkpoint is nearer.
+_READ_ON_MOST = 100
 
 
 class DeltaHead:
@@ -31,6 +38,11 @@ class DeltaHead:
     table: DeltaTable
     version: int
 
+    @property
+    def is_old(self) -> bool:
+        """Whether nobody has read it for so long that its entry may have been cleaned away."""
+        return SystemClock().monotonic_ms() - self._read_at_ms > _OLD_MS
+
     def __init__(self, store: Store, key: str, table: DeltaTable) -> None:
         self._store = store
         self._key = key
@@ -41,6 +53,7 @@ class DeltaHead:
         self.table, self.version = table, int(table.version())
         #: The bytes of the head's entry, and of the one that was put behind it last.
         self._entry, self._own = self._store.read(log_key(self._key, self.version)) or b"", b""
+        self._read_at_ms = SystemClock().monotonic_ms()
         #: By id: of commits since the handle, and what it said when it was asked.
         self._transactions: dict[str, int | None] = {}
         self._own_transactions: Mapping[str, int] = {}
@@ -67,12 +80,13 @@ class DeltaHead:
         """Read the commits since, entry by entry; returns False where the log has to be opened anew."""
         if not self.stands():
             return False
+        self._read_at_ms, begun = SystemClock().monotonic_ms(), self.version
         while (data := self._store.read(log_key(self._key, self.version + 1))) is not None:
             try:
                 entry = log_entry.parse_entry(self.version + 1, data)
             except log_entry.TornEntryError:
                 return False
-            if entry.changes_table:
+            if entry.changes_table or self.version - begun >= _READ_ON_MOST:
                 return False
             self._advance(data, entry.transactions)
         return True
@@ -91,5 +105,5 @@ class DeltaHead:
         return True
 
     def _advance(self, data: bytes, transactions: Mapping[str, int]) -> None:
-        self.version, self._entry = self.version + 1, data
+        self.version, self._entry, self._read_at_ms = self.version + 1, data, SystemClock().monotonic_ms()
         self._transactions |= transactions

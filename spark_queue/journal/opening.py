@@ -41,12 +41,12 @@ def opened_in_turn(store: Store, message_type: str, paths: Sequence[str]) -> Ite
         most = AHEAD_BYTES // WHOLE_BYTES
         for path in paths:
             fetched.extend(
-                pool.submit(store.open, key_of(store, message_type, each)) for each in islice(begun, most - len(fetched))
+                pool.submit(store.open, key_of(store, message_type, each)) for each in islice(begun, max(0, most - len(fetched)))
             )
             first = fetched.popleft()
             yield opened(store, message_type, path, source=first.result)
             largest_bytes = max(largest_bytes, _size_bytes(first))
-            most = min(AHEAD_FILES, AHEAD_BYTES // largest_bytes)
+            most = max(1, min(AHEAD_FILES, AHEAD_BYTES // largest_bytes))
 
 
 def _size_bytes(fetched: Future[Any]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, TypedDict
@@ -69,10 +69,12 @@ def to_arrow(
 
 
 def kept(data: Any) -> Any:
-    """Return rows that can be read more than once: those of an iterator, or of a stream of Arrow's, are read now."""
-    if isinstance(data, Iterator):
-        return list(data)
-    return _table(data) if hasattr(data, "__arrow_c_stream__") and not _is_pandas(data) else data
+    """Return rows that can be read more than once: those of a stream of Arrow's, or of what is no sequence, are read now."""
+    if _is_pandas(data) or isinstance(data, Sequence | Mapping):
+        return data
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _table(data)
+    return list(data) if isinstance(data, Iterable) else data
 
 
 def from_json_lines(

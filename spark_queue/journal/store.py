@@ -254,6 +254,12 @@ class Store:
             _asked(self, "LIST", len(found) // 1_000)
         return sorted(map(StoredObject.of, found), key=lambda entry: entry.key)
 
+    def folders(self, prefix: str) -> list[str]:
+        """Return the folders in a folder, without looking into them."""
+        with self.failures(f"listing {prefix}"):
+            found = obstore.list_with_delimiter(_asked(self, "LIST"), prefix)
+        return sorted(found["common_prefixes"])
+
     def copy(self, key: str, there: Store) -> bool:
         """Copy an object to another place, which has none of that key, part by part; return whether there is one to copy."""
         with self.failures(f"reading {key}"):
@@ -389,6 +395,11 @@ class Store:
 def messages_key(message_type: str) -> str:
     """Return the folder of a message type's table, relative to the journal."""
     return f"{MESSAGES}/{message_type}"
+
+
+def message_tables(store: Store) -> list[str]:
+    """Return the names of the message types that have a table, also of those that were dropped."""
+    return sorted({key.split("/")[1] for key in store.folders(MESSAGES)})
 
 
 def log_key(table: str, version: int) -> str:

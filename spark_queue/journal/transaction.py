@@ -41,14 +41,14 @@ def commit_transaction(
         if won and durable:
             # Lost with the power, the number would be drawn again while its holder lives on, on another host.
             store.sync([log_key(key, base + 1)])
-        # Last of all: the publisher that is given a number is the newest by then.
+        if won and head.follow_own():
+            return wanted
+        # Another came first, or the own one may stand where nobody looks: whoever drew the number meanwhile has it.
+        delta.back_off(attempt)
         if not head.read_on():
             table = delta.open_table(store, key)
             if table is None:
                 facts = {"doing": f"committing to {key}", "reason": "The log disappeared while it was written."}
                 raise JournalError("STORE_FAILED", path=store.path, **facts, next_step="Check the store, then try again.")
             head.reset(table)
-        if won and head.transaction_version(name) == wanted:
-            return wanted
-        delta.back_off(attempt)
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_TRANSACTION_ATTEMPTS)

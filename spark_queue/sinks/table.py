@@ -33,6 +33,9 @@ _CHECKPOINT_COMMITS = 100
 #: The time after which a log is listed again, in milliseconds: far shorter than entries are kept behind a checkpoint.
 _LISTED_MS = 60 * 60 * 1000
 
+#: How long a look at the table holds for what follows in its batch, in milliseconds: fn, or a coordinator's start, may take longer.
+_FRESH_MS = 1_000
+
 #: Commits that are tried before an attempt is left in doubt: in all, and in a row without anybody's commit.
 _ATTEMPTS = 100
 _FAILURES = 5
@@ -76,8 +79,8 @@ class SinkTable(Sink):
         self._device: int | None = None
         #: When the log was last listed, in milliseconds.
         self._listed_at_ms = 0
-        #: Whether the table was looked at for the plan, or for the append, that follows.
-        self._is_looked_at = self._is_confirmed = False
+        #: When the table was looked at for the plan, and for the append, that follow, in milliseconds of a monotonic clock.
+        self._looked_at_ms = self._confirmed_at_ms = -_FRESH_MS
 
     @property
     def name(self) -> str:
@@ -153,23 +156,27 @@ class SinkTable(Sink):
 
     def look_ahead(self) -> None:
         """Look at a table that is known, as `Sink.look_ahead` does."""
-        self._is_confirmed = self._is_looked_at = False
+        now_ms = SystemClock().monotonic_ms()
         if self._head is not None:
             with suppress(SparkQueueError):
-                self._is_looked_at = self._look() is not None
+                self._look()
+                self._looked_at_ms = now_ms
 
     def confirm(self, plan: SinkPlan | None) -> None:
         """Look whether the head stands that the plan has found, as `Sink.confirm` does."""
+        now_ms = SystemClock().monotonic_ms()
         with suppress(SparkQueueError):
-            self._is_confirmed = self._looked(plan) is not None
+            self._looked(plan)
+            self._confirmed_at_ms = now_ms
 
     def check(self) -> DeltaTable | None:
         """Return the table as `look` does, where batches may be appended to it."""
         if not self._is_store_known:
             self._require_store()
             self._is_store_known = True
-        is_looked_at, self._is_looked_at = self._is_looked_at, False
-        table = self._head.table if is_looked_at and self._head is not None else self.look()
+        is_fresh = self._head is not None and SystemClock().monotonic_ms() - self._looked_at_ms < _FRESH_MS
+        self._looked_at_ms = -_FRESH_MS
+        table = self._head.table if is_fresh and self._head is not None else self.look()
         if table is None:
             return None
         unkept = sorted(self._unkept(table))
@@ -277,13 +284,17 @@ class SinkTable(Sink):
     def _decide(self, transaction: str, attempt: int, version: int, files: Sequence[Any], plan: SinkPlan | None) -> Landing:
         """Commit a version of the transaction id as the table's next version, or read the version that was committed instead."""
         begun, before, failures, failure = None, -1, 0, ""
-        is_confirmed, self._is_confirmed = self._is_confirmed and plan is not None, False
+        is_confirmed = plan is not None and SystemClock().monotonic_ms() - self._confirmed_at_ms < _FRESH_MS
         head = self._head if is_confirmed and self._head is not None else self._looked(plan)
+        self._confirmed_at_ms = -_FRESH_MS
         for _ in range(_ATTEMPTS):
             if head is None:
                 raise self._absent()
             newest = head.version
             begun = newest if begun is None else begun
+            if plan is not None and str(head.table.metadata().id) != plan.table_id:
+                # Whatever this one says of the attempt, its files went with the other.
+                raise CallerError("SINK_CHANGED", table=self.name)
             fate = fate_of(self._version(head, transaction), attempt)
             if fate is not Fate.IN_DOUBT:
                 return Landing(fate, self._version_of(transaction, 2 * attempt, begun, newest))
@@ -294,7 +305,7 @@ class SinkTable(Sink):
                 raise JournalError("SINK_FAILED", table=self.name, reason=failure)
             before, failure = newest, self._swap(head, files, (transaction, version))
             if not failure:
-                return Landing(fate_of(version, attempt), head.version if version == 2 * attempt else None)
+                return Landing(fate_of(version, attempt), newest + 1 if version == 2 * attempt else None)
             delta.back_off(failures)
             head = self._look()
         raise JournalError("SINK_FAILED", table=self.name, reason=f"{_ATTEMPTS} races in a row were lost to other writers.")

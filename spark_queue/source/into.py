@@ -24,7 +24,6 @@ from spark_queue.sinks.topic import SinkTopic, sink_at
 from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper
 from spark_queue.source.run_reporter import RunReporter
 from spark_queue.source.spark_table import MergeFunction, SparkTable
-from spark_queue.source.word import Word
 
 #: The writers of a table: tasks and delta-rs, or Spark's own Delta.
 DIRECT = "direct"
@@ -75,8 +74,8 @@ class SinkWrapper(BatchWrapper):
         self._single_driver = single_driver
         self._opened: Sink | None = None
         self._beside: ThreadPoolExecutor | None = None
-        #: The report of the batch that landed last, while Spark commits it.
-        self._telling: Word | None = None
+        #: Whether the batch of this run has landed, which is all that there is to say of its end.
+        self._has_landed = False
         self._journal = None if topic is None else open_reader(self._store)
         sink = self._sink()
         if isinstance(sink, SinkTable):
@@ -85,7 +84,7 @@ class SinkWrapper(BatchWrapper):
         sink.check()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_opened": None, "_beside": None, "_telling": None}
+        return {**super().__getstate__(), "_opened": None, "_beside": None}
 
     def _sink(self) -> Sink:
         if self._opened is None:
@@ -109,7 +108,7 @@ class SinkWrapper(BatchWrapper):
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
         """Report the start of a run, once every attempt in doubt is decided that may be decided here."""
-        self._hear()
+        self._has_landed = False
         looking = self._while_speaking(self._sink().look_ahead)
         started = reporter.start(sink=True)
         looking.result()
@@ -130,18 +129,11 @@ class SinkWrapper(BatchWrapper):
         self._beside = self._beside or ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-into")
         return self._beside.submit(act)
 
-    def _hear(self) -> None:
-        """Wait until the coordinator knows of the batch before."""
-        telling, self._telling = self._telling, None
-        if telling is not None:
-            telling.wait()
-
     def _end(self, reporter: RunReporter, run: replies.Run, outcomes: tuple[OutcomeRows, ...]) -> None:
-        if self._telling is None:
-            super()._end(reporter, run, outcomes)
-        else:
-            # That it has landed is all that there is to say of it.
+        if self._has_landed:
             reporter.await_proof(run)
+        else:
+            super()._end(reporter, run, outcomes)
 
     def _is_here(self, attempt: replies.AttemptTold) -> bool:
         """Return whether another subscription's attempt is at the table of this one, which alone it may look at."""
@@ -232,27 +224,15 @@ class SinkWrapper(BatchWrapper):
                 _say(reporter, landing, attempt=attempt)
                 sink.discard(files)
                 raise
-        if landing.fate is Fate.LANDED:
-            self._tell_landed(reporter, landing, attempt)
-        else:
-            _say(reporter, landing, attempt=attempt)
+        # Before Spark commits the batch: nobody would look for one that it has done.
+        _say(reporter, landing, attempt=attempt)
+        self._has_landed = landing.fate is Fate.LANDED
+        if landing.fate is Fate.LANDED and isinstance(sink, SinkTopic):
+            reporter.nudge(sink.message_type)
+        if landing.fate is Fate.FENCED:
             sink.discard(files)
             facts = {"attempt": attempt, "subscription": self._subscription, "queue": self._queue}
             raise LeaseError("SINK_FENCED", **facts)
-
-    def _tell_landed(self, reporter: RunReporter, landing: Landing, attempt: int) -> None:
-        """Report that an attempt has landed, while Spark goes on; without a listener this process may end with the batch."""
-
-        def tell() -> None:
-            _say(reporter, landing, attempt=attempt)
-            sink = self._sink()
-            if isinstance(sink, SinkTopic):
-                reporter.nudge(sink.message_type)
-
-        if self._listener is None:
-            tell()
-        else:
-            self._telling = Word(tell, f"batch of queue '{self._queue}' that has landed")
 
 
 def _refuse(given: Mapping[str, Any], expected: str) -> None:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from spark_queue.core import commands
-from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions, running, wait_until
@@ -94,7 +94,7 @@ class Harm:
     """Raises once at one of the points between which a consumer may die."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, point: str, sink: Any = SinkTable) -> None:
-        self._left, self._point = 1, point
+        self._left = 1
         place: Any = sink if point != "said" else None
         if place is None:
             from spark_queue.source import into as module
@@ -120,9 +120,6 @@ class Harm:
         monkeypatch.setattr(sink, "append", harmed)
 
     def strike(self) -> None:
-        if self._left and self._point == "said":
-            self._left -= 1
-            raise CoordinatorError("COORDINATOR_UNAVAILABLE", path="", reason="nobody answered.", log="")
         if self._left:
             self._left -= 1
             # The one error after which a consumer does not find out by itself.
@@ -130,8 +127,8 @@ class Harm:
 
 
 @pytest.mark.drawn(1)
-@pytest.mark.parametrize("point", ["prepared", "committed"])
-def test_a_consumer_that_dies_between_prepare_and_commit_or_after_it_loses_and_doubles_nothing(
+@pytest.mark.parametrize("point", ["prepared", "committed", "said"])
+def test_a_consumer_that_dies_between_prepare_commit_and_word_of_it_loses_and_doubles_nothing(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     home = make_home()
@@ -141,19 +138,6 @@ def test_a_consumer_that_dies_between_prepare_and_commit_or_after_it_loses_and_d
         run(home, booked, options={"maxBacklog": PER_BATCH})
     (doubted,) = home.journal.queue("WORK").attempts_in_doubt()
     assert (doubted.table, doubted.attempt) == (sink(home), 1)
-    run(home, booked, options={"maxBacklog": PER_BATCH})
-    assert ids(home) == list(range(MESSAGES))
-    assert home.figures() == (0, 0, MESSAGES)
-    assert home.journal.queue("WORK").attempts_in_doubt() == ()
-
-
-def test_a_stream_whose_word_of_a_landing_does_not_arrive_says_it_again(
-    make_home: MakeHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is said while Spark commits the batch, so that nobody waits for it, and nothing fails."""
-    home = make_home()
-    home.publish(0, MESSAGES)
-    Harm(monkeypatch, "said")
     run(home, booked, options={"maxBacklog": PER_BATCH})
     assert ids(home) == list(range(MESSAGES))
     assert home.figures() == (0, 0, MESSAGES)
@@ -302,7 +286,7 @@ def published(home: SourceJournal) -> list[int]:
 
 
 @pytest.mark.drawn(1)
-@pytest.mark.parametrize("point", [None, "prepared", "committed"])
+@pytest.mark.parametrize("point", [None, "prepared", "committed", "said"])
 def test_what_a_batch_gives_is_published_by_the_commit_that_acknowledges_it(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str | None
 ) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Record
-from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal import control_log
+from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.journal import control_log, delta_head, snapshot
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.delta import Mark
 from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
+from spark_queue.journal.publisher import open_head
 from spark_queue.journal.reader import JournalReader
+from spark_queue.journal.store import messages_key
+from spark_queue.journal.upkeep import clean
 
 TYPES: dict[str, Any] = {
     "lines": {"columns": "amount INT", "topics": ["LINES"]},
@@ -77,6 +84,86 @@ def test_rows_that_can_be_read_once_are_published_by_the_new_definitions(journal
         apply(journal, moved())
         publisher.publish(({"amount": number} for number in (1, 2)), topic="LINES")
     assert ids(journal, "bills") == [1, 2]
+
+
+class Once:
+    """Rows that can be read once, and are no iterator."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self._rows = iter(rows)
+
+    def __iter__(self) -> Any:
+        return self._rows
+
+
+@pytest.mark.parametrize("kind", ["once", "reader", "table"])
+def test_rows_of_any_kind_are_read_again_where_definitions_changed(journal: Journal, kind: str) -> None:
+    table = pa.table({"amount": pa.array([1, 2], pa.int32())})
+    rows: dict[str, Any] = {"once": Once([{"amount": 1}, {"amount": 2}]), "reader": table.to_reader(), "table": table}
+    with journal.publisher("p") as publisher:
+        publisher.publish([{"amount": 0}], topic="LINES")
+        apply(journal, moved())
+        assert publisher.publish(rows[kind], topic="LINES").rows == 2
+    assert ids(journal, "bills") == [1, 2]
+
+
+def test_a_type_that_is_dropped_is_told_to_who_has_it_open(journal: Journal) -> None:
+    with journal.publisher("p") as publisher:
+        apply(journal, {"bills": TYPES["bills"]})
+        with pytest.raises(ConfigError, match="UNKNOWN_TOPIC"):
+            publisher.publish([{"amount": 1}], topic="LINES")
+
+
+def test_a_log_that_names_definitions_which_the_control_log_lacks_keeps_nobody_from_publishing(journal: Journal) -> None:
+    """As in a copy whose control log was taken first."""
+    with journal.publisher("p") as publisher:
+        head = open_head(journal.store, journal.journal_id(), "lines")
+        assert head.put([], mark=Mark(writer="x"), transactions={DEFINITIONS_TXN: 99}, at_ms=0)
+        assert publisher.publish([{"amount": 1}], topic="LINES").rows == 1
+        assert publisher.publish([{"amount": 2}], topic="LINES").rows == 1
+
+
+def test_a_snapshot_that_holds_new_definitions_hides_them_from_nobody(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upkeep may have taken it before their coordinator died."""
+    load = snapshot.load
+
+    def without_records(*given: Any) -> LogTail:
+        tail = load(*given)
+        return replace(tail, records=[])
+
+    with journal.publisher("p") as publisher:
+        with monkeypatch.context() as patch:
+            patch.setattr(control_log, "announce", lambda *_, **__: None)
+            apply(journal, moved())
+            patch.undo()
+            patch.setattr(snapshot, "load", without_records)
+            DeltaControlLog(journal.store).load()
+        publisher.publish([{"amount": 1}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([], [1])
+
+
+def test_a_publisher_that_was_idle_goes_on_although_the_log_was_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.create(str(tmp_path / "durable"), {"message_types": TYPES, "journal": {"durability": "fsync"}})
+    with journal.publisher("p") as publisher:
+        publisher.publish([{"amount": 1}], topic="LINES")
+        for number in (2, 3, 4):
+            journal.publish([{"amount": number}], topic="LINES")
+        table = DeltaTable(journal.store.messages_uri("lines"))
+        table.create_checkpoint()
+        clean(journal.store, messages_key("lines"), below=int(table.version()), before_ms=2**60)
+        monkeypatch.setattr(delta_head, "_OLD_MS", -1)
+        assert publisher.publish([{"amount": 5}], topic="LINES").rows == 1
+    assert ids(journal, "lines") == [1, 2, 3, 4, 5]
+
+
+def test_an_older_opening_is_refused_also_where_it_repeats_what_is_there(journal: Journal) -> None:
+    """R98."""
+    with journal.publisher("p") as older:
+        older.publish([{"amount": 1}], topic="LINES")
+        with journal.publisher("p") as newer:
+            newer.publish([{"amount": 2}], topic="LINES")
+            with pytest.raises(CallerError, match="PUBLISHER_NAME_IN_USE"):
+                older.publish([{"amount": 1}], topic="LINES", first_sequence=1)
 
 
 def test_definitions_that_change_while_a_publish_is_on_its_way_count(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

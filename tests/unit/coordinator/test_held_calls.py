@@ -1,4 +1,4 @@
-"""What tells of a batch that is done waits for the next call of its subscription, and never past a lease's end (DESIGN 6)."""
+"""The proof of a batch waits for the next call of its subscription, and never past a lease's end (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -28,17 +28,13 @@ def leave() -> Call:
     return call(commands.Leave(queue="WORK", subscription="s", incarnation=(1, 1), call=0))
 
 
-def landed() -> Call:
-    return call(commands.Landed(queue="WORK", subscription="s", attempt=1, table_version=None))
-
-
 @pytest.mark.parametrize("next_call", [poll, leave])
 def test_a_report_goes_before_the_next_call_of_its_subscription(next_call: Callable[[], Call]) -> None:
-    held, told, proven = HeldCalls(), landed(), proof()
-    assert held.release([told, proven], [], is_due=False, now_ms=0) == []
+    held, proven = HeldCalls(), proof()
+    assert held.release([proven], [], is_due=False, now_ms=0) == []
     assert held.due_ms == HELD_MS
     follows = next_call()
-    assert held.release([follows], [], is_due=False, now_ms=1) == [told, proven, follows]
+    assert held.release([follows], [], is_due=False, now_ms=1) == [proven, follows]
     assert held.due_ms is None
 
 

@@ -154,30 +154,3 @@ def test_a_repeat_is_answered_again_however_many_calls_of_planners_came_between(
     scenario.run("publish T 4..5")
     assert decide(engine, purge, now_ms=now_ms + 30_000) == answer
     scenario.run("state Q available 4..5")
-
-
-PREPARED = """
-define
-  [message_types.json]
-  topics = ["T"]
-  [queues.Q]
-  underlying_topic = "T"
-
-publish T 0..3
-planner p1 Q/s backlog=2 available_now
-next p1 limit=2 -> lease 1: 0..1
-rows p1
-start p1 sink
-prepare p1 into=booked -> attempt 1
-next p1 limit=2 -> nothing
-"""
-
-
-@pytest.mark.parametrize(("steps", "withheld"), [("", True), ("landed Q/s 1\nnext p1 limit=2\nnext p1 limit=2", False)])
-def test_a_poll_that_finds_nothing_for_the_doubt_alone_is_to_ask_again(steps: str, *, withheld: bool) -> None:
-    world = run_scenario(PREPARED + steps).world
-    planner = world.planners["p1"]
-    poll = commands.Next(
-        queue="Q", subscription="s", incarnation=planner.incarnation, call=99, finished=world.checkpoints["Q", "s"], limit=2
-    )
-    assert world.engine.nothing_there(poll, now_ms=world.now_ms).withheld is withheld

@@ -210,6 +210,29 @@ def test_commit_of_a_paused_publisher_on_a_cleaned_version_is_made_again(disk: D
     assert disk.ids() == [1, *range(10, 16)]
 
 
+def test_a_paused_publisher_whose_first_look_fails_does_not_take_another_head_for_its_own(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entry stands where nobody looks, and the log was opened anew before the failure."""
+    read = commit.read_entry
+
+    def fail_once(*given: Any) -> Any:
+        monkeypatch.setattr(commit, "read_entry", read)
+        raise store_failed("connection reset.")
+
+    def pause() -> None:
+        for number in range(10, 16):
+            disk.publish([number])
+        table = DeltaTable(disk.store.messages_uri("order"))
+        table.create_checkpoint()
+        clean(disk.store, ORDER, below=int(table.version()), before_ms=2**60)
+        monkeypatch.setattr(commit, "read_entry", fail_once)
+
+    at_put(monkeypatch, after(pause))
+    assert disk.publish([1]).rows == 1
+    assert disk.ids() == [1, *range(10, 16)]
+
+
 def test_commit_that_landed_and_was_cleaned_away_before_anybody_looked_is_not_made_again(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,11 +22,12 @@ def store(request: pytest.FixtureRequest) -> Store:
     return Store(f"memory:///{request.node.name}")
 
 
-def publish(store: Store, count: int, *, rows: int = 3) -> list[str]:
+def publish(store: Store, count: int, *, large: int | None = None) -> list[str]:
+    """Write small files, or a large one among them; the first value of each is its place."""
     names = [f"part-{number:03}.parquet" for number in range(count)]
     for number, name in enumerate(names):
-        sink = io.BytesIO()
-        pq.write_table(pa.table({"n": pa.array([number] * rows, pa.int64())}), sink)
+        sink, rows = io.BytesIO(), 20_000 if number == large else 3
+        pq.write_table(pa.table({"n": pa.array([number, *range(1, rows)], pa.int64())}), sink)
         store.write(f"{messages_key('json')}/{name}", sink.getvalue())
     return names
 
@@ -74,6 +75,13 @@ def test_large_files_are_fetched_one_by_one(store: Store, monkeypatch: pytest.Mo
     fetching = Fetching(monkeypatch)
     assert read_all(store, names, fetching) == list(range(8))
     assert fetching.most == 1
+
+
+def test_a_large_file_behind_small_ones_is_read_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = publish(store, 30, large=10)
+    monkeypatch.setattr(opening, "AHEAD_BYTES", 2 * len(store.read(f"{messages_key('json')}/{names[10]}") or b""))
+    monkeypatch.setattr(opening, "WHOLE_BYTES", 8_000)
+    assert read_all(store, names, Fetching(monkeypatch)) == list(range(30))
 
 
 def test_a_file_that_is_missing_is_told_when_it_is_its_turn(store: Store) -> None:

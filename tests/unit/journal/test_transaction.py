@@ -12,6 +12,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import delta, transaction
 from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.store import messages_key
+from spark_queue.journal.upkeep import clean
 from tests.unit.journal.journal_on_disk import Disk
 
 ORDER = messages_key("order")
@@ -38,6 +39,23 @@ def after_a_rival(disk: Disk, races: int) -> Callable[[int], int]:
 def test_two_that_want_the_same_number_at_once_get_different_ones(disk: Disk) -> None:
     assert draw(disk, lambda found: found + 1) == 1
     assert draw(disk, after_a_rival(disk, 1)) == 3
+
+
+def test_a_number_that_was_drawn_where_nobody_looks_is_drawn_anew(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R98: another has drawn it meanwhile, and both would go on."""
+    put = DeltaHead.put
+
+    def sleep(*given: Any, **named: Any) -> bool:
+        monkeypatch.setattr(DeltaHead, "put", put)
+        draw(disk, lambda found: found + 1)
+        table = DeltaTable(disk.store.messages_uri("order"))
+        table.create_checkpoint()
+        clean(disk.store, ORDER, below=int(table.version()), before_ms=2**60)
+        disk.log_path(ORDER, int(table.version())).unlink()
+        return put(*given, **named)
+
+    monkeypatch.setattr(DeltaHead, "put", sleep)
+    assert draw(disk, lambda found: found + 1) == 2
 
 
 def test_nothing_is_committed_where_the_number_is_not_wanted(disk: Disk) -> None:

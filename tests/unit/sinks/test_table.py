@@ -384,6 +384,43 @@ def test_a_table_that_was_made_anew_after_the_staging_is_not_appended_to(path: s
     assert ids(path) == []
 
 
+def test_a_look_before_a_long_wait_counts_no_longer(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator may take a minute to start while an attempt is prepared, and fn as long as it likes."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    sink.look_ahead()
+    files = staged(plan, 1)
+    sink.confirm(plan)
+    shutil.rmtree(path)
+    SinkTable(path, {}).plan(COLUMNS)
+    monkeypatch.setattr(module, "_FRESH_MS", 0)
+    with pytest.raises(CallerError, match="SINK_CHANGED"):
+        sink.append(plan, files, transaction=TXN, attempt=1)
+    assert ids(path) == []
+
+
+def test_a_column_that_is_added_while_fn_runs_is_known_to_the_plan(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = SinkTable(path, {})
+    sink.plan(COLUMNS)
+    sink.look_ahead()
+    more = [*COLUMNS, {"name": "more", "type": "string"}]
+    SinkTable(path, {}).plan(more, merges_schema=True)
+    monkeypatch.setattr(module, "_FRESH_MS", 0)
+    sink.plan(more)
+
+
+def test_a_batch_goes_by_one_look_at_its_table(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = SinkTable(path, {})
+    sink.plan(COLUMNS)
+    sink.look_ahead()
+    monkeypatch.setattr(SinkTable, "_look", lambda _: pytest.fail("it is looked at again"))
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1)
+    assert sink.transaction_version(TXN, plan=plan) == -1
+    sink.confirm(plan)
+    assert sink.append(plan, files, transaction=TXN, attempt=1) == Landing(Fate.LANDED, 1)
+
+
 def test_a_table_whose_volume_is_away_is_not_made_anew(path: str) -> None:
     """Below its mount point a second table would begin."""
     sink = SinkTable(path, {})
