@@ -14,7 +14,7 @@ import os
 import re
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -254,7 +254,7 @@ class Store:
             _asked(self, "LIST", len(found) // 1_000)
         return sorted(map(StoredObject.of, found), key=lambda entry: entry.key)
 
-    def folders(self, prefix: str) -> list[str]:
+    def folders(self, prefix: str) -> Sequence[str]:
         """Return the folders in a folder, without looking into them."""
         with self.failures(f"listing {prefix}"):
             found = obstore.list_with_delimiter(_asked(self, "LIST"), prefix)

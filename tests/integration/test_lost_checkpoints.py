@@ -79,7 +79,9 @@ def without_wrong_ones(batch: Any, _batch_id: int) -> Any:
     assert isinstance(batch, SparklessRows)
     rows = batch.toArrow()
     wrong = rows.take(pa.array(exceptions_of(rows), pa.int64()))
-    outcomes = pa.table({"bookmark": wrong.column("bookmark"), "outcome": pa.array(["expire"] * len(wrong), pa.string())})
+    outcomes = pa.table(
+        {"bookmark": wrong.column("bookmark").combine_chunks(), "outcome": pa.array(["expire"] * len(wrong), pa.string())}
+    )
     return batch.without(exceptions_of), outcomes
 
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.journal import commit, delta
+from spark_queue.journal import commit, delta, log_entry
 from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.publisher import Identity, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
@@ -214,7 +214,7 @@ def test_a_paused_publisher_whose_first_look_fails_does_not_take_another_head_fo
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its entry stands where nobody looks, and the log was opened anew before the failure."""
-    read = commit.read_entry
+    read = log_entry.read_entry
 
     def fail_once(*given: Any) -> Any:
         monkeypatch.setattr(commit, "read_entry", read)
