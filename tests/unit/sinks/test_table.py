@@ -384,6 +384,22 @@ def test_a_table_that_was_made_anew_after_the_staging_is_not_appended_to(path: s
     assert ids(path) == []
 
 
+def test_a_put_that_a_new_table_took_for_its_own_acknowledges_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table was dropped between the last look and the put, and made anew; the files went with the one before."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files = staged(plan, 1)
+
+    def made_anew(go: Callable[[], None]) -> None:
+        shutil.rmtree(path)
+        SinkTable(path, {}).plan(COLUMNS)
+        go()
+
+    swapping(monkeypatch, made_anew)
+    with pytest.raises(CallerError, match="SINK_CHANGED"):
+        sink.append(plan, files, transaction=TXN, attempt=1)
+
+
 def test_a_look_before_a_long_wait_counts_no_longer(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator may take a minute to start while an attempt is prepared, and fn as long as it likes."""
     sink = SinkTable(path, {})
