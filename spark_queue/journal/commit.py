@@ -21,7 +21,7 @@ from spark_queue.journal.log_entry import (
     topic_transaction,
 )
 from spark_queue.journal.log_listing import versions_after
-from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.message_table import arrow_schema, open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
 from spark_queue.journal.store import log_key, messages_key
 
@@ -179,6 +179,7 @@ class Commit:
                     return replace(decision.published, message_type=self._plan.message_type, version=base)
                 opened_at = head.version
                 continue
+            self._check_table(head.table)
             failure = self._attempt(head, decision)
             if self._look(head, base, decision, is_own=failure is None):
                 self._sync_own(base + 1)
@@ -191,6 +192,18 @@ class Commit:
             delta.back_off(races + failures)
             # After the pause others have gone on: a put behind them would be refused again.
             self._read_on(head)
+
+    def _check_table(self, table: DeltaTable) -> None:
+        """Refuse a table that somebody altered so that the files do not fit it (PROTOCOL 2)."""
+        there, partitions = {field.name: field.type for field in arrow_schema(table)}, table.metadata().partition_columns
+        unlike = [field.name for field in self._plan.shape.schema if there.get(field.name) != field.type]
+        if partitions or unlike:
+            found = (
+                f"Its columns {', '.join(unlike)} are not as declared."
+                if unlike
+                else f"It is partitioned by {', '.join(partitions)}."
+            )
+            raise delta.damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
 
     def _read_on(self, head: DeltaHead) -> bool:
         """Read the commits of others, or open the log anew; returns whether it went on from the head."""
