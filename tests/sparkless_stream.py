@@ -129,7 +129,9 @@ class SparklessStream:
         reporter.prove(offset)
 
     def die(self) -> None:
-        """End as a process that is killed: from now on nothing of it is renewed, and nobody is told."""
+        """End as a process that is killed, once what it has said is under way no more: nothing is renewed, and nobody is told."""
+        if self._proof is not None:
+            self._proof.join()
         self._planner._renewer.stop()
 
     def end(self) -> None:

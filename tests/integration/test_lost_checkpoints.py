@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.sinks.table import SinkTable
-from spark_queue.source import into
 from spark_queue.source.planner import QueuePlanner
 from spark_queue.source.run_reporter import RunReporter
 from tests.benchmarks.journals import kill_serving
@@ -59,7 +58,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, point: str) -> Iterator[None]:
         "granted": (QueuePlanner, "next", None), "told its rows": (QueuePlanner, "rows", None),
         "started": (RunReporter, "start", None), "staged": (SinkTable, "stage", None),
         "prepared": (RunReporter, "say", commands.Prepare),
-        "committed": (SinkTable, "append", None), "landed": (into, "Word", None),
+        "committed": (SinkTable, "append", None), "landed": (RunReporter, "say", commands.Landed),
     }  # fmt: skip
     if point not in places:
         yield
