@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -177,6 +177,11 @@ class SimulatedStore(Store):
             created = self.bucket.create(key, data)
             self.hook(f"creating {key}", "after")
         return created
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        with self.step(f"listing {prefix}"):
+            inside = (key[len(prefix) + 1 :] for key in self.bucket.objects if key.startswith(f"{prefix}/"))
+            return sorted({f"{prefix}/{key.partition('/')[0]}" for key in inside if "/" in key})
 
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
         folder = f"{prefix}/" if prefix else ""
