@@ -13,7 +13,7 @@ from spark_queue.journal.control_files import listing
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_control, open_reader
-from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key
+from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key, message_tables, messages_key
 from spark_queue.views import state_at
 
 #: Objects that are copied at once: they wait for the stores, not for a processor.
@@ -108,7 +108,7 @@ def _check_place(store: Store, destination: Store) -> None:
 
 def _tables(store: Store) -> list[str]:
     """Return the folders of all message types, also of those that were dropped: records may still name their files."""
-    return sorted({"/".join(entry.key.split("/")[:2]) for entry in store.list(MESSAGES)})
+    return [messages_key(name) for name in message_tables(store)]
 
 
 def _check_whole(store: Store, copy: Store, copied: Collection[str]) -> None:

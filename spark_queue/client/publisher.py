@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from spark_queue.client.arguments import checked
 from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.errors import AccessError, CallerError, ConfigError, parsed
 from spark_queue.journal.commit import DefinitionsChangedError, Identity, KnownLog, Published
@@ -59,7 +60,8 @@ def publish(
     """
     if first_sequence is not None and publisher is None:
         raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences belong to a publisher.")
-    target = _Target(open_reader(store), endpoint, publisher, opened=None)
+    journal = open_reader(store)
+    target = _Target(journal, journal.numbered_definitions(), endpoint, publisher, opened=None)
     waiting = target.waiting(replicated_to, timeout) if replicated_to else None
     given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
     try:
@@ -88,12 +90,13 @@ class Publisher:
 
     def __enter__(self) -> Self:
         journal = open_reader(self._store)
-        definitions = journal.definitions()
+        numbered = journal.numbered_definitions()
+        definitions = numbered[1]
         publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = opened.last_sequence
         self._unsure = False
-        self._target = _Target(journal, self._endpoint, self.name, opened=opened, nudges_beside=True)
+        self._target = _Target(journal, numbered, self._endpoint, self.name, opened=opened, nudges_beside=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -169,6 +172,7 @@ class _Target:
     def __init__(
         self,
         journal: JournalReader,
+        numbered: tuple[int, Definitions],
         endpoint: Endpoint,
         publisher: str | None,
         *,
@@ -181,7 +185,7 @@ class _Target:
         #: The numbers drawn by opening the name; None where a publish opens it with its own commit.
         self._opened = opened
         self._heads: dict[str, DeltaHead] = {} if opened is None else dict(opened.heads)
-        self._record, self._definitions = journal.numbered_definitions()
+        self._record, self._definitions = numbered
         client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
         self._nudges = _Nudges(client, beside=nudges_beside)
 
