@@ -30,7 +30,7 @@ from spark_queue.journal import snapshot
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import list_files, open_reader
+from spark_queue.journal.reader import list_blocks, open_reader
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.protocol.host import location_of
@@ -212,7 +212,7 @@ def _store(journal: Journal) -> Finding:
 
 def _clock(journal: Journal) -> Finding:
     """Compare this host's clock with the store's, and with the newest record."""
-    newest_ms = snapshot.load(journal.store, list_files(journal.store)).last_at_ms
+    newest_ms = snapshot.load(journal.store, list_blocks(journal.store)).last_at_ms
     now_ms, written_ms = SystemClock().wall_ms(), journal.store.time_ms()
     ahead_ms = newest_ms - now_ms
     advice = "Set this host's clock: leases and expirations depend on it."
@@ -226,7 +226,7 @@ def _clock(journal: Journal) -> Finding:
 
 def _control_log(journal: Journal) -> Finding:
     """Return the finding about the part of the control log that the next start reads."""
-    files, snapshots = list_files(journal.store), snapshot.stored(journal.store)
+    files, snapshots = list_blocks(journal.store), snapshot.stored(journal.store)
     tail = snapshot.load(journal.store, files)
     found = f"{tail.next_record:,} records in {len(files):,} files; a start reads {len(tail.records):,} of them"
     if snapshots and tail.state is None:

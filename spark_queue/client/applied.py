@@ -9,7 +9,7 @@ from typing import Any
 from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY, changes_between
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import DefinitionsApplied
-from spark_queue.journal.control_files import ControlRows
+from spark_queue.journal.record_blocks import ControlRows
 from spark_queue.views.control_rows import who
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.control_files import listing
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_control, open_reader
@@ -69,7 +68,7 @@ def back_up(store: Store, destination: Store) -> BackedUp:
         destination.create(key, content)
     destination.sync_all()
     _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})
-    records = listing(destination, open_control(destination))[-1].last + 1
+    records = open_control(destination).blocks[-1].last + 1
     return BackedUp(journal=journal, records=records, objects=len(keys) + len(control))
 
 
@@ -121,6 +120,6 @@ def _check_whole(store: Store, copy: Store, copied: Collection[str]) -> None:
 def _needed(copy: Store) -> Iterator[str]:
     # Entries of before a checkpoint are not needed.
     yield from (key for table in _tables(copy) for key in _log_of(copy, table, needed_only=True))
-    yield from (f"{CONTROL}/{file.path}" for file in listing(copy, open_control(copy)))
+    yield from (f"{CONTROL}/{path}" for path in open_control(copy).files)
     for name, known in state_at(open_journal(copy)).state.message_types.items():
         yield from (f"{MESSAGES}/{name}/{segment.path}" for segment in known.segments if not segment.retired)

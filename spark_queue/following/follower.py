@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -24,11 +24,12 @@ from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import SparkQueueError
 from spark_queue.following.history import JournalHistory, owners_of
 from spark_queue.journal import snapshot
-from spark_queue.journal.control_files import ControlFile, ControlRows, listing, read_rows, to_records_of
+from spark_queue.journal.control_table import brought_by
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.reader import open_control
+from spark_queue.journal.record_blocks import ControlRows, RecordBlock, read_rows, to_records_of
 from spark_queue.journal.state_codec import decode, encode
 from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.metrics.samples import Family, Observation, collect, figures_at, observation, unreadable
@@ -46,7 +47,7 @@ class LogReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._files: list[ControlFile] = []
+        self._blocks: Sequence[RecordBlock] = []
         #: Newest version of the table that was read.
         self._version = -1
         #: Number of the record that comes next.
@@ -55,34 +56,36 @@ class LogReader:
     def open(self) -> LogTail:
         """Return the newest usable snapshot of the log, and the records after it."""
         table = open_control(self._store)
-        self._version, self._files = int(table.version()), listing(self._store, table)
-        tail = snapshot.load(self._store, self._files)
+        self._version, self._blocks = table.version, table.blocks
+        tail = snapshot.load(self._store, self._blocks)
         self.next_record = tail.next_record
         return tail
 
     def all_rows(self) -> ControlRows:
         """Return the rows of every record that `open` found; to be called once after it."""
-        files, self._files = self._files, []
-        return ControlRows(self._store, files)
+        blocks, self._blocks = self._blocks, []
+        return ControlRows(self._store, blocks)
 
     def new_rows(self) -> pa.Table | None:
         """Return the rows of the records that were committed since; None when there are none. Its cost follows their number."""
-        version, files = self._version, list[ControlFile]()
+        version, blocks = self._version, list[RecordBlock]()
         while (entry := read_entry(self._store, CONTROL, version + 1)) is not None:
             version = entry.version
-            # A merge brings records again that were read before.
-            if not entry.removes:
-                files += map(ControlFile.of_add, entry.adds)
-        if not files:
+            # Records that entries held come again as files.
+            blocks += [block for block in brought_by(entry) if block.first >= self._next_of(blocks)]
+        if not blocks:
             # A reader that finds no entry behind its place cannot tell an idle log from one that is gone.
             if version == self._version and self._store.read(log_key(CONTROL, version)) is None:
                 raise LogVanishedError
             self._version = version
             return None
-        rows = read_rows(self._store, sorted(files), first=self.next_record)
+        rows = read_rows(self._store, blocks, first=self.next_record)
         # Only now: records that could not be read are tried again.
         self._version, self.next_record = version, self.next_record + rows.num_rows
         return rows
+
+    def _next_of(self, blocks: Sequence[RecordBlock]) -> int:
+        return blocks[-1].last + 1 if blocks else self.next_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

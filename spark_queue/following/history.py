@@ -25,7 +25,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
 from spark_queue.core.state.ownership import Stage, value_of
-from spark_queue.journal.control_files import ControlRows
+from spark_queue.journal.record_blocks import ControlRows
 from spark_queue.views.journal_view import together
 from spark_queue.views.message_search import Mask, one_of
 

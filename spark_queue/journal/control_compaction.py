@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_queue.journal import delta
-from spark_queue.journal.control_files import ControlFile, read_file, stage_rows
+from spark_queue.journal.record_blocks import RecordBlock, read_block, stage_rows
 from spark_queue.journal.store import CONTROL, Store
 
 #: Records at which a file is large enough: reading it once more to merge it would save nothing.
@@ -37,14 +37,14 @@ class Merge:
     at_ms: int
 
 
-def plan(files: Sequence[ControlFile]) -> list[Sequence[ControlFile]]:
+def plan(files: Sequence[RecordBlock]) -> list[Sequence[RecordBlock]]:
     """Return the neighbours to merge, each group into one file.
 
     In each stretch the newest files are merged, as far back as a file holds no more records than all newer ones together.
     The remaining files shrink at least by half from one to the next, so there are few; and each merge at least doubles the file
     that a record stands in, so a record is written again only as often as the log doubles.
     """
-    groups: list[Sequence[ControlFile]] = []
+    groups: list[Sequence[RecordBlock]] = []
     for stretch in _stretches(files):
         newer = np.cumsum([0, *(file.records for file in reversed(stretch))])[-2::-1]
         first = next((at for at, file in enumerate(stretch) if file.records <= newer[at]), None)
@@ -53,9 +53,9 @@ def plan(files: Sequence[ControlFile]) -> list[Sequence[ControlFile]]:
     return groups
 
 
-def _stretches(files: Sequence[ControlFile]) -> list[list[ControlFile]]:
+def _stretches(files: Sequence[RecordBlock]) -> list[list[RecordBlock]]:
     """Cut the files where one must stay alone, and where a stretch is as long as a file may become."""
-    stretches: list[list[ControlFile]] = [[]]
+    stretches: list[list[RecordBlock]] = [[]]
     records = 0
     for file in files:
         if file.is_separate or records >= FULL_FILE_RECORDS:
@@ -67,22 +67,22 @@ def _stretches(files: Sequence[ControlFile]) -> list[list[ControlFile]]:
     return stretches
 
 
-def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int) -> Merge | None:
-    """Write the files that a listing should have instead, and give the plan; None when it is well as it is."""
-    groups = plan(files)
+def stage(store: Store, blocks: Sequence[RecordBlock], *, epoch: int, at_ms: int) -> Merge | None:
+    """Write the files that should stand in the place of others, and give the plan; None when it is well as it is."""
+    groups = plan([block for block in blocks if block.is_file])
     if not groups:
         return None
     staged = [stage_rows(store, _united(group), _merged(store, group), at_ms=at_ms, data_change=False) for group in groups]
     return Merge(files=staged, removed=[file.path for group in groups for file in group], epoch=epoch, at_ms=at_ms)
 
 
-def _united(group: Sequence[ControlFile]) -> ControlFile:
-    return ControlFile.new(group[0].first, group[-1].last, (kind for file in group for kind in file.kinds))
+def _united(group: Sequence[RecordBlock]) -> RecordBlock:
+    return RecordBlock.new(group[0].first, group[-1].last, (kind for file in group for kind in file.kinds))
 
 
-def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:
+def _merged(store: Store, group: Sequence[RecordBlock]) -> pa.Table:
     # Whole, with columns that are unknown here: those of a newer version must survive a merge by an older one.
-    rows = pa.concat_tables([read_file(store, file.path) for file in group], promote_options="default")
+    rows = pa.concat_tables([read_block(store, file) for file in group], promote_options="default")
     if not np.array_equal(rows.column("record").to_numpy(), np.arange(group[0].first, group[-1].last + 1)):
         raise delta.damaged(store, f"records are missing in control/{group[0].path} to {group[-1].path}", "They are not dense.")
     return rows
@@ -93,7 +93,7 @@ def data_files(store: Store) -> dict[str, int]:
     return {entry.key: entry.modified_ms for entry in store.list(CONTROL) if _DATA_FILE.fullmatch(entry.key)}
 
 
-def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[str]:
+def leftovers(found: Mapping[str, int], files: Sequence[RecordBlock]) -> list[str]:
     """Return the keys of data files that may go: no listing names them, and they and the files of their records stood long enough.
 
     Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
@@ -111,6 +111,6 @@ def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[st
     return [key for key in old if _holds(settled, int(key[len(CONTROL) + 1 :][:20]))]
 
 
-def _holds(files: Sequence[ControlFile], record: int) -> bool:
+def _holds(files: Sequence[RecordBlock], record: int) -> bool:
     at = bisect_right(files, record, key=lambda file: file.first) - 1
     return at >= 0 and record <= files[at].last

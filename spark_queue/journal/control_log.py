@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-
-from deltalake import DeltaTable
 
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import DefinitionsApplied, Kind, Record
 from spark_queue.errors import CoordinatorError, SparkQueueError
-from spark_queue.journal import delta, entry_writing, log_entry, snapshot
+from spark_queue.journal import control_checkpoint, delta, entry_writing, snapshot
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import ControlFile, listing, read_known, stage_records, to_records_of
+from spark_queue.journal.control_table import ControlTable
 from spark_queue.journal.definitions_notice import announce
+from spark_queue.journal.log_entry import LogEntry
+from spark_queue.journal.log_listing import LastCheckpoint
 from spark_queue.journal.reader import open_control
+from spark_queue.journal.record_blocks import RecordBlock, read_known, stage_records, stage_rows, to_records_of
+from spark_queue.journal.record_table import SEPARATE_KINDS, Row, rows_to_table, to_row
 from spark_queue.journal.store import CONTROL, Store, log_key
 
 #: How many entering messages cost as much to fold as one record, where a queue selects by expressions.
@@ -24,16 +27,20 @@ MESSAGES_PER_RECORD = 50
 #: Number of the first record that replaces definitions: a journal begins with two others.
 _FIRST_REPLACING = 2
 
+#: About how many bytes of records an entry holds at most; more of them get a data file at once. Whoever opens the log reads each
+#: entry since the last checkpoint.
+HELD_BYTES = 256 * 1024
+#: About how many a range takes.
+_RANGE_BYTES = 20
+
 
 class DeltaControlLog:
     """`ports.ControlLog` on the Delta table `control`; nothing is opened before the first call."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: The head as this reign knows it; None before `load`.
-        self._version: int | None = None
-        #: The token of that commit.
-        self._token = ""
+        #: The log as this reign knows it; None before `load`.
+        self._table: ControlTable | None = None
         #: The newest epoch known: of the loaded records, or the own one.
         self._epoch = 0
         self._next_record = 0
@@ -45,33 +52,36 @@ class DeltaControlLog:
         self.durable = False
 
     @property
+    def table(self) -> ControlTable:
+        """The log as it was loaded, with what was committed here; it changes with each commit."""
+        if self._table is None:
+            raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
+        return self._table
+
+    @property
     def version(self) -> int:
         """The version of the last commit that was loaded or made here."""
-        if self._version is None:
-            raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
-        return self._version
+        return self.table.version
+
+    @property
+    def held_since_ms(self) -> float:
+        """The time of the oldest record that entries alone hold, in milliseconds; infinity where there is none."""
+        return self.table.held[0].rows[0].at if self.table.held else math.inf
 
     def load(self) -> LogTail:
-        """See `ports.ControlLog`; entries that a power loss tore are set aside first, and reported (`recovery`)."""
-        table = open_control(self._store)
-        tail = snapshot.load(self._store, listing(self._store, table))
-        self._version, self._next_record = int(table.version()), tail.next_record
-        try:
-            head = log_entry.read_entry(self._store, CONTROL, self._version)
-        except log_entry.OddEntryError as reason:
-            # delta-rs opens a table whose commitInfo it cannot make out (tried).
-            what = f"{log_key(CONTROL, self._version)} has content that no commit of records has"
-            raise delta.damaged(self._store, what, self._store.reason(reason)) from None
-        self._token = "" if head is None else head.token
+        """See `ports.ControlLog`; entries that a power loss tore are set aside first, and reported (`repair`)."""
+        self._table = table = open_control(self._store)
+        tail = snapshot.load(self._store, table.blocks)
+        self._next_record = tail.next_record
         self._epoch = tail.records[-1].epoch if tail.records else 0 if tail.state is None else tail.state.epoch
         self.durable = tail.state is not None and tail.state.definitions.journal.durable
         self._heed(tail.records)
         if self.durable:
             # The last commit of a coordinator that died may not have reached the disk (PROTOCOL 6).
-            self._store.sync([log_key(CONTROL, self._version)])
+            self._store.sync([log_key(CONTROL, table.version)])
         self.replay_cost = _replay_cost(tail.records)
         # Whoever made that commit may have died before publishers could learn of it; a snapshot may hold its records by now.
-        self._announce(_definitions_of(self._store, head))
+        self._announce(_definitions_of(self._store, table.head))
         return tail
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
@@ -88,43 +98,59 @@ class DeltaControlLog:
         if records[0].kind == Kind.EPOCH_CLAIMED:
             # Every election asks again: the store may have been moved to one that overwrites (DESIGN 4, power loss).
             self._store.check_put_if_absent()
-        files = stage_records(self._store, records)
-        self._commit(files, epoch=epoch, at_ms=records[-1].at_ms)
+        rows = [to_row(record) for record in records]
+        if _are_held(rows):
+            self._commit([], epoch=epoch, at_ms=records[-1].at_ms, rows=rows)
+        else:
+            self._commit(stage_records(self._store, records), epoch=epoch, at_ms=records[-1].at_ms)
         self._epoch, self._next_record = epoch, records[-1].record + 1
         self.replay_cost += _replay_cost(records)
         self._announce(records)
 
-    def replace(self, merge: Merge) -> None:
-        """Commit a merge of data files as `append` does records; called between two commits of them.
+    def flush(self, merge: Merge | None = None, *, epoch: int, at_ms: int) -> None:
+        """Commit data files of all records that entries hold, and a merge of others, between two commits of records.
 
-        The plan holds as long as the reign that made it: nobody else takes files out of the table. Where the outcome is
-        unknown, every later call ends in COORDINATOR_DEPOSED.
+        After it a reader of the table finds every record, and a checkpoint may be made. The plan of a merge holds as long as the
+        reign that made it: nobody else takes files out of the table. Where the outcome is unknown, every later call ends in
+        COORDINATOR_DEPOSED.
         """
-        self._commit(merge.files, epoch=merge.epoch, at_ms=merge.at_ms, removed=merge.removed)
+        held = [block for block in self.table.blocks if not block.is_file]
+        files = [
+            stage_rows(self._store, RecordBlock.new(block.first, block.last, block.kinds), rows_to_table(block.rows), at_ms=at_ms)
+            for block in held
+        ]
+        merged, removed = ([], []) if merge is None else (merge.files, merge.removed)
+        if files or merged:
+            self._commit([*files, *merged], epoch=epoch, at_ms=at_ms, removed=removed)
+        else:
+            # Whoever makes a checkpoint now must still reign, too.
+            self.check(epoch=epoch)
 
-    def _commit(self, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, removed: Sequence[str] = ()) -> None:
+    def _commit(
+        self, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, rows: Sequence[Row] = (), removed: Sequence[str] = ()
+    ) -> None:
         """Commit at the head, in the order that outlives a power loss, and check that it holds."""
         base = self.version
         self._refuse_in_doubt(epoch)
         if self._store.is_local:
             # Somebody may have deleted the journal and made another one there, whose log must not get the records of this one.
             self._check_standing(base, epoch=epoch)
-        if self.durable:
+        if self.durable and files:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
         self._is_in_doubt = True
-        mark = delta.Mark(writer="coordinator")
+        mark = delta.Mark(writer="coordinator", records=rows)
         with self._store.failures("committing records"):
             created = entry_writing.create_entry(
                 self._store, CONTROL, base + 1, files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed
             )
-        if not created:
+        if created is None:
             raise self._deposed(epoch, f"version {base + 1} was committed by another")
         if self.durable:
             self._store.sync([log_key(CONTROL, base + 1)])
         self._is_in_doubt = False
         # Then nobody else has ever had the version after it; a reign that was claimed since has folded this commit.
         self._check_standing(base, epoch=epoch)
-        self._version, self._token = base + 1, mark.token
+        self.table.apply(created)
 
     def check(self, *, epoch: int) -> None:
         """See `ports.ControlLog`; the process must end where the log cannot be read (STORE_FAILED), too."""
@@ -137,10 +163,14 @@ class DeltaControlLog:
         # one is gone too. It is looked for last.
         self._check_standing(self.version, epoch=epoch)
 
-    def open_own(self, *, epoch: int) -> DeltaTable:
-        """Open the table at its head for upkeep; another thread may go on appending meanwhile."""
+    def checkpoint(self, table: LogEntry) -> LastCheckpoint:
+        """Write a checkpoint of what the log said right after a flush; another thread may go on appending meanwhile."""
+        return control_checkpoint.write(self._store, table, durable=self.durable)
+
+    def look(self, *, epoch: int) -> ControlTable:
+        """Read the log anew, and refuse one of a newer reign; another thread may go on appending meanwhile."""
         table = open_control(self._store)
-        found = table.transaction_version(delta.COORDINATOR_TXN) or 0
+        found = table.transactions.get(delta.COORDINATOR_TXN, 0)
         if found != epoch:
             raise self._deposed(epoch, f"the log carries epoch {found}")
         return table
@@ -166,22 +196,30 @@ class DeltaControlLog:
         if standing is None:
             # Nobody else's doing where all of it is away, such as a volume that is not mounted.
             self._store.require_log("looking whether its reign holds")
-        if standing is None or self._token.encode() not in standing:
+        head = self.table.head
+        if standing is None or head is None or head.token.encode() not in standing:
             raise self._deposed(epoch, f"version {known} was cleaned away, or is another's, so another process has written")
 
     def _refuse_in_doubt(self, epoch: int) -> None:
         if self._is_in_doubt:
-            raise self._deposed(epoch, f"the outcome of its commit after version {self._version} is unknown")
+            raise self._deposed(epoch, f"the outcome of its commit after version {self.version} is unknown")
 
     def _deposed(self, epoch: int, reason: str) -> SparkQueueError:
         return CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)
 
 
-def _definitions_of(store: Store, head: log_entry.LogEntry | None) -> list[Record]:
+def _are_held(rows: Sequence[Row]) -> bool:
+    """Return whether an entry holds records itself: few bytes, and none that statistics of files must find."""
+    if any(row.kind in SEPARATE_KINDS for row in rows):
+        return False
+    return sum(len(row.detail) + _RANGE_BYTES * len(row.ranges) for row in rows) <= HELD_BYTES
+
+
+def _definitions_of(store: Store, head: LogEntry | None) -> list[Record]:
     """Return the definitions that a commit brought: they stand in files of their own."""
-    added = [] if head is None else [ControlFile.of_add(add) for add in head.adds if add.get("dataChange")]
-    paths = [file.path for file in added if file.holds_only(Kind.DEFINITIONS_APPLIED)]
-    return [record for path in paths for record in to_records_of(store, read_known(store, path))]
+    added = [] if head is None else [RecordBlock.of_add(add) for add in head.adds if add.get("dataChange")]
+    blocks = [block for block in added if block.holds_only(Kind.DEFINITIONS_APPLIED)]
+    return [record for block in blocks for record in to_records_of(store, read_known(store, block))]
 
 
 def _replay_cost(records: Sequence[Record]) -> int:

@@ -11,8 +11,8 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS, Definitions
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
-from spark_queue.journal.control_files import stage_records
 from spark_queue.journal.expressions import check_expressions, check_peer_paths
+from spark_queue.journal.record_blocks import stage_records
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.schema import check_columns, stored_schema
 from spark_queue.journal.store import CONTROL, CONTROL_LOG, Store, log_key, messages_key

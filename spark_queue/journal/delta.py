@@ -73,6 +73,8 @@ class Mark:
     merged: Sequence[dict[str, Any]] = ()
     #: Of a commit that lets message files go: their paths.
     retired: Sequence[str] = ()
+    #: Of a commit of records: those that its entry holds, as `record_table.Row`.
+    records: Sequence[Any] = ()
     #: Of a commit of messages that were pulled: where they were published first, as the message log reads it.
     pulled: Mapping[str, Any] = field(default_factory=dict)
 
@@ -92,6 +94,8 @@ class Mark:
             mark["moved"] = list(self.merged)
         if self.retired:
             mark["retired"] = list(self.retired)
+        if self.records:
+            mark["records"] = list(self.records)
         return {MARK_KEY: {**mark, **self.pulled}, "isBlindAppend": is_append}
 
 

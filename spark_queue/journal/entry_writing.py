@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from spark_queue.journal.delta import COORDINATOR_TXN, Mark, NewFile
+from spark_queue.journal.log_entry import LogEntry, parse_entry
 from spark_queue.journal.store import Store, log_key
 
 #: Delta's description of our commits.
@@ -31,10 +32,10 @@ def create_entry(
     at_ms: int,
     removed: Sequence[str] = (),
     transactions: Mapping[str, int] = MappingProxyType({}),
-) -> bool:
-    """Commit as `version` by writing its entry, see `entry_bytes`; returns whether there was none before this call."""
+) -> LogEntry | None:
+    """Commit as `version` by writing its entry, see `entry_bytes`; returns it, or None where there was one before this call."""
     data = entry_bytes(files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed, transactions=transactions)
-    return store.create(log_key(table, version), data)
+    return parse_entry(version, data) if store.create(log_key(table, version), data) else None
 
 
 def entry_bytes(

@@ -30,8 +30,14 @@ class LogEntry:
     removes: Sequence[Mapping[str, Any]] = ()
     #: Delta transaction ids and versions.
     transactions: Mapping[str, int] = field(default_factory=dict)
-    #: Whether it defines the table: its columns and properties, or its protocol.
-    changes_table: bool = False
+    #: What defines the table: its columns and properties, and its protocol; None where the commit says nothing of it.
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+
+    @property
+    def changes_table(self) -> bool:
+        """Whether it defines the table."""
+        return self.metadata is not None or self.protocol is not None
 
     @property
     def mark(self) -> Mapping[str, Any]:
@@ -94,7 +100,8 @@ def parse_entry(version: int, data: bytes) -> LogEntry:
         adds=[action.add for action in actions if action.add is not None],
         removes=[action.remove for action in actions if action.remove is not None],
         transactions={action.txn.appId: action.txn.version for action in actions if action.txn is not None},
-        changes_table=any(action.metaData is not None or action.protocol is not None for action in actions),
+        metadata=next((action.metaData for action in actions if action.metaData is not None), None),
+        protocol=next((action.protocol for action in actions if action.protocol is not None), None),
     )
     # A file that was cut at the end of a line still reads as JSON, so our commits count their actions.
     announced = entry.mark.get("actions")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from spark_queue.journal.store import Store, log_key
 
 _ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
@@ -50,3 +52,25 @@ def missing_version(store: Store, table: str) -> int | None:
     # Entries below a checkpoint may be gone; and listing and reading are two moments, so only a second look makes a gap.
     is_needed = missing > max(map(version_of, checkpoints), default=-1)
     return missing if is_needed and store.read(log_key(table, missing)) is None else None
+
+
+class LastCheckpoint(msgspec.Struct, frozen=True):
+    """Delta's hint at the newest checkpoint of a log."""
+
+    version: int = 0
+    #: How many actions it has.
+    actions: int = msgspec.field(default=0, name="size")
+
+
+def hint_key(table: str) -> str:
+    """Return the key of the hint at the newest checkpoint."""
+    return f"{table}/_delta_log/_last_checkpoint"
+
+
+def last_checkpoint(store: Store, table: str) -> LastCheckpoint:
+    """Return the hint at the newest checkpoint; version 0 where there is none, or a torn one."""
+    data = store.read(hint_key(table))
+    try:
+        return msgspec.json.decode(data, type=LastCheckpoint) if data else LastCheckpoint()
+    except (ValueError, RecursionError):
+        return LastCheckpoint()

@@ -261,9 +261,9 @@ class DeltaMessageLog:
             created = create_entry(
                 self._store, self._key, after_version + 1, added, mark=mark, epoch=None, transactions=raised, at_ms=at_ms
             )
-        if created and durable:
+        if created is not None and durable:
             self._store.sync([log_key(self._key, after_version + 1)])
-        return created
+        return created is not None
 
     def _raised(self, files: PulledFiles, version: int) -> dict[str, int] | None:
         """Return the new highest numbers of the pulled publishers, where they rise; None where `version` is not the head."""

@@ -89,9 +89,9 @@ class MessageTableWork:
             created = entry_writing.create_entry(
                 self.store, self.key, version, added, mark=mark, epoch=self._epoch, at_ms=self.now_ms, removed=removed
             )
-        if created and durable:
+        if created is not None and durable:
             self.store.sync([log_key(self.key, version)])
-        return created
+        return created is not None
 
     def _check_landed(self, base: int, removed: Sequence[str], added: Sequence[delta.NewFile]) -> None:
         """Look whether the commit is where readers look: after a pause its version may have been cleaned away (DESIGN 3.4)."""

@@ -9,7 +9,7 @@ from spark_queue.journal import message_table, snapshot
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
-from spark_queue.journal.reader import JournalReader, list_files, open_reader
+from spark_queue.journal.reader import JournalReader, list_blocks, open_reader
 from spark_queue.journal.store import Store
 from spark_queue.journal.traits import FileTraits
 from spark_queue.journal.upkeep import Upkeep
@@ -35,7 +35,7 @@ class DeltaJournal(JournalReader):
 
     def tail(self) -> LogTail:
         """Return the log tail of the control log, from the newest usable snapshot on."""
-        return snapshot.load(self.store, list_files(self.store))
+        return snapshot.load(self.store, list_blocks(self.store))
 
     def messages(self, message_type: str) -> DeltaMessageLog:
         """Return the log of a message type."""

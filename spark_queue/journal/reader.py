@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deltalake import DeltaTable
-
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import FORMAT, DefinitionsApplied, JournalCreated, Kind, Record
 from spark_queue.errors import JournalError
-from spark_queue.journal import delta
-from spark_queue.journal.control_files import ControlFile, ControlRows, listing, read_known, read_records, to_records_of
+from spark_queue.journal import control_table, delta
+from spark_queue.journal.control_table import ControlTable, OddLogError
+from spark_queue.journal.record_blocks import ControlRows, RecordBlock, read_known, read_records, to_records_of
 from spark_queue.journal.record_table import SEPARATE_KINDS
 from spark_queue.journal.repair import open_repaired
 from spark_queue.journal.store import CONTROL, Store
@@ -39,11 +38,11 @@ class JournalReader:
 
     def records(self) -> Sequence[Record]:
         """Return every record of the control log, for looking only."""
-        return read_records(self.store, list_files(self.store))
+        return read_records(self.store, list_blocks(self.store))
 
     def record_rows(self) -> ControlRows:
         """Return the rows of the control log, for a look at a few of them."""
-        return ControlRows(self.store, list_files(self.store))
+        return ControlRows(self.store, list_blocks(self.store))
 
 
 def open_reader(store: Store) -> JournalReader:
@@ -55,25 +54,35 @@ def open_reader(store: Store) -> JournalReader:
     return JournalReader(store, created.body_as(JournalCreated).journal)
 
 
-def list_files(store: Store) -> Sequence[ControlFile]:
-    """Return the data files of the log, in the order of their records."""
-    return listing(store, open_control(store))
+def list_blocks(store: Store) -> Sequence[RecordBlock]:
+    """Return the blocks of the log's records, in their order."""
+    return open_control(store).blocks
 
 
 def read_setup(store: Store) -> Sequence[Record]:
     """Return the `journal_created` record and the newest `definitions_applied` without reading the rest."""
-    files = list_files(store)
-    kinds = {kind: [file.path for file in files if file.holds_only(kind)] for kind in SEPARATE_KINDS}
-    if not all(kinds.values()):
+    found = list_blocks(store)
+    of = {kind: [block for block in found if block.holds_only(kind)] for kind in SEPARATE_KINDS}
+    if not all(of.values()):
         raise delta.damaged(store, "its control log names no journal", "The file with its first records is not listed.")
-    paths = [kinds[Kind.JOURNAL_CREATED][0], kinds[Kind.DEFINITIONS_APPLIED][-1]]
-    created, applied = (to_records_of(store, read_known(store, path))[-1] for path in paths)
+    blocks = [of[Kind.JOURNAL_CREATED][0], of[Kind.DEFINITIONS_APPLIED][-1]]
+    created, applied = (to_records_of(store, read_known(store, block))[-1] for block in blocks)
     return created, applied
 
 
-def open_control(store: Store) -> DeltaTable:
-    """Open the table at its head; an entry that a power loss tore there is repaired (`recovery`)."""
-    table = open_repaired(store, CONTROL)
+def open_control(store: Store) -> ControlTable:
+    """Read the control log to its end; an entry that a power loss tore there is repaired (`repair`)."""
+    try:
+        table = control_table.read(store)
+    except OddLogError:
+        # Where nothing can be repaired, this names what is wrong.
+        open_repaired(store, CONTROL)
+        try:
+            table = control_table.read(store)
+        except OddLogError as odd:
+            raise delta.damaged(store, odd.what, store.reason(odd)) from None
     if table is None:
         raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    if table.protocol.get("minReaderVersion", 0) > 1:
+        raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {CONTROL}")
     return table

@@ -1,10 +1,10 @@
-"""Records as rows of the control log: one Arrow schema, one way there and one way back (DESIGN 4)."""
+"""Records as rows of the control log, in a data file or in an entry: one schema, one way there and one way back (DESIGN 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ _PLAIN = ("record", "epoch", "kind", "message_type", "queue", "subscription", "l
 _plain_of = attrgetter(*_PLAIN)
 
 #: All columns but the ranges.
-_FLAT = pa.struct([CONTROL_SCHEMA.field(name) for name in (*_PLAIN, "at", "due_at", "detail")])
+_FLAT = (*_PLAIN, "at", "due_at", "detail")
 
 #: Kinds whose records stand in files of their own, so that statistics alone find them.
 SEPARATE_KINDS = kinds_with(lambda body: body.separate)
@@ -68,18 +68,80 @@ class _Head(msgspec.Struct):
     critical: bool = False
 
 
+#: A number that fits its column.
+_Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+#: A time that does so in microseconds.
+_TimeMs = Annotated[int, msgspec.Meta(ge=-(2**63) // _MICROSECONDS, le=2**63 // _MICROSECONDS - 1)]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One row as an entry of the log holds it: the columns of the table, times in milliseconds, NULLs left out."""
+
+    record: _Number
+    epoch: _Number
+    at: _TimeMs
+    kind: str
+    detail: str
+    message_type: str | None = None
+    queue: str | None = None
+    subscription: str | None = None
+    lease: _Number | None = None
+    ranges: Sequence[tuple[_Number, _Number]] = ()
+    reason: str | None = None
+    due_at: _TimeMs | None = None
+
+
+def to_row(record: Record) -> Row:
+    """Make the row of a record."""
+    return Row(
+        record=record.record, epoch=record.epoch, at=record.at_ms, kind=record.kind, detail=detail_of(record),
+        message_type=record.message_type, queue=record.queue, subscription=record.subscription, lease=record.lease,
+        ranges=_pairs(record.ranges), reason=record.reason, due_at=record.due_at_ms,
+    )  # fmt: skip
+
+
+def rows_of(stored: Any) -> tuple[Row, ...]:
+    """Return the rows that an entry holds; what is none raises msgspec.ValidationError."""
+    return msgspec.convert(stored, tuple[Row, ...])
+
+
+def rows_to_table(rows: Sequence[Row]) -> pa.Table:
+    """Make a table of rows that entries hold."""
+    flat = [(*_plain_of(row), _instant(row.at), _instant(row.due_at), row.detail) for row in rows]
+    return _table(flat, [row.ranges for row in rows])
+
+
 def to_table(records: Sequence[Record]) -> pa.Table:
-    """Make the rows of records."""
-    rows = [(*_plain_of(record), _instant(record.at_ms), _instant(record.due_at_ms), detail_of(record)) for record in records]
-    # As one column of structs: Arrow takes as long for that as for each column alone, and every commit waits for it.
-    structs: Any = pa.array(rows, _FLAT)
-    columns = dict(zip(_FLAT.names, structs.flatten(), strict=True))
-    columns["ranges"] = _ranges([record.ranges for record in records])
-    return pa.Table.from_arrays([columns[name] for name in CONTROL_SCHEMA.names], schema=CONTROL_SCHEMA)
+    """Make a table of the rows of records."""
+    flat = [(*_plain_of(record), _instant(record.at_ms), _instant(record.due_at_ms), detail_of(record)) for record in records]
+    return _table(flat, [record.ranges for record in records])
+
+
+def _table(flat: Sequence[tuple[Any, ...]], ranges: Sequence[Sequence[tuple[int, int]]]) -> pa.Table:
+    columns: dict[str, Any] = dict(zip(_FLAT, zip(*flat, strict=True) if flat else [()] * len(_FLAT), strict=True))
+    arrays = {name: _array(values, CONTROL_SCHEMA.field(name).type) for name, values in columns.items()}
+    arrays["ranges"] = _ranges(ranges)
+    return pa.Table.from_arrays([arrays[name] for name in CONTROL_SCHEMA.names], schema=CONTROL_SCHEMA)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Make a column of texts or numbers; `pa.array` loads pandas first, which takes longer than reading a log."""
+    is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    validity = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little").tobytes())
+    if kind != pa.string():
+        numbers = np.array([0 if value is None else value for value in values], dtype=np.int64)
+        return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(numbers.tobytes())])
+    texts = [b"" if value is None else value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(texts))])
 
 
 def _instant(time_ms: int | None) -> int | None:
     return None if time_ms is None else time_ms * _MICROSECONDS
+
+
+def _pairs(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    return tuple(ranges) if isinstance(ranges, RangeArray) else ranges
 
 
 def detail_of(record: Record) -> str:
@@ -123,10 +185,16 @@ def to_unchecked_records(table: pa.Table) -> Iterator[Record]:
 def _ranges(lists: Sequence[Sequence[tuple[int, int]]]) -> pa.Array[Any]:
     edges = np.concatenate([_edges(ranges) for ranges in lists]) if lists else np.empty(0, dtype=np.int64)
     offsets = np.cumsum([0, *(len(ranges) for ranges in lists)], dtype=np.int32)
-    pairs = pa.StructArray.from_arrays([pa.array(edges[0::2]), pa.array(edges[1::2])], fields=list(_RANGE))
+    firsts, untils = (_numbers(edges[start::2], pa.int64()) for start in (0, 1))
     kind: Any = CONTROL_SCHEMA.field("ranges").type
-    found: pa.Array[Any] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=kind)
+    found: pa.Array[Any] = pa.ListArray.from_arrays(
+        _numbers(offsets, pa.int32()), pa.StructArray.from_arrays([firsts, untils], fields=list(_RANGE)), type=kind
+    )
     return found
+
+
+def _numbers(values: NDArray[Any], kind: pa.DataType) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
 
 
 def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -24,7 +24,7 @@ from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import JournalCreated, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
-from spark_queue.journal.control_files import ControlFile, read_records
+from spark_queue.journal.record_blocks import RecordBlock, read_records
 from spark_queue.journal.record_table import detail_of
 from spark_queue.journal.state_codec import decode, decoded, encode
 from spark_queue.journal.store import SNAPSHOTS, Store
@@ -123,7 +123,7 @@ def stored(store: Store) -> list[tuple[int, str]]:
     return sorted(((int(name), key) for name, key in named if len(name) == 20 and name.isdecimal()), reverse=True)
 
 
-def load(store: Store, files: Sequence[ControlFile], *, until: int | None = None) -> LogTail:
+def load(store: Store, files: Sequence[RecordBlock], *, until: int | None = None) -> LogTail:
     """Return the log tail of these files before record `until`: from the newest usable snapshot, or from their beginning."""
     until = until if until is not None else files[-1].last + 1 if files else 0
     for key in [key for number, key in stored(store) if number < until][: 2 * KEPT]:
@@ -176,7 +176,7 @@ def _read(data: bytes) -> tuple[Header, JournalState, LogHistory]:
     return header, decode(state), decoded(history, LogHistory)
 
 
-def capture(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> None:
+def capture(store: Store, files: Sequence[RecordBlock], traits: TraitSource) -> None:
     """Fold on from the newest usable snapshot to the end of these files, and store the state there.
 
     A state of its own: the coordinator's runs ahead of the log, and copying that would hold up its commits.
@@ -190,7 +190,7 @@ def capture(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> 
         write(store, state, history, tail.records[-1])
 
 
-def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:
+def _journal_id(store: Store, files: Sequence[RecordBlock]) -> str:
     first = next(iter(read_records(store, files[:1])), None)
     return first.body.journal if first is not None and isinstance(first.body, JournalCreated) else ""
 

@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-import msgspec
-from deltalake import DeltaTable
-
 from spark_queue import allocator
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import control_compaction, delta, snapshot
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
+from spark_queue.journal.log_entry import LogEntry
+from spark_queue.journal.log_listing import LastCheckpoint, is_checkpoint, is_entry, last_checkpoint, version_of
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.store import CONTROL, Store, messages_key
 from spark_queue.journal.traits import FileTraits
 
@@ -32,6 +30,12 @@ _log = logging.getLogger(__name__)
 #: Commits after which a checkpoint is due: opening a log costs more with every entry since the last one.
 CONTROL_CHECKPOINT_COMMITS = 100
 MESSAGES_CHECKPOINT_COMMITS = 100
+
+#: How long records stand in entries alone, in milliseconds: readers of the table that are not ours find those in files.
+FLUSH_MS = 10_000
+
+#: How long a checkpoint tells of control files that left the table, in milliseconds (PROTOCOL 1).
+REMOVED_KEPT_MS = 3600 * 1000
 
 #: Actions of the last checkpoint for which the next waits one more commit: a checkpoint costs more with every file that the table
 #: has or lately had, and commits must not pay more for it the more of them there were.
@@ -61,7 +65,7 @@ class Upkeep:
         self._journal_id = journal_id
         self._messages = MessageUpkeep(limits)
         #: The newest checkpoint, by table.
-        self._checkpoints: dict[str, _Checkpoint] = {}
+        self._checkpoints: dict[str, LastCheckpoint] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
         self._work: Future[None] | None = None
         #: The merge planned for the control log, to be committed between two commits of records.
@@ -76,12 +80,16 @@ class Upkeep:
         if self._work is not None and not self._work.done():
             return
         self.finish()
-        merge, self._merge = self._merge, None
-        if merge is not None and now_ms - merge.at_ms < control_compaction.PLAN_VALID_MS:
-            self._control.replace(merge)
         due = list(self._due(state, epoch=epoch, now_ms=now_ms))
         if due:
             self._work = self._worker.submit(self._do, due=due)
+
+    def _flush(self, *, epoch: int, now_ms: int) -> None:
+        """Commit files of the records that entries hold, and the merge that was planned last."""
+        merge, self._merge = self._merge, None
+        if merge is not None and now_ms - merge.at_ms >= control_compaction.PLAN_VALID_MS:
+            merge = None
+        self._control.flush(merge, epoch=epoch, at_ms=now_ms)
 
     def finish(self) -> None:
         """Wait for work under way; its plans for the control log wait for `run`."""
@@ -98,11 +106,17 @@ class Upkeep:
                 jobs.insert(0, partial(self._keep_messages, known.version))
             if jobs:
                 yield partial(self._work_on, message_type, jobs, epoch=epoch, now_ms=now_ms)
-        if self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS):
-            yield partial(self._keep_control, epoch=epoch, now_ms=now_ms)
+        is_due = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
+        if is_due or self._control.held_since_ms <= now_ms - FLUSH_MS:
+            self._flush(epoch=epoch, now_ms=now_ms)
+        table = self._control.table
+        if is_due:
+            # A checkpoint has files of all records only right after they were written.
+            table.forget_removed(before_ms=now_ms - REMOVED_KEPT_MS)
+            yield partial(self._keep_control, table.as_entry(), table.blocks, epoch=epoch, now_ms=now_ms)
         if self._control.replay_cost >= SNAPSHOT_RECORDS:
             self._control.replay_cost = 0
-            yield partial(self._take_snapshot, epoch=epoch)
+            yield partial(self._take_snapshot, table.blocks)
 
     def _do(self, *, due: Sequence[Callable[[], None]]) -> None:
         """Do all of it: a fault of the log or the files of one table must not keep those of others long."""
@@ -122,10 +136,9 @@ class Upkeep:
         if troubles:
             raise troubles[0]
 
-    def _take_snapshot(self, *, epoch: int) -> None:
-        files = listing(self._store, self._control.open_own(epoch=epoch))
+    def _take_snapshot(self, blocks: Sequence[RecordBlock]) -> None:
         try:
-            snapshot.capture(self._store, files, FileTraits(self._store))
+            snapshot.capture(self._store, blocks, FileTraits(self._store))
         except (SparkQueueError, TypeError) as trouble:
             # The log alone is enough; the next start is slower.
             _log.warning("No snapshot was written of '%s': %s", self._store.path, trouble)
@@ -134,23 +147,19 @@ class Upkeep:
         if version < commits:
             return False
         if table not in self._checkpoints:
-            self._checkpoints[table] = _last_checkpoint(self._store, table)
+            self._checkpoints[table] = last_checkpoint(self._store, table)
         last = self._checkpoints[table]
         return version - last.version >= max(commits, last.actions // CHECKPOINT_ACTIONS_PER_COMMIT)
 
-    def _keep_control(self, *, epoch: int, now_ms: int) -> None:
-        table = self._control.open_own(epoch=epoch)
-        version = int(table.version())
-        self._checkpoint(CONTROL, table)
-        clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
-        files = listing(self._store, table)
+    def _keep_control(self, table: LogEntry, blocks: Sequence[RecordBlock], *, epoch: int, now_ms: int) -> None:
+        self._checkpoints[CONTROL] = self._control.checkpoint(table)
+        clean(self._store, CONTROL, below=table.version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
         if self._swept_at_ms is None or now_ms - self._swept_at_ms >= SWEEP_MS:
             # First the store, then the log, which also shows whether the reign still holds: this may have lasted long.
             found = control_compaction.data_files(self._store)
-            named = listing(self._store, self._control.open_own(epoch=epoch))
-            self._store.delete(control_compaction.leftovers(found, named))
+            self._store.delete(control_compaction.leftovers(found, self._control.look(epoch=epoch).blocks))
             self._swept_at_ms = now_ms
-        self._merge = control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
+        self._merge = control_compaction.stage(self._store, blocks, epoch=epoch, at_ms=now_ms)
 
     def _work_on(self, message_type: str, jobs: Sequence[Job], *, epoch: int, now_ms: int) -> None:
         try:
@@ -169,7 +178,7 @@ class Upkeep:
 
     def _is_over(self, epoch: int) -> bool:
         try:
-            self._control.open_own(epoch=epoch)
+            self._control.look(epoch=epoch)
         except CoordinatorError:
             return True
         return False
@@ -179,12 +188,9 @@ class Upkeep:
         table = delta.open_table(self._store, work.key, version=version)
         if table is None:
             raise delta.damaged(self._store, f"{work.key} is missing", "The journal's definitions name it.")
-        self._checkpoint(work.key, table)
+        delta.checkpoint(self._store, work.key, table, durable=self._control.durable)
+        self._checkpoints[work.key] = last_checkpoint(self._store, work.key)
         clean(self._store, work.key, below=version, before_ms=work.now_ms - MESSAGES_KEPT_MS)
-
-    def _checkpoint(self, key: str, table: DeltaTable) -> None:
-        delta.checkpoint(self._store, key, table, durable=self._control.durable)
-        self._checkpoints[key] = _last_checkpoint(self._store, key)
 
 
 def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
@@ -205,19 +211,3 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
     serving = [key for key in checkpoints if version_of(key) <= first_kept]
     # Oldest first: that an entry is there proves that no later one has gone, which the control log's check rests on.
     store.delete([*gone, *serving[:-1]])
-
-
-class _Checkpoint(msgspec.Struct, frozen=True):
-    """Delta's hint at the newest checkpoint."""
-
-    version: int = 0
-    actions: int = msgspec.field(default=0, name="size")
-
-
-def _last_checkpoint(store: Store, table: str) -> _Checkpoint:
-    data = store.read(f"{table}/_delta_log/_last_checkpoint")
-    try:
-        return msgspec.json.decode(data, type=_Checkpoint) if data else _Checkpoint()
-    except (ValueError, RecursionError):
-        # It is only a hint; a torn one costs an early checkpoint.
-        return _Checkpoint()

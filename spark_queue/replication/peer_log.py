@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 
 from spark_queue.core.records import NUMBER_MAX, Kind, Record
 from spark_queue.errors import JournalError
-from spark_queue.journal import delta
-from spark_queue.journal.control_files import ControlFile, listing, read_known
+from spark_queue.journal import control_table
+from spark_queue.journal.control_table import ControlTable, OddLogError, brought_by
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.record_blocks import RecordBlock, read_known
 from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, detail_of, to_unchecked_records
 from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.replication.peer_files import DAMAGE, check_log, check_place, refused
@@ -26,14 +27,18 @@ from spark_queue.replication.peer_files import DAMAGE, check_log, check_place, r
 _DATA_FILE = re.compile(r"(\d{20})-[0-9a-f]{32}\.parquet")
 
 
-def check_file(peer: str, file: ControlFile) -> None:
-    """Refuse a data file that has no name of ours: it could lie outside the peer's log."""
+def check_block(peer: str, block: RecordBlock) -> None:
+    """Refuse records with impossible numbers, and a data file that has no name of ours: it could lie outside the peer's log."""
     # What its statistics say of it is whatever a peer wrote there.
-    path, first, last = cast("tuple[object, object, object]", (file.path, file.first, file.last))
-    named = _DATA_FILE.fullmatch(path) if isinstance(path, str) else None
+    path, first, last = cast("tuple[object, object, object]", (block.path, block.first, block.last))
     is_sound = isinstance(first, int) and isinstance(last, int) and 0 <= first <= last < NUMBER_MAX
+    if block.rows:
+        if not is_sound or block.records != len(block.rows):
+            raise refused(peer, "an entry of its log", "the records in it are not dense")
+        return
+    named = _DATA_FILE.fullmatch(path) if isinstance(path, str) else None
     if named is None or not is_sound or int(named[1]) != first:
-        raise refused(peer, f"data file {file.path!r:.100} of its log", "it is no file of records as its name and statistics say")
+        raise refused(peer, f"data file {block.path!r:.100} of its log", "it is no file of records as its name and statistics say")
 
 
 #: Most records that are read at once.
@@ -59,13 +64,13 @@ class LogReplacedError(Exception):
 class PeerLog:
     """A peer's control log, read from some record on, some files at a time.
 
-    With `origin`, only those records of entering that name it are wanted; `files` are read first, and where there are none all of
+    With `origin`, only those records of entering that name it are wanted; `blocks` are read first, and where there are none all of
     the log.
     """
 
     def __init__(
         self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None, origin: str = "",
-        files: Sequence[ControlFile] = (),
+        blocks: Sequence[RecordBlock] = (),
     ) -> None:  # fmt: skip
         self._store = store
         self._peer = peer
@@ -76,7 +81,7 @@ class PeerLog:
         self._kinds = None if kinds is None else pa.array(sorted(kinds), pa.string())
         self._origin = origin
         #: Those that were found and not read.
-        self._files = list(files)
+        self._blocks = list(blocks)
         #: Number of the last record that was found; -1 before the first.
         self.last_found = -1
         self._refusal: JournalError | None = None
@@ -87,57 +92,56 @@ class PeerLog:
     @classmethod
     def at_end(cls, store: Store, peer: str) -> PeerLog:
         """Return a reader of what will be committed from now on."""
-        files, version = listed(store, peer)
-        log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
-        head = log._entry(version)
-        log._version, log._token = version, "" if head is None else head.token
+        log = cls(store, peer)
+        blocks = log._listed()
+        log._next_record = max((block.last + 1 for block in blocks), default=0)
         return log
 
     @property
     def has_more(self) -> bool:
         """Whether more was found than has been read."""
-        return bool(self._files)
+        return bool(self._blocks)
 
     def read(self) -> list[Record]:
         """Return the next records in order; none where there are no more now."""
         if self._refusal is not None:
             raise self._refusal
-        if not self._files:
-            self._files = self._found()
-            self.last_found = max(self.last_found, *(file.last for file in self._files), -1)
-            if not self._files and self._next_record == 0:
+        if not self._blocks:
+            self._blocks = self._found()
+            self.last_found = max(self.last_found, *(block.last for block in self._blocks), -1)
+            if not self._blocks and self._next_record == 0:
                 # The commit that makes a log brings its first records.
                 raise refused(self._peer, "its log", "it has no records")
         chunk: list[Record] = []
         until = self._next_record + CHUNK_RECORDS
         try:
-            while self._files and self._next_record < until:
-                for rows in self._rows_of([file for file in self._files[:_AHEAD] if file.first < until], self._next_record):
+            while self._blocks and self._next_record < until:
+                for rows in self._rows_of([block for block in self._blocks[:_AHEAD] if block.first < until], self._next_record):
                     self._take(rows, chunk)
-                    self._files.pop(0)
+                    self._blocks.pop(0)
         except JournalError as refusal:
             if not chunk:
                 raise
             self._refusal = refusal
         return chunk
 
-    def _rows_of(self, files: Sequence[ControlFile], first: int) -> Iterator[pa.Table]:
-        return _at_once(lambda file: self._rows(file, max(first, file.first)), files)
+    def _rows_of(self, blocks: Sequence[RecordBlock], first: int) -> Iterator[pa.Table]:
+        return _at_once(lambda block: self._rows(block, max(first, block.first)), blocks)
 
-    def _rows(self, file: ControlFile, first: int) -> pa.Table:
-        key = f"{CONTROL}/{file.path}"
-        check_place(self._store, self._peer, key)
+    def _rows(self, block: RecordBlock, first: int) -> pa.Table:
+        if block.is_file:
+            check_place(self._store, self._peer, block.name)
         try:
-            rows = read_known(self._store, file.path, first=first)
+            rows = read_known(self._store, block, first=first)
             rows.validate(full=True)
         except DAMAGE as reason:
-            raise refused(self._peer, key, self._store.reason(reason)) from None
+            raise refused(self._peer, block.name, self._store.reason(reason)) from None
         except JournalError as damage:
             if damage.code != "JOURNAL_DAMAGED":
                 raise
-            raise refused(self._peer, key, f"{damage.facts['what']}: {damage.facts['reason']}") from None
-        if len(rows) != file.last + 1 - first:
-            raise refused(self._peer, key, f"it has no {file.records} records")
+            raise refused(self._peer, block.name, f"{damage.facts['what']}: {damage.facts['reason']}") from None
+        if len(rows) != block.last + 1 - first:
+            raise refused(self._peer, block.name, f"it has no {block.records} records")
         return rows
 
     def _take(self, rows: pa.Table, into: list[Record]) -> None:
@@ -177,25 +181,26 @@ class PeerLog:
         """Yield the records beyond those that were read that say where messages went."""
         yield from scan(self._store, self._peer, (Kind.MOVED, Kind.RETIRED), first=self._next_record)
 
-    def _found(self) -> list[ControlFile]:
-        """Return the next files; a look at a log that did not go on costs one request."""
+    def _found(self) -> list[RecordBlock]:
+        """Return the next blocks; a look at a log that did not go on costs one request."""
         if self._version < 0:
             return self._listed()
-        files, next_record, is_broken, is_checked = list[ControlFile](), self._next_record, False, False
+        blocks, next_record, is_broken, is_checked = list[RecordBlock](), self._next_record, False, False
         for entry in self._next_entries():
-            brought = self._brought(entry)
+            # Records that entries held come again as files.
+            brought = [block for block in self._brought(entry) if block.last >= next_record]
             if brought and brought[0].first > next_record:
                 is_broken = True
                 break
-            files += brought
-            next_record = max([next_record, *(file.last + 1 for file in brought)])
+            blocks += brought
+            next_record = max([next_record, *(block.last + 1 for block in brought)])
             if entry.version == self._version + 1 and not is_checked:
                 # What follows another commit than the one that was read last is another log.
                 self.check_last()
                 is_checked = True
             self._version, self._token, self._idle_looks = entry.version, entry.token, 0
-        if files:
-            return files
+        if blocks:
+            return blocks
         self._idle_looks += 1
         # Entries that were cleaned away, and records merged since, are found where the table stands now.
         if not is_broken and self._idle_looks < LISTING_LOOKS:
@@ -239,21 +244,20 @@ class PeerLog:
         except DAMAGE as reason:
             raise refused(self._peer, f"entry {version} of its log", reason) from None
 
-    def _listed(self) -> list[ControlFile]:
-        found, version = listed(self._store, self._peer)
-        head = self._entry(version)
-        self._version, self._token = version, "" if head is None else head.token
-        return [file for file in found if file.last >= self._next_record]
+    def _listed(self) -> list[RecordBlock]:
+        table = read_table(self._store, self._peer)
+        self._version, self._token = table.version, "" if table.head is None else table.head.token
+        return [block for block in blocks_of(table, self._peer) if block.last >= self._next_record]
 
-    def _brought(self, entry: LogEntry) -> list[ControlFile]:
-        """Return the files of an entry that bring records; merging brings none."""
+    def _brought(self, entry: LogEntry) -> list[RecordBlock]:
+        """Return the blocks that an entry brings, or brings again as files; merging brings none."""
         try:
-            found = [ControlFile.of_add(add) for add in entry.adds if add.get("dataChange", True)]
+            found = brought_by(entry)
         except DAMAGE as reason:
             raise refused(self._peer, f"entry {entry.version} of its log", repr(reason)) from None
-        for file in found:
-            check_file(self._peer, file)
-        return sorted(found)
+        for block in found:
+            check_block(self._peer, block)
+        return found
 
 
 def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> Iterator[_Found]:
@@ -273,19 +277,29 @@ def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int =
         yield from log.read()
 
 
-def listed(store: Store, peer: str) -> tuple[list[ControlFile], int]:
-    """Return the files of a control log as it stands, and its version; `open_control` would repair it."""
+def read_table(store: Store, peer: str) -> ControlTable:
+    """Read a control log as it stands; `open_control` would repair it."""
     check_log(store, peer)
-    table = delta.open_table(store, CONTROL)
+
+    def get(key: str) -> bytes | None:
+        check_place(store, peer, key)
+        return store.read(key)
+
+    try:
+        table = control_table.read(store, get=get)
+    except OddLogError as odd:
+        raise refused(peer, odd.what, store.reason(odd)) from None
     if table is None:
         raise JournalError("PEER_AWAY", peer=peer, path=store.path)
-    try:
-        files = listing(store, table)
-    except DAMAGE as reason:
-        raise refused(peer, "the list of its log's files", store.reason(reason)) from None
-    for file in files:
-        check_file(peer, file)
-    return files, int(table.version())
+    return table
+
+
+def blocks_of(table: ControlTable, peer: str) -> list[RecordBlock]:
+    """Return the blocks of a peer's control log, checked one by one."""
+    blocks = [*table.files.values(), *table.held]
+    for block in blocks:
+        check_block(peer, block)
+    return sorted(blocks)
 
 
 def digest_of(record: Record) -> str:

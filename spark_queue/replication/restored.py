@@ -14,12 +14,12 @@ from spark_queue.core.folds.peers import watermark_of
 from spark_queue.core.records import Entered, Kind, Pulled, Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
-from spark_queue.journal.control_files import ControlFile
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.store import Store
 from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_files import refused
-from spark_queue.replication.peer_log import PeerLog, digest_of, listed, scan
+from spark_queue.replication.peer_log import PeerLog, blocks_of, digest_of, read_table, scan
 from spark_queue.replication.peer_process import ask
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.record_checks import is_sound
@@ -49,10 +49,10 @@ def waiting_since(store: Store, peer: str, first: int) -> tuple[int, int]:
 
 def newest_definitions(store: Store, peer: str) -> tuple[str, dict[str, Any]]:
     """Return the UUID of a peer's journal and its definitions as they are stored; to be asked of a process (`sandbox`)."""
-    files, _ = listed(store, peer)
+    blocks = blocks_of(read_table(store, peer), peer)
     fold = PeerFold(peer)
     for kind in (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED):
-        fold.fold(_newest(store, peer, files, kind))
+        fold.fold(_newest(store, peer, blocks, kind))
     return fold.journal_id, dict(fold.definitions.stored)
 
 
@@ -66,15 +66,15 @@ def read_records(store: Store, peer: str) -> list[Record]:
     return records
 
 
-def _newest(store: Store, peer: str, files: Sequence[ControlFile], kind: str) -> Record:
+def _newest(store: Store, peer: str, blocks: Sequence[RecordBlock], kind: str) -> Record:
     """Return the newest record of a kind whose records stand in files of their own."""
-    of_kind = [file for file in files if file.holds_only(kind)]
+    of_kind = [block for block in blocks if block.holds_only(kind)]
     if not of_kind:
         raise refused(peer, "its log", f"no file of it has records of kind {kind} alone")
-    file = of_kind[-1]
-    found = PeerLog(store, peer, first=file.last, kinds=(kind,), files=(file,)).read()
+    block = of_kind[-1]
+    found = PeerLog(store, peer, first=block.last, kinds=(kind,), blocks=(block,)).read()
     if not found:
-        raise refused(peer, f"record {file.last}", f"it is not of kind {kind}, although the list of its log's files says so")
+        raise refused(peer, f"record {block.last}", f"it is not of kind {kind}, although the list of its log's files says so")
     return found[0]
 
 

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Kind, PauseReason, Record, UnpauseReason
-from spark_queue.journal.control_files import ControlRows
+from spark_queue.journal.record_blocks import ControlRows
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.message_search import Mask, one_of
 

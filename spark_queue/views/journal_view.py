@@ -36,11 +36,11 @@ from spark_queue.core.state.lifecycle import IN_QUEUE
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.control_files import ControlRows, read_records
 from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.opening import corrupt, opened
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_blocks
+from spark_queue.journal.record_blocks import ControlRows, read_records
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.store import Store, log_key, messages_key
 from spark_queue.ports import MessageLog, MessageLogEntry
@@ -191,7 +191,7 @@ _LATER = kinds_with(lambda body: body.reads_on) | {Kind.RETIRED, Kind.REVIVED, K
 
 
 def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> JournalView:
-    files, traits = list_files(journal.store), PreparedTraits(source)
+    files, traits = list_blocks(journal.store), PreparedTraits(source)
     rows = ControlRows(journal.store, files)
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
     tail = snapshot.load(journal.store, files, until=count)

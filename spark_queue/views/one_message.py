@@ -16,7 +16,7 @@ from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, About, DeadLettered, Kind, Record, kinds_with
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.control_files import ControlRows
+from spark_queue.journal.record_blocks import ControlRows
 from spark_queue.views.message_search import Mask, one_of
 
 

@@ -25,7 +25,6 @@ from spark_queue.core.message_files.segment import to_record
 from spark_queue.core.records import Kind, Record, Removal, Return
 from spark_queue.following.follower import LOOK_S
 from spark_queue.journal import snapshot
-from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.creation import create_journal
 from spark_queue.journal.open import open_journal
@@ -111,7 +110,7 @@ class BusyJournal:
 
     def take_snapshot(self) -> None:
         """Store the state of now, as a coordinator's upkeep does."""
-        snapshot.capture(self.store, listing(self.store, open_control(self.store)), FileTraits(self.store))
+        snapshot.capture(self.store, open_control(self.store).blocks, FileTraits(self.store))
 
     def lease(self, queue: str) -> None:
         """Commit one record more: a message of a queue is given out."""

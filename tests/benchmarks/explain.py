@@ -12,7 +12,7 @@ from spark_queue.core.records import Kind, Record, Removal, Return
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.open import DeltaJournal, open_journal
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_blocks
 from spark_queue.ports import entered
 from spark_queue.views import explain
 from tests.benchmarks.figure import Bench, Figure, median, spread
@@ -45,7 +45,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         row="explain", what="explain one of 10 M messages, each delivered twice", value=median(times_s), unit="s", budget=2,
         note=f"{spread(times_s)}; {note}",
     )  # fmt: skip
-    snapshot.capture(journal.store, list_files(journal.store), opened.traits)
+    snapshot.capture(journal.store, list_blocks(journal.store), opened.traits)
     times_s = list(_explained(journal, [MANY_MESSAGES - 1 - run for run in range(bench.runs)], was_delivered=False))
     yield Figure(
         row="explain-waiting", what="explain why one of 10 M messages waits, from a snapshot", value=median(times_s), unit="s",

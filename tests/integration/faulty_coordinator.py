@@ -22,6 +22,7 @@ from spark_queue.coordinator import election, process
 from spark_queue.core.records import Record
 from spark_queue.journal import entry_writing, upkeep
 from spark_queue.journal.entering import Sequencer
+from spark_queue.journal.log_entry import LogEntry
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.message_work import MessageTableWork
@@ -34,7 +35,7 @@ from spark_queue.protocol.host import host_id
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong."""
 
-    #: Where in a commit the process kills itself: before it, staged (data file written, no log entry), committed (log entry
+    #: Where in a commit the process kills itself: before it, staged (about to write the log entry), committed (log entry
     #: written, not checked), or answerless (all done, no reply sent).
     die: str | None = None
     #: Where in the merging of the control log's files it kills itself: planned (files written, no log entry), committed (log
@@ -94,22 +95,25 @@ class FaultyControl:
         if self._faults.die is not None:
             die()
 
-    def replace(self, merge: Any) -> None:
-        """Stand in for the log's own `replace`, which upkeep calls."""
+    def flush(self, merge: Any = None, *, epoch: int, at_ms: int) -> None:
+        """Stand in for the log's own `flush`, which upkeep calls."""
+        if merge is None:
+            self._inner.flush(epoch=epoch, at_ms=at_ms)
+            return
         if self._faults.die_merging == "planned":
             die()
         with mock.patch.object(entry_writing, "create_entry", self._create_merge):
-            self._inner.replace(merge)
+            self._inner.flush(merge, epoch=epoch, at_ms=at_ms)
         if self._faults.die_merging == "done":
             die()
 
-    def _create_merge(self, *given: Any, **options: Any) -> bool:
+    def _create_merge(self, *given: Any, **options: Any) -> LogEntry | None:
         created = CREATE_ENTRY(*given, **options)
         if self._faults.die_merging == "committed":
             die()
         return created
 
-    def _create_entry(self, *given: Any, **options: Any) -> bool:
+    def _create_entry(self, *given: Any, **options: Any) -> LogEntry | None:
         if self._faults.die == "staged":
             die()
         if self._faults.stall:

@@ -8,8 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.journal import control_compaction
-from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.reader import open_control
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.store import CONTROL
 from tests.integration.coordinator_world import DEADLINE_S, Planner, World
 from tests.integration.faulty_coordinator import Faults
@@ -55,8 +56,8 @@ def test_control_log_is_merged_while_a_stream_works(world: World) -> None:
     assert world.records()[: len(before)] == before
 
 
-def _files(world: World) -> list[ControlFile]:
-    return listing(world.store, DeltaTable(world.store.uri(CONTROL)))
+def _files(world: World) -> list[RecordBlock]:
+    return sorted(open_control(world.store).files.values())
 
 
 def _leftovers_harm_nobody(world: World) -> None:

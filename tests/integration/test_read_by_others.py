@@ -17,20 +17,26 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from chispa import assert_df_equality
 from deltalake import DeltaTable, Schema
 
 from spark_queue import Journal
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CallerError
+from spark_queue.journal import control_compaction
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.record_table import to_table
 from spark_queue.journal.schema import user_schema
+from spark_queue.journal.store import CONTROL
 from spark_queue.journal.table_features import columns_of, unnamed_features
 from spark_queue.sinks.sink import Fate
 from spark_queue.sinks.staging import SinkFile
 from spark_queue.sinks.table import SinkTable
 from spark_queue.source import spark_table
 from spark_queue.source.spark_table import SparkTable
+from tests.unit.journal.journal_on_disk import Disk, checkpoint, claim, left
 from tests.unit.journal.reign import Reign
 
 if TYPE_CHECKING:
@@ -341,3 +347,31 @@ def test_an_empty_text_in_a_partition_that_is_never_null_fails_its_batch(spark: 
     _into(spark, tmp_path, [pa.table({"text": ["a"], "n": [1]})])
     with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*column 'text' is empty in a row"):
         _into(spark, tmp_path, [pa.table({"text": [""], "n": [2]})])
+
+
+def test_the_control_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Every record once, in files, after flushes, merges, a checkpoint of ours and clean-up; a stream of it sees each once, too."""
+    disk = Disk(tmp_path / "journal")
+    control, number, at = DeltaControlLog(disk.store), 0, disk.store.uri(CONTROL)
+    number = claim(control)
+    merge = None
+    for turn in range(12):
+        for _ in range(3):
+            control.append([left(number)], epoch=1)
+            number += 1
+        control.flush(merge if turn % 3 == 2 else None, epoch=1, at_ms=turn)
+        merge = control_compaction.stage(disk.store, control.table.blocks, epoch=1, at_ms=turn) if turn % 3 == 1 else None
+    seen = spark.readStream.format("delta").load(at).select("record").writeStream.format("memory").queryName("control_log")
+    seen.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+    assert sorted(row.record for row in spark.table("control_log").collect()) == list(range(number))
+    checkpoint(control)
+    for version in range(control.version):
+        disk.log_path(CONTROL, version).unlink()
+    control.append([left(number)], epoch=1)
+    control.flush(epoch=1, at_ms=99)
+    want = to_table(disk.open().records())
+    assert want.num_rows == number + 1
+    found = spark.read.format("delta").load(at).orderBy("record")
+    assert_df_equality(found, spark.createDataFrame(want.to_pandas(), found.schema), ignore_nullable=True)
+    assert DeltaTable(at).to_pyarrow_table().sort_by("record").cast(want.schema) == want
+    assert {row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{at}`").collect()} == {"WRITE", "OPTIMIZE"}

@@ -75,12 +75,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the check overlooks that the own commit was cleaned away",
-        "if standing is None or self._token.encode() not in standing:", "if standing == b'':",
+        "if standing is None or head is None or head.token.encode() not in standing:", "if standing == b'':",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
         "a refused swap passes for a commit",
-        "        if not created:\n", "        if created is None:\n", ("tests/contract/test_journal.py",),
+        "        if created is None:\n            raise self._deposed", "        if epoch < 0:\n            raise self._deposed",
+        ("tests/contract/test_journal.py",),
     ),
     Mutant(
         "a reign writes after one whose outcome is unknown",
@@ -88,7 +89,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a clean-up that slept trusts the log that it read before",
-        "            named = listing(self._store, self._control.open_own(epoch=epoch))\n", "            named = files\n",
+        "control_compaction.leftovers(found, self._control.look(epoch=epoch).blocks)",
+        "control_compaction.leftovers(found, blocks)",
         ("tests/unit/journal/test_control_leftovers.py",),
     ),
     Mutant(

@@ -152,7 +152,7 @@ KEEPING = (
     ),
     Mutant(
         "nobody tells of definitions whose coordinator died",
-        "        self._announce(_definitions_of(self._store, head))\n", "",
+        "        self._announce(_definitions_of(self._store, table.head))\n", "",
         ("tests/unit/client/test_changed_definitions.py",),
     ),
     Mutant(
@@ -242,8 +242,41 @@ KEEPING = (
     ),
     Mutant(
         "a checkpoint may be lost with the entries before it in a power loss",
-        "    if durable:\n        store.sync(written)", "    if False:\n        store.sync(written)",
+        "disappeared while it was written\")\n    if durable:\n", "disappeared while it was written\")\n    if False:\n",
         ("tests/unit/journal/test_delta.py",),
+    ),
+    Mutant(
+        "a checkpoint of the control log may be lost with the entries before it in a power loss",
+        "        store.write(key, data)\n    if durable:\n", "        store.write(key, data)\n    if False:\n",
+        ("tests/unit/journal/test_power_promises.py",),
+    ),
+    Mutant(
+        "a checkpoint of the control log is made while entries alone hold records",
+        "        if is_due or self._control.held_since_ms <= now_ms - FLUSH_MS:\n",
+        "        if self._control.held_since_ms <= now_ms - FLUSH_MS:\n", ("tests/unit/journal/test_upkeep.py",),
+    ),
+    Mutant(
+        "records that an entry held are there twice once a file has them",
+        "if not block.first <= held.first <= held.last <= block.last]", "]", ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
+        "an entry holds definitions, which nothing then finds",
+        "    if any(row.kind in SEPARATE_KINDS for row in rows):\n        return False\n", "",
+        ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
+        "a reign that is over makes a checkpoint where nothing is left to write",
+        "            # Whoever makes a checkpoint now must still reign, too.\n            self.check(epoch=epoch)\n",
+        "            pass\n", ("tests/unit/journal/test_upkeep.py",),
+    ),
+    Mutant(
+        "a wrong hint at a checkpoint hides the log",
+        "    if not (any(map(is_checkpoint, keys)) and any(map(is_entry, keys))):\n", "    if not hint:\n",
+        ("tests/unit/journal/test_recovery.py",),
+    ),
+    Mutant(
+        "a reader that goes on entry by entry reads records again once files have them",
+        "if block.first >= self._next_of(blocks)]", "]", ("tests/unit/dashboard/test_following.py",),
     ),
     Mutant(
         "a file of records goes that only a young file holds otherwise",

@@ -68,11 +68,22 @@ PEER_FILES = (
     ),
     Mutant(
         "a file of records may have other records than its log says",
-        "        if len(rows) != file.last + 1 - first:", "        if False:", (f"{_DEFINITIONS}[more records than its log says]",),
+        "        if len(rows) != block.last + 1 - first:", "        if False:",
+        (f"{_DEFINITIONS}[more records than its log says]",),
+    ),
+    Mutant(
+        "an entry of a peer may hold records with gaps",
+        "        if not is_sound or block.records != len(block.rows):\n", "        if False:\n",
+        ("tests/unit/replication/test_hostile_journals.py",),
+    ),
+    Mutant(
+        "records of a peer come twice once files have them",
+        "if block.last >= next_record]\n            if brought and", "]\n            if brought and",
+        ("tests/unit/replication/test_peer_log.py",),
     ),
     Mutant(
         "definitions of a peer may stand in a record of any kind",
-        "first=file.last, kinds=(kind,), files=(file,)", "first=file.last, files=(file,)",
+        "first=block.last, kinds=(kind,), blocks=(block,)", "first=block.last, blocks=(block,)",
         (f"{_DEFINITIONS}[a record of another kind]",),
     ),
     Mutant(

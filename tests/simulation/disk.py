@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_queue.journal.delta import is_whole_checkpoint
 from tests.simulation.bucket import ENTRY, Bucket, TableState
 
 #: Bytes and time of the last write.
@@ -90,7 +91,7 @@ class Disk(Bucket):
         folder, head = f"{table}/_delta_log", len(self.tables[table]) - 1
         checkpoints = sorted(key for key in self.objects if key.startswith(folder) and key.endswith(".checkpoint.parquet"))
         newest = checkpoints[-1] if checkpoints else ""
-        if table in self._damaged or (newest and self.objects[newest][0] != CHECKPOINT):
+        if table in self._damaged or (newest and not is_whole_checkpoint(self.objects[newest][0])):
             return False
         hinted = _version(self.objects.get(f"{folder}/_last_checkpoint"))
         if hinted is not None and self._checkpoint(table, hinted) not in self.objects:

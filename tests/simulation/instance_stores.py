@@ -17,18 +17,35 @@ class InstanceBucket(Bucket):
         super().__init__(now_ms)
         self.path = path
         self._note = note
+        #: The entries of the control log that were looked at, and the last record among them; a backup brings others.
+        self._looked_at: tuple[list[bytes], int, int] = ([], 0, -1)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object if there is none of that name; of a commit's records, the first and the last are told."""
         versions = len(self.tables.get(CONTROL, ()))
         created = super().create(key, data)
-        entry = ENTRY.fullmatch(key)
-        if entry is not None and entry[1] == CONTROL and len(self.tables[CONTROL]) > versions:
-            adds = [action["add"] for action in map(msgspec.json.decode, data.splitlines()) if "add" in action]
-            stats = [msgspec.json.decode(add["stats"]) for add in adds if add["dataChange"]]
-            if stats:
-                self._note(min(each["minValues"]["record"] for each in stats), max(each["maxValues"]["record"] for each in stats))
+        entries = self.entries.get(CONTROL, [])
+        is_commit = len(entries) > versions
+        seen, count, last = self._looked_at if self._looked_at[0] is entries else (entries, 0, -1)
+        for at, entry in enumerate(entries[count:], count):
+            before, last = last, max([last, *_records_of(entry)])
+            # A flush brings records again.
+            if is_commit and last > before and at == len(entries) - 1:
+                self._note(before + 1, last)
+        self._looked_at = seen, len(entries), last
         return created
+
+
+def _records_of(entry: bytes) -> list[int]:
+    """Return the numbers of records that an entry holds, or the last ones of files that it adds."""
+    actions = [msgspec.json.decode(line) for line in entry.splitlines()]
+    held = [
+        row["record"]
+        for action in actions
+        if "commitInfo" in action
+        for row in action["commitInfo"]["sparkqueue"].get("records", ())
+    ]
+    return held + [msgspec.json.decode(action["add"]["stats"])["maxValues"]["record"] for action in actions if "add" in action]
 
 
 class DistantStore(SimulatedStore):

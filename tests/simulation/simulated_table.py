@@ -7,11 +7,11 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from deltalake import Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import CONTROL
 from tests.simulation.bucket import SimulatedStore, TableState
@@ -68,13 +68,8 @@ class SimulatedTable:
         return _schema(self._state.metadata["schemaString"])
 
     def get_add_actions(self, *, flatten: bool = False) -> pa.Table:
-        adds = list(self._state.files.values())
-        columns: dict[str, list[Any]] = {"path": [add["path"] for add in adds], "size_bytes": [add["size"] for add in adds]}
-        if self._key == CONTROL:
-            stats = [msgspec.json.decode(add["stats"]) for add in adds]
-            for name, part in (("min", "minValues"), ("max", "maxValues")):
-                columns |= {f"{name}.{column}": [each[part][column] for each in stats] for column in ("record", "kind")}
-        return pa.table(columns)
+        adds = self._state.files.values()
+        return pa.table({"path": [add["path"] for add in adds], "size_bytes": [add["size"] for add in adds]})
 
     def create_checkpoint(self) -> None:
         self._store.hook(f"checkpointing {self._key}", "before")
@@ -88,7 +83,7 @@ def _schema(columns: str) -> Schema:
 
 
 def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Callable[..., pa.Table]:
-    """Let a reader of control files decode each only once: it takes longer than all the rest, and they never change.
+    """Let a reader of control records decode each file only once: it takes longer than all the rest, and they never change.
 
     Parameters
     ----------
@@ -96,11 +91,11 @@ def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Ca
         What was decoded, by path; every file of a world has a name of its own.
     """
 
-    def read_once(store: SimulatedStore, path: str, *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
-        if store.read(f"{CONTROL}/{path}") is None:
-            return read(store, path, first=first, schema=schema)
-        if path not in known:
-            known[path] = read(store, path)
-        return known[path].slice(max(0, first - int(path[:20]))).select(schema.names)
+    def read_once(store: SimulatedStore, block: RecordBlock, *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
+        if not block.is_file or store.read(f"{CONTROL}/{block.path}") is None:
+            return read(store, block, first=first, schema=schema)
+        if block.path not in known:
+            known[block.path] = read(store, block)
+        return known[block.path].slice(max(0, first - block.first)).select(schema.names)
 
     return read_once

@@ -100,7 +100,11 @@ def test_a_copy_of_a_journal_in_use_is_whole(
 def test_what_ends_half_way_is_no_journal_or_one_of_an_earlier_moment(
     shop: tuple[Disk, Reign], sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, _ = shop
+    disk, reign = shop
+    # Entries come after the newest checkpoint.
+    publish_some(disk, 2, first=100)
+    reign.enter()
+    reign.consume(2)
     whole, journals, copy = _records(disk.store), 0, disk.store
     for last in itertools.count():
         copy, count = Store(str(tmp_path / f"copy{last}")), itertools.count()

@@ -16,7 +16,7 @@ from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import JournalError
 from spark_queue.journal import snapshot
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_blocks
 from spark_queue.journal.schema import schema_of
 from tests.unit.cli.sparkq import Terminal
 
@@ -31,7 +31,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lies(sparkq: Terminal, journal: Journal) -> None:
     opened = open_journal(journal.store)
-    snapshot.capture(journal.store, list_files(journal.store), opened.traits)
+    snapshot.capture(journal.store, list_blocks(journal.store), opened.traits)
     assert sparkq("verify", journal.path, "--json").json == {
         "journal": opened.journal_id, "records": 2, "problems": [], "warnings": [],
     }  # fmt: skip

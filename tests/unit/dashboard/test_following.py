@@ -13,7 +13,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.core.state import status
 from spark_queue.following.follower import JournalFollower, LogReader
-from spark_queue.journal import control_files
+from spark_queue.journal import record_blocks
 from spark_queue.journal.store import Store
 from spark_queue.views import queue_status
 from tests.source_tree import ROOT
@@ -46,7 +46,7 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
     read: list[int] = []
 
     def read_rows(store: Store, files: Any, *, first: int = 0) -> Any:
-        rows = control_files.read_rows(store, files, first=first)
+        rows = record_blocks.read_rows(store, files, first=first)
         read.append(rows.num_rows)
         return rows
 
@@ -62,6 +62,27 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
     # One entered, three messages removed here and dead-lettered there.
     assert sum(read) == 3
     assert follower.revision > before
+
+
+def test_records_that_come_again_as_files_are_not_read_again(tmp_path: Path) -> None:
+    """Entries hold them until a flush; it may bring records of before and of after this reader's look."""
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    log = LogReader(world.journal.store)
+    read = [record.record for record in log.open().records]
+    for number in range(3):
+        world.expire("BILLING", range(3 * number, 3 * number + 3), "broken", 2 + number)
+        world.commit()
+        if number != 1:
+            world._control.flush(epoch=1, at_ms=world.at(9))
+        if number:
+            rows = log.new_rows()
+            assert rows is not None
+            read += [record.record for record in record_blocks.to_records_of(world.journal.store, rows)]
+    world._control.flush(epoch=1, at_ms=world.at(9))
+    assert log.new_rows() is None
+    assert read == [record.record for record in world.opened.records()]
 
 
 def test_what_was_published_counts_although_no_coordinator_runs(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 from spark_queue.core.records import Record
 from spark_queue.journal import control_compaction
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.reader import open_control
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.store import CONTROL
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
@@ -24,8 +25,9 @@ def table(disk: Disk) -> DeltaTable:
     return DeltaTable(disk.store.uri(CONTROL))
 
 
-def files(disk: Disk) -> list[ControlFile]:
-    return listing(disk.store, table(disk))
+def files(disk: Disk) -> list[RecordBlock]:
+    """Return the data files of the log."""
+    return sorted(open_control(disk.store).files.values())
 
 
 def on_disk(disk: Disk) -> set[str]:
@@ -33,11 +35,13 @@ def on_disk(disk: Disk) -> set[str]:
 
 
 def filled(disk: Disk, commits: int = 8, make: Callable[[int], Record] = left) -> tuple[DeltaControlLog, int]:
-    """Return a control log of a reign with some commits of one record, and the number of its next record."""
+    """Return a control log of a reign with some data files of one record, and the number of its next record."""
     control = DeltaControlLog(disk.store)
     record = claim(control)
+    control.flush(epoch=1, at_ms=NOW_MS)
     for number in range(record, record + commits):
         control.append([make(number)], epoch=1)
+        control.flush(epoch=1, at_ms=NOW_MS)
     return control, record + commits
 
 

@@ -11,6 +11,8 @@ from deltalake import DeltaTable
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
+from spark_queue.journal import control_checkpoint
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.creation import create_journal
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.publisher import Published, make_plan, publish
@@ -103,6 +105,12 @@ def claim(control: ControlLog, epoch: int = 1) -> int:
         [record_of(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=record, detail={"host": "h"})], epoch=epoch
     )
     return record + 1
+
+
+def checkpoint(control: DeltaControlLog, *, epoch: int = 1, durable: bool = False) -> None:
+    """Write a checkpoint as upkeep does: right after a flush."""
+    control.flush(epoch=epoch, at_ms=0)
+    control_checkpoint.write(control._store, control.table.as_entry(), durable=durable)
 
 
 def left(record: int, epoch: int = 1) -> Record:

@@ -13,10 +13,10 @@ import pytest
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_compaction, control_files, entry_writing
-from spark_queue.journal.control_files import read_records
+from spark_queue.journal import control_compaction, entry_writing, record_blocks
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.reader import read_setup
+from spark_queue.journal.record_blocks import read_records
 from spark_queue.journal.store import CONTROL
 from tests.records import record_of
 from tests.scenario.traits import MemoryTraits
@@ -27,7 +27,7 @@ from tests.unit.journal.journal_on_disk import Disk, claim, left
 def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> None:
     control, record = filled(disk)
     before = list(disk.open().records())
-    control.replace(staged(disk))
+    control.flush(staged(disk), epoch=1, at_ms=NOW_MS)
     assert list(disk.open().records()) == before
     assert [(file.first, file.last) for file in files(disk)] == [(0, 0), (1, 1), (2, record - 1)]
     assert [each.kind for each in read_setup(disk.store)] == [Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED]
@@ -40,7 +40,7 @@ def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> No
 def test_merge_is_one_delta_commit_that_changes_no_data(disk: Disk) -> None:
     """Any Delta reader sees the same rows before and after, and streams of the table see nothing new."""
     control, record = filled(disk)
-    control.replace(staged(disk))
+    control.flush(staged(disk), epoch=1, at_ms=NOW_MS)
     lines = [json.loads(line) for line in disk.log_path(CONTROL, control.version).read_text().splitlines()]
     info = lines[0]["commitInfo"]
     assert (info["operation"], info["isBlindAppend"], info["sparkqueue"]["actions"]) == ("OPTIMIZE", False, len(lines) - 1)
@@ -52,7 +52,7 @@ def test_merge_is_one_delta_commit_that_changes_no_data(disk: Disk) -> None:
 def test_reader_that_opened_before_the_merge_reads_on(disk: Disk) -> None:
     control, record = filled(disk)
     opened = files(disk)
-    control.replace(staged(disk))
+    control.flush(staged(disk), epoch=1, at_ms=NOW_MS)
     assert len(read_records(disk.store, opened)) == record
 
 
@@ -75,7 +75,7 @@ def test_zombies_plan_is_refused(disk: Disk) -> None:
     merge = staged(disk)
     record = claim(DeltaControlLog(disk.store), 2)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
-        control.replace(merge)
+        control.flush(merge, epoch=1, at_ms=NOW_MS)
     assert [each.record for each in disk.open().records()] == list(range(record))
 
 
@@ -83,12 +83,13 @@ def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
     """A host that slept between plan and commit must not let replaced files go at once."""
     journal = disk.open()
     record = claim(journal.control)
-    for number in range(record, record + 6):
-        journal.control.append([left(number)], epoch=1)
-    journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS)
-    journal._upkeep.finish()
-    journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
-    assert len(files(disk)) == record + 6
+    for now_ms in (NOW_MS, NOW_MS, NOW_MS + control_compaction.PLAN_VALID_MS):
+        for number in range(record, record + 6):
+            journal.control.append([left(number)], epoch=1)
+        record += 6
+        journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=now_ms)
+        journal._upkeep.finish()
+    assert len(files(disk)) == 2 + 3, "the second round planned to merge the first two of three"
 
 
 @pytest.mark.parametrize("landed", [False, True])
@@ -105,7 +106,7 @@ def test_doubt_about_a_merge_ends_the_reign(disk: Disk, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(entry_writing, "create_entry", fail)
     with pytest.raises(JournalError, match="STORE_FAILED"):
-        control.replace(merge)
+        control.flush(merge, epoch=1, at_ms=NOW_MS)
     monkeypatch.undo()
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         control.check(epoch=1)
@@ -140,16 +141,16 @@ def test_durable_merge_reaches_the_disk_before_the_entry_that_names_it(tmp_path:
     synced: list[str] = []
     monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     merge = staged(disk)
-    control.replace(merge)
+    control.flush(merge, epoch=1, at_ms=NOW_MS)
     data, entry = f"{disk.store.uri(CONTROL)}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))
     assert synced.index(data) < synced.index(entry)
     assert entry not in synced[: synced.index(disk.store.uri(CONTROL))]
 
 
 def test_large_file_is_read_from_a_record_on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_files, "_ROW_GROUP_RECORDS", 4)
+    monkeypatch.setattr(record_blocks, "_ROW_GROUP_RECORDS", 4)
     control, record = filled(disk, 18)
-    control.replace(staged(disk))
+    control.flush(staged(disk), epoch=1, at_ms=NOW_MS)
     for first in range(record + 1):
         assert [each.record for each in read_records(disk.store, files(disk), first=first)] == list(range(first, record))
 
@@ -161,5 +162,5 @@ def test_merge_keeps_every_column(disk: Disk) -> None:
         ranges=((0, 4), (6, 8)), reason="r", due_at_ms=9, detail={"incarnation": [1, 2], "request": "q"},
     )  # fmt: skip
     control.append([full], epoch=1)
-    control.replace(staged(disk))
+    control.flush(staged(disk), epoch=1, at_ms=NOW_MS)
     assert disk.open().records()[-1] == full

@@ -9,9 +9,9 @@ import pytest
 
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError
-from spark_queue.journal import control_compaction, control_files, upkeep
-from spark_queue.journal.control_files import ControlFile
+from spark_queue.journal import control_compaction, record_blocks, upkeep
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.store import CONTROL, Store
 from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.control_on_disk import DAY_S, NOW_MS, age, files, filled, leftovers, on_disk, staged
@@ -25,12 +25,13 @@ def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) 
     assert len(DeltaControlLog(disk.store).load().records) == record
     again = DeltaControlLog(disk.store)
     record = claim(again, 2)
-    again.replace(staged(disk, epoch=2))
+    again.flush(staged(disk, epoch=2), epoch=2, at_ms=NOW_MS)
     assert len(disk.open().records()) == record
     assert orphan in on_disk(disk)
     now_s = 10 * DAY_S
     age(disk, on_disk(disk), 2 * DAY_S, by=now_s)
     again.append([left(record, 2)], epoch=2)
+    again.flush(epoch=2, at_ms=NOW_MS)
     gone = leftovers(disk)
     assert f"{CONTROL}/{orphan}" in gone
     disk.store.delete(gone)
@@ -42,12 +43,13 @@ def test_replaced_files_stay_a_day_after_they_were_replaced(disk: Disk) -> None:
     """However old they are themselves: a reader may have opened the table just before."""
     control, record = filled(disk)
     old = on_disk(disk)
-    control.replace(staged(disk))
+    control.flush(staged(disk), epoch=1, at_ms=NOW_MS)
     now_s = 10 * DAY_S
     age(disk, old, 5 * DAY_S, by=now_s)
     merged = on_disk(disk) - old
     age(disk, merged, DAY_S - 60, by=now_s)
     control.append([left(record)], epoch=1)
+    control.flush(epoch=1, at_ms=NOW_MS)
     age(disk, on_disk(disk) - old - merged, 0, by=now_s)
     assert leftovers(disk) == []
     age(disk, merged, DAY_S + 60, by=now_s)
@@ -58,8 +60,8 @@ def test_replaced_files_stay_a_day_after_they_were_replaced(disk: Disk) -> None:
 def test_records_on_their_way_are_no_leftovers_however_clocks_stand(disk: Disk) -> None:
     """What a commit under way has staged may look old; nothing that the log holds covers it yet."""
     control, record = filled(disk)
-    control.replace(staged(disk))
-    (staged_now,) = control_files.stage_records(disk.store, [left(record)])
+    control.flush(staged(disk), epoch=1, at_ms=NOW_MS)
+    (staged_now,) = record_blocks.stage_records(disk.store, [left(record)])
     age(disk, on_disk(disk), 3 * DAY_S, by=10 * DAY_S)
     (Path(disk.store.path) / CONTROL / f"{0:020d}-{0:032x}.parquet").write_bytes(b"")
     assert f"{CONTROL}/{staged_now.path}" not in leftovers(disk)
@@ -70,7 +72,7 @@ def test_what_only_a_young_file_holds_is_no_leftover_wherever_it_stands() -> Non
     names = [f"{first:020d}-{0:032x}.parquet" for first in (0, 3, 10)]
     young, orphan, settled = (f"{CONTROL}/{name}" for name in names)
     log = [
-        ControlFile(first=first, last=first + 9, path=names[at], kinds=("granted", "removed")) for at, first in ((0, 0), (2, 10))
+        RecordBlock(first=first, last=first + 9, path=names[at], kinds=("granted", "removed")) for at, first in ((0, 0), (2, 10))
     ]
     found = {young: 2 * DAY_S * 1000, orphan: 0, settled: 0}
     assert control_compaction.leftovers(found, log) == []
@@ -99,6 +101,7 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
     record = claim(journal.control)
     for number in range(record, record + 6):
         journal.control.append([left(number)], epoch=1)
+        journal._control.flush(epoch=1, at_ms=NOW_MS)
     look = control_compaction.data_files
 
     def sleep_after_looking(store: Store) -> dict[str, int]:
@@ -106,7 +109,7 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
         age(disk, on_disk(disk), 2 * DAY_S, by=10 * DAY_S)
         claim(later, 2)
         found = look(store)
-        later.replace(merge)
+        later.flush(merge, epoch=2, at_ms=NOW_MS)
         return found
 
     monkeypatch.setattr(control_compaction, "data_files", sleep_after_looking)

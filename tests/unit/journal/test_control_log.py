@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_files, delta, entry_writing, reader
+from spark_queue.journal import delta, entry_writing, reader, record_blocks
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.log_entry import LogEntry
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.store import CONTROL, Store
 from tests.records import record_of
-from tests.unit.journal.journal_on_disk import Disk, claim, left
+from tests.unit.journal.journal_on_disk import Disk, checkpoint, claim, left
 
 
 def data_file(disk: Disk, record: int) -> Path:
@@ -28,19 +31,72 @@ def data_file(disk: Disk, record: int) -> Path:
     return found
 
 
-def test_append_is_one_delta_commit_with_epoch_and_mark(disk: Disk) -> None:
-    """DESIGN 15.9: our commits say so; a plain Delta reader can read them."""
+def flushed(disk: Disk) -> int:
+    """Let a reign begin and end, and its record stand in a data file; returns the number of the next record."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.flush(epoch=1, at_ms=0)
+    return number
+
+
+def test_append_is_one_entry_that_holds_the_records(disk: Disk) -> None:
+    """PROTOCOL 5: one put for a commit, with the columns of the table, times in milliseconds and NULLs left out."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    files = sorted((Path(disk.store.path) / CONTROL).glob("*.parquet"))
+    control.append([left(number), left(number + 1)], epoch=1)
+    info, *actions = [json.loads(line) for line in disk.log_path(CONTROL, 2).read_text().splitlines()]
+    assert info["commitInfo"]["isBlindAppend"] is True
+    mark = info["commitInfo"]["sparkqueue"]
+    assert (mark["v"], mark["writer"], mark["actions"]) == (1, "coordinator", 1)
+    about = {"epoch": 1, "kind": "left", "queue": "WORK", "subscription": "s", "detail": '{"v":1,"incarnation":[1,1]}'}
+    assert mark["records"] == [{"record": each, "at": each, **about} for each in (number, number + 1)]
+    assert [(action["txn"]["appId"], action["txn"]["version"]) for action in actions] == [("c:coordinator", 1)]
+    assert sorted((Path(disk.store.path) / CONTROL).glob("*.parquet")) == files
+    assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number + 2))
+
+
+def test_every_field_of_a_record_comes_out_of_an_entry_as_it_went_in(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    full = record_of(
+        kind=Kind.GRANTED, record=claim(control), epoch=1, at_ms=5, message_type="order", queue="WORK", subscription="s", lease=3,
+        ranges=((0, 4), (6, 8)), reason="\u2028", due_at_ms=9, detail={"incarnation": [1, 2], "request": "q"},
+    )  # fmt: skip
+    control.append([full], epoch=1)
+    assert DeltaControlLog(disk.store).load().records[-1] == full
+
+
+def test_records_of_many_bytes_get_a_data_file_at_once(disk: Disk) -> None:
+    """Whoever opens the log reads each entry since the last checkpoint."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    ranges = tuple((2 * each, 2 * each + 1) for each in range(20_000))
+    control.append([replace(left(number), ranges=ranges)], epoch=1)
+    assert data_file(disk, number).stat().st_size > 20_000
+    assert disk.log_path(CONTROL, control.version).stat().st_size < 1_000
+    control.append([left(number + 1)], epoch=1)
+    assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number + 2))
+
+
+def test_flush_is_one_delta_commit_after_which_a_plain_delta_reader_has_every_record(disk: Disk) -> None:
+    """DESIGN 15.9: our commits say so. A stream of the table sees each record once, as rows that are new."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number), left(number + 1)], epoch=1)
-    lines = [json.loads(line) for line in disk.log_path(CONTROL, 2).read_text().splitlines()]
+    control.append([left(number + 2)], epoch=1)
+    assert sorted(DeltaTable(disk.store.uri(CONTROL)).to_pyarrow_table().column("record").to_numpy()) == [0, 1]
+    control.flush(epoch=1, at_ms=7)
+    lines = [json.loads(line) for line in disk.log_path(CONTROL, 4).read_text().splitlines()]
     info = lines[0]["commitInfo"]
     assert info["isBlindAppend"] is True
     assert (info["sparkqueue"]["v"], info["sparkqueue"]["writer"], info["sparkqueue"]["actions"]) == (1, "coordinator", 2)
     assert lines[1]["add"]["dataChange"] is True
     assert {key: lines[2]["txn"][key] for key in ("appId", "version")} == {"appId": "c:coordinator", "version": 1}
     table = DeltaTable(disk.store.uri(CONTROL)).to_pyarrow_table()
-    assert sorted(table.column("record").to_numpy()) == [0, 1, 2, 3, 4]
+    assert sorted(table.column("record").to_numpy()) == list(range(number + 3))
+    assert disk.open().records() == DeltaControlLog(disk.store).load().records
+    control.flush(epoch=1, at_ms=8)
+    assert control.version == 4, "there is nothing to write"
 
 
 def test_definitions_stand_in_files_of_their_own_in_the_same_commit(disk: Disk) -> None:
@@ -51,13 +107,13 @@ def test_definitions_stand_in_files_of_their_own_in_the_same_commit(disk: Disk) 
     applied = record_of(kind=Kind.DEFINITIONS_APPLIED, record=number + 1, epoch=1, detail={"definitions": stored, "resets": {}})
     control.append([left(number), applied, left(number + 2)], epoch=1)
     assert control.version == 2
-    assert len(list((Path(disk.store.path) / CONTROL).glob("*.parquet"))) == 6
+    assert len(list((Path(disk.store.path) / CONTROL).glob("*.parquet"))) == 5
     read: list[str] = []
-    original = control_files.read_known
+    original = record_blocks.read_known
 
-    def read_file(store: object, path: str) -> object:
-        read.append(path)
-        return original(disk.store, path)
+    def read_file(store: object, block: RecordBlock) -> object:
+        read.append(block.path)
+        return original(disk.store, block)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "read_known", read_file)
@@ -119,8 +175,8 @@ def test_paused_reign_is_deposed_however_far_the_log_was_cleaned_meanwhile(disk:
     for _ in range(6):
         new.append([left(record, 2)], epoch=2)
         record += 1
-    delta.checkpoint(disk.store, CONTROL, new.open_own(epoch=2), durable=False)
-    assert new.version == 8
+    checkpoint(new, epoch=2)
+    assert new.version == 9
     for version in range(kept_from):
         disk.log_path(CONTROL, version).unlink()
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
@@ -168,9 +224,9 @@ def test_two_paused_reigns_do_not_make_each_other_believe(disk: Disk, monkeypatc
     record = claim(old, 2)
     assert claim(new, 3) == record + 1
     new.append([left(record + 1, 3)], epoch=3)
-    delta.checkpoint(disk.store, CONTROL, new.open_own(epoch=3), durable=False)
+    checkpoint(new, epoch=3)
 
-    def asleep(*given: Any, **named: Any) -> bool:
+    def asleep(*given: Any, **named: Any) -> LogEntry | None:
         for version in range(new.version):
             disk.log_path(CONTROL, version).unlink()
         return create(*given, **named)
@@ -202,7 +258,7 @@ def test_a_reign_that_was_claimed_right_after_a_commit_has_it(disk: Disk, monkey
     number = claim(control)
     create_entry = entry_writing.create_entry
 
-    def swap_and_be_overtaken(*given: object, **named: object) -> bool:
+    def swap_and_be_overtaken(*given: object, **named: object) -> LogEntry | None:
         created = create_entry(*given, **named)  # type: ignore[arg-type]  # passed on as they came
         monkeypatch.setattr(entry_writing, "create_entry", create_entry)
         claim(DeltaControlLog(disk.store), 2)
@@ -226,7 +282,7 @@ def commit_unasked(disk: Disk, files: Sequence[delta.NewFile]) -> None:
 def test_load_names_a_missing_record(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    commit_unasked(disk, control_files.stage_records(disk.store, [left(number + 1)]))
+    commit_unasked(disk, record_blocks.stage_records(disk.store, [left(number + 1)]))
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} is missing"):
         DeltaControlLog(disk.store).load()
 
@@ -234,28 +290,28 @@ def test_load_names_a_missing_record(disk: Disk) -> None:
 def test_load_names_an_epoch_that_goes_back(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control, 3)
-    commit_unasked(disk, control_files.stage_records(disk.store, [left(number, 2)]))
+    commit_unasked(disk, record_blocks.stage_records(disk.store, [left(number, 2)]))
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} has epoch 2 after 3"):
         DeltaControlLog(disk.store).load()
 
 
 @pytest.mark.parametrize("damage", [b"", b"PAR1 no parquet at all PAR1"])
 def test_load_names_a_record_file_that_cannot_be_read(disk: Disk, damage: bytes) -> None:
-    number = claim(DeltaControlLog(disk.store))
+    number = flushed(disk)
     data_file(disk, number - 1).write_bytes(damage)
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*control/{number - 1:020d}-.*cannot be read"):
         DeltaControlLog(disk.store).load()
 
 
 def test_load_names_a_record_file_that_is_missing(disk: Disk) -> None:
-    number = claim(DeltaControlLog(disk.store))
+    number = flushed(disk)
     data_file(disk, number - 1).unlink()
     with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*is missing"):
         DeltaControlLog(disk.store).load()
 
 
 def test_load_refuses_details_of_a_newer_version(disk: Disk) -> None:
-    number = claim(DeltaControlLog(disk.store))
+    number = flushed(disk)
     file = data_file(disk, number - 1)
     table = pq.read_table(file)
     newer = table.set_column(table.schema.get_field_index("detail"), CONTROL_SCHEMA.field("detail"), pa.array(['{"v":2}']))
@@ -268,14 +324,14 @@ def test_load_after_a_checkpoint_gives_the_same_records(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    checkpoint(control)
     control.append([left(number + 1)], epoch=1)
     control.check(epoch=1)
     assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number + 2))
 
 
 def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DESIGN 4, power loss: data file, its directory, log entry, its directory, before success."""
+    """DESIGN 4, power loss: log entry and its directory before success; a data file and its directory before the entry."""
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     control = DeltaControlLog(disk.store)
     number = claim(control)
@@ -283,8 +339,11 @@ def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
     control.append([left(number)], epoch=1)
     root = f"{disk.store.path}/{CONTROL}"
+    assert synced == [str(disk.log_path(CONTROL, control.version)), f"{root}/_delta_log"]
+    synced.clear()
+    control.flush(epoch=1, at_ms=0)
     entry = str(disk.log_path(CONTROL, control.version))
-    assert synced == [str(data_file(disk, number)), root, entry, f"{root}/_delta_log"]
+    assert synced == [str(data_file(disk, number - 1)), root, entry, f"{root}/_delta_log"]
 
 
 def test_commit_of_default_durability_syncs_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +368,7 @@ def test_every_claim_probes_the_store(disk: Disk, monkeypatch: pytest.MonkeyPatc
 
 
 def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:
-    (file,) = control_files.stage_records(disk.store, [left(2)])
+    (file,) = record_blocks.stage_records(disk.store, [left(2)])
     stranger = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats={"numRecords": 1})
     commit_unasked(disk, [stranger])
     with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*has no statistics"):

@@ -58,11 +58,22 @@ class Commit:
 
 
 def control_commit(path: Path) -> Commit:
-    disk = Disk(path / "journal", journal={"durability": "fsync"})
-    control = DeltaControlLog(disk.store)
-    number = claim(control)
+    disk, control, number = durable_reign(path)
     entry = disk.log_path(CONTROL, control.version + 1)
     return Commit(disk, Path(disk.store.uri(CONTROL)), entry, lambda: control.append([left(number)], epoch=1))
+
+
+def flush_commit(path: Path) -> Commit:
+    disk, control, number = durable_reign(path)
+    control.append([left(number)], epoch=1)
+    entry = disk.log_path(CONTROL, control.version + 1)
+    return Commit(disk, Path(disk.store.uri(CONTROL)), entry, lambda: control.flush(epoch=1, at_ms=0))
+
+
+def durable_reign(path: Path) -> tuple[Disk, DeltaControlLog, int]:
+    disk = Disk(path / "journal", journal={"durability": "fsync"})
+    control = DeltaControlLog(disk.store)
+    return disk, control, claim(control)
 
 
 def publisher_commit(path: Path) -> Commit:
@@ -92,10 +103,22 @@ def is_reported(entry: Path, log: str, told: str) -> bool:
     return aside.exists() and "torn by a power loss" in told
 
 
-@pytest.mark.parametrize(("data", "log"), list(product(DATA_STATES, LOG_STATES)))
-def test_control_commit(tmp_path: Path, data: str, log: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("log", LOG_STATES)
+def test_control_commit(tmp_path: Path, log: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The entry holds the records: both are there, or neither is."""
     commit = control_commit(tmp_path)
     before = len(commit.disk.open().control.load().records)
+    commit.run()
+    spoil(commit.entry, log)
+    there = before + (log == "whole")
+    goes_on_from(commit, there, log, caplog)
+
+
+@pytest.mark.parametrize(("data", "log"), list(product(DATA_STATES, LOG_STATES)))
+def test_flush(tmp_path: Path, data: str, log: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A flush that did not come to its end takes nothing away: entries hold the records as before."""
+    commit = flush_commit(tmp_path)
+    there = len(commit.disk.open().control.load().records)
     commit.run()
     spoil(commit.data, data)
     spoil(commit.entry, log)
@@ -103,7 +126,10 @@ def test_control_commit(tmp_path: Path, data: str, log: str, caplog: pytest.LogC
         with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
             DeltaControlLog(commit.disk.store).load()
         return
-    there = before + (outcome(data, log) == THERE)
+    goes_on_from(commit, there, log, caplog)
+
+
+def goes_on_from(commit: Commit, there: int, log: str, caplog: pytest.LogCaptureFixture) -> None:
     again = DeltaControlLog(commit.disk.store)
     assert [record.record for record in again.load().records] == list(range(there))
     assert is_reported(commit.entry, log, caplog.text)
@@ -159,7 +185,7 @@ def possible(commit: Commit, synced: list[Synced], *, is_committed: bool) -> Ite
             yield data, log
 
 
-@pytest.mark.parametrize("make", [control_commit, publisher_commit])
+@pytest.mark.parametrize("make", [flush_commit, publisher_commit])
 def test_order_of_syncs_leaves_no_damage_and_loses_nothing_that_was_acknowledged(
     make: Callable[[Path], Commit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
-from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.message_table import create
@@ -17,7 +16,7 @@ from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
 from spark_queue.journal.store import CONTROL, messages_key
 from tests.records import record_of
-from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, claim, left, orders
+from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, checkpoint, claim, left, orders
 
 ORDER = messages_key("order")
 
@@ -60,9 +59,10 @@ def test_an_entry_is_on_the_disk_before_a_checkpoint_of_its_version_is_written(
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     control = DeltaControlLog(disk.store)
     control.append([left(claim(control))], epoch=1)
+    control.flush(epoch=1, at_ms=0)
     head = disk.log_path(CONTROL, control.version)
     synced = watch(monkeypatch, head.with_suffix(".checkpoint.parquet"))
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=True)
+    checkpoint(control, durable=True)
     assert {(str(head), False), (str(head.parent), False)} <= synced
 
 

@@ -15,7 +15,7 @@ from msgspec import inspect
 
 from spark_queue import journal
 from spark_queue.core.records import BODIES, Kind, PeerChanged, Proven, Record, SetAside
-from spark_queue.journal.control_files import ControlFile
+from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.record_table import CONTROL_SCHEMA, DetailError, to_records, to_table
 
 TEXTS = st.text(max_size=5)
@@ -100,7 +100,7 @@ def test_the_protocol_describes_every_kind() -> None:
 
 
 def test_stats_tell_the_records_and_kinds_of_a_file() -> None:
-    file = ControlFile.new(4, 5, [Kind.PROVEN, Kind.GRANTED])
+    file = RecordBlock.new(4, 5, [Kind.PROVEN, Kind.GRANTED])
     found = file.stats()
-    assert ControlFile.of_add({"path": file.path, "stats": json.dumps(found)}) == file
+    assert RecordBlock.of_add({"path": file.path, "stats": json.dumps(found)}) == file
     assert (found["minValues"], found["maxValues"]) == ({"record": 4, "kind": "granted"}, {"record": 5, "kind": "proven"})

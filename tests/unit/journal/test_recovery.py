@@ -16,7 +16,7 @@ from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.repair import open_repaired, repair_head
 from spark_queue.journal.store import CONTROL, Store, messages_key
-from tests.unit.journal.journal_on_disk import Disk, claim, left
+from tests.unit.journal.journal_on_disk import Disk, checkpoint, claim, left
 
 TORN = [b"", b'{"commitInfo":{"timestamp":1', b"\0" * 300]
 
@@ -184,36 +184,46 @@ def test_torn_checkpoint_is_set_aside_when_the_log_still_has_everything(disk: Di
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    checkpoint(control)
     control.append([left(number + 1)], epoch=1)
-    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
-    checkpoint.write_bytes(b"")
+    (written,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    written.write_bytes(b"")
     assert len(disk.open().control.load().records) == number + 2
-    assert Path(f"{checkpoint}.torn").exists()
+    assert Path(f"{written}.torn").exists()
 
 
 def test_hint_at_a_checkpoint_that_is_not_there_is_forgotten(disk: Disk) -> None:
     """Delta refuses such a log (tried); both are synced, but only after both were written."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=True)
-    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
-    checkpoint.unlink()
+    checkpoint(control, durable=True)
+    (written,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    written.unlink()
     assert len(disk.open().control.load().records) == number
+
+
+@pytest.mark.parametrize("version", [1, 2, 9, 10**15])
+def test_a_wrong_hint_at_a_checkpoint_costs_a_listing_only(disk: Disk, version: int) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    checkpoint(control)
+    control.append([left(number)], epoch=1)
+    (disk.log_path(CONTROL, 0).parent / "_last_checkpoint").write_text(f'{{"version":{version},"size":5}}')
+    assert len(DeltaControlLog(disk.store).load().records) == number + 1
 
 
 def test_checkpoint_and_head_that_were_torn_at_once_are_both_set_aside(disk: Disk) -> None:
     """Checkpoints are written beside commits."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=True)
+    checkpoint(control, durable=True)
     control.append([left(number)], epoch=1)
-    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
-    checkpoint.write_bytes(b"")
+    (written,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    written.write_bytes(b"")
     head = disk.log_path(CONTROL, control.version)
     head.write_bytes(b"{")
     assert len(disk.open().control.load().records) == number
-    assert Path(f"{checkpoint}.torn").exists()
+    assert Path(f"{written}.torn").exists()
     assert Path(f"{head}.torn").exists()
 
 
@@ -221,59 +231,60 @@ def test_torn_checkpoint_needs_the_log_since_the_one_before_it_only(disk: Disk) 
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    checkpoint(control)
     cleaned = range(control.version)
     control.append([left(number + 1)], epoch=1)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    checkpoint(control)
     control.append([left(number + 2)], epoch=1)
     for version in cleaned:
         disk.log_path(CONTROL, version).unlink()
-    _, checkpoint = sorted(disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet"))
-    checkpoint.write_bytes(b"")
+    _, written = sorted(disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet"))
+    written.write_bytes(b"")
     assert len(disk.open().control.load().records) == number + 3
-    assert Path(f"{checkpoint}.torn").exists()
+    assert Path(f"{written}.torn").exists()
 
 
-@pytest.mark.parametrize("missing", [0, 2], ids=["its oldest", "its own"])
+@pytest.mark.parametrize("missing", [0, 3], ids=["its oldest", "its own"])
 def test_torn_checkpoint_without_the_entries_behind_it_is_damage(disk: Disk, missing: int) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    checkpoint(control)
     control.append([left(number + 1)], epoch=1)
-    checkpoint = disk.log_path(CONTROL, 2).with_suffix(".checkpoint.parquet")
-    checkpoint.write_bytes(b"")
+    written = disk.log_path(CONTROL, 3).with_suffix(".checkpoint.parquet")
+    written.write_bytes(b"")
     disk.log_path(CONTROL, missing).unlink()
     with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
         disk.open()
-    assert checkpoint.read_bytes() == b""
+    assert written.read_bytes() == b""
 
 
 def test_torn_checkpoint_of_a_commit_that_was_lost_goes_when_its_version_is_written_again(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
-    checkpoint = disk.log_path(CONTROL, 2).with_suffix(".checkpoint.parquet")
-    checkpoint.write_bytes(b"")
-    disk.log_path(CONTROL, 2).unlink()
-    assert claim(DeltaControlLog(disk.store), 2) == number + 1
-    assert len(disk.open().control.load().records) == number + 1
-    assert Path(f"{checkpoint}.torn").exists()
+    checkpoint(control)
+    written = disk.log_path(CONTROL, 3).with_suffix(".checkpoint.parquet")
+    written.write_bytes(b"")
+    disk.log_path(CONTROL, 3).unlink()
+    # It wrote files of records that entries hold, too.
+    assert claim(DeltaControlLog(disk.store), 2) == number + 2
+    assert len(disk.open().control.load().records) == number + 2
+    assert Path(f"{written}.torn").exists()
 
 
 def test_whole_checkpoint_stays_where_something_else_is_damaged(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    checkpoint(control)
     for _ in range(2):
         control.append([left(number)], epoch=1)
         number += 1
-    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    (written,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
     disk.log_path(CONTROL, control.version - 1).write_bytes(b"{torn")
     with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
         disk.open().control.load()
-    assert [path.name for path in checkpoint.parent.glob("*checkpoint.parquet*")] == [checkpoint.name]
+    assert [path.name for path in written.parent.glob("*checkpoint.parquet*")] == [written.name]
 
 
 def test_repaired_log_is_read_by_delta(disk: Disk, tmp_path: Path) -> None:

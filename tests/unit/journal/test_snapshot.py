@@ -10,18 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from deltalake import DeltaTable
 
 from spark_queue.core import folds
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal import snapshot, upkeep
-from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_blocks, open_control
 from spark_queue.journal.snapshot import Header
-from spark_queue.journal.store import CONTROL, SNAPSHOTS
+from spark_queue.journal.store import SNAPSHOTS
 from spark_queue.verification.state_digest import digest
 from tests.records import detail_of, record_of
 from tests.unit.journal import control_on_disk
@@ -40,7 +38,7 @@ def subscribed(number: int) -> Record:
 
 
 def take(disk: Disk) -> None:
-    snapshot.capture(disk.store, listing(disk.store, DeltaTable(disk.store.uri(CONTROL))), disk.open().traits)
+    snapshot.capture(disk.store, open_control(disk.store).blocks, disk.open().traits)
 
 
 def snapshots(disk: Disk) -> list[Path]:
@@ -127,7 +125,7 @@ def test_the_first_snapshot_of_each_stretch_stays_for_past_moments(disk: Disk, m
     assert [int(path.stem) for path in snapshots(disk)] == [9, 16, 24, 28, 29]
     whole = disk.open().records()
     for until, uses in ((31, 29), (20, 16), (17, 16), (16, 9), (9, None)):
-        tail = snapshot.load(disk.store, list_files(disk.store), until=min(until, len(whole)))
+        tail = snapshot.load(disk.store, list_blocks(disk.store), until=min(until, len(whole)))
         assert (tail.state.next_record - 1 if tail.state else None) == uses
         assert list(tail.records) == list(whole[0 if uses is None else uses + 1 : until])
     # In a longer log the stretches are longer, and a few stay whatever its length.

@@ -16,8 +16,9 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import delta, upkeep
+from spark_queue.journal import control_checkpoint, upkeep
 from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog
+from spark_queue.journal.log_listing import LastCheckpoint
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.store import CONTROL, messages_key
 from tests.records import ENTERED, replaced
@@ -67,15 +68,15 @@ def test_control_log_keeps_what_is_young_or_near_the_checkpoint(disk: Disk) -> N
     record = append(journal, claim(journal.control), 9)
     age(disk, CONTROL, 11 * 60 * 1000)
     run(journal)
-    assert versions(disk, CONTROL, ".checkpoint.parquet") == [10]
-    assert versions(disk, CONTROL) == [6, 7, 8, 9, 10]
+    # Version 11 has files of all records, which entries alone held until then.
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [11]
+    assert versions(disk, CONTROL) == [7, 8, 9, 10, 11]
     record = append(journal, record, 5)
-    os.utime(disk.log_path(CONTROL, 9), (NOW_MS / 1000 - 540, NOW_MS / 1000 - 540))
+    os.utime(disk.log_path(CONTROL, 10), (NOW_MS / 1000 - 540, NOW_MS / 1000 - 540))
     run(journal)
-    # Version 10 is old enough and below the limit, but nothing may be missing between the oldest kept entry and the newest.
-    # Version 16 merges the files that the first run found.
-    assert versions(disk, CONTROL) == [9, 10, 11, 12, 13, 14, 15, 16]
-    assert versions(disk, CONTROL, ".checkpoint.parquet") == [10, 16]
+    # Version 11 is old enough and below the limit, but nothing may be missing between the oldest kept entry and the newest.
+    assert versions(disk, CONTROL) == [10, 11, 12, 13, 14, 15, 16, 17]
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [11, 17]
     assert len(DeltaControlLog(disk.store).load().records) == record
 
 
@@ -139,6 +140,7 @@ def test_older_reign_may_not_work_on_message_tables(disk: Disk) -> None:
     """DESIGN 4: work on message tables starts each reign with the epoch in that table."""
     old, new = disk.open(), disk.open()
     claim(old.control)
+    old._control.flush(epoch=1, at_ms=0)
     for number in range(4):
         disk.publish([number])
     claim(new.control, 2)
@@ -185,28 +187,29 @@ def test_new_reign_goes_on_from_the_checkpoint_that_is_there(disk: Disk) -> None
     journal = disk.open()
     record = append(journal, claim(journal.control), 5)
     run(journal)
-    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6]
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [7]
     again = disk.open()
     assert claim(again.control, 2) == record + 1
     run(again, epoch=2)
-    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6]
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [7]
 
 
 @pytest.mark.usefixtures("small")
 def test_a_checkpoint_of_many_actions_is_not_written_as_often(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "CHECKPOINT_ACTIONS_PER_COMMIT", 1)
+    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 3)
     journal = disk.open()
     record = append(journal, claim(journal.control), 5)
     run(journal)
     size = json.loads((disk.log_path(CONTROL, 0).parent / "_last_checkpoint").read_bytes())["size"]
-    assert size > 6, "protocol, metadata, the epoch, and each file"
+    assert size == 6, "protocol, metadata, the epoch, and each file"
     record = append(journal, record, size - 2)
-    # This commits the merge that the first run planned, too.
+    # This writes a data file.
     run(journal)
-    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6]
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [7]
     append(journal, record, 1)
     run(journal)
-    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6, 6 + size]
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [7, 7 + size + 1]
 
 
 @pytest.mark.usefixtures("small")
@@ -219,7 +222,7 @@ def test_torn_checkpoint_hint_costs_an_early_checkpoint_only(disk: Disk, hint: b
     again = disk.open()
     claim(again.control, 2)
     run(again, epoch=2)
-    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6, 7]
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [7, 9]
 
 
 def test_tables_never_clean_themselves(disk: Disk) -> None:
@@ -240,13 +243,13 @@ def test_commits_go_on_while_the_log_is_kept_in_order(disk: Disk, monkeypatch: p
     """A caller never waits for a checkpoint; what is due meanwhile waits for the next look."""
     journal = disk.open()
     record = append(journal, claim(journal.control), 5)
-    let_go, checkpoint = threading.Event(), delta.checkpoint
+    let_go, write = threading.Event(), control_checkpoint.write
 
-    def slow(*given: Any, **named: Any) -> None:
+    def slow(*given: Any, **named: Any) -> LastCheckpoint:
         assert let_go.wait(60)
-        checkpoint(*given, **named)
+        return write(*given, **named)
 
-    monkeypatch.setattr(delta, "checkpoint", slow)
+    monkeypatch.setattr(control_checkpoint, "write", slow)
     for _ in range(3):
         journal.upkeep(epoch=1, state=entered_state(0), now_ms=NOW_MS)
         record = append(journal, record, 2)
@@ -255,7 +258,7 @@ def test_commits_go_on_while_the_log_is_kept_in_order(disk: Disk, monkeypatch: p
     let_go.set()
     journal._upkeep.finish()
     (checkpointed,) = versions(disk, CONTROL, ".checkpoint.parquet")
-    assert 6 <= checkpointed <= 12, "the head as the work found it"
+    assert checkpointed == 7, "the head as the work found it"
     assert len(DeltaControlLog(disk.store).load().records) == record
 
 
@@ -264,9 +267,33 @@ def test_upkeep_of_a_deposed_reign_says_so_at_the_next_look(disk: Disk) -> None:
     old, new = disk.open(), disk.open()
     append(old, claim(old.control), 5)
     claim(new.control, 2)
-    with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*the log carries epoch 2"):
+    with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*version 7 was committed by another"):
         run(old)
     assert versions(disk, CONTROL, ".checkpoint.parquet") == []
+
+
+@pytest.mark.usefixtures("small")
+def test_a_deposed_reign_with_nothing_left_to_write_makes_no_checkpoint(disk: Disk) -> None:
+    old, new = disk.open(), disk.open()
+    append(old, claim(old.control), 5)
+    old._control.flush(epoch=1, at_ms=0)
+    claim(new.control, 2)
+    with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*the log goes on after version 7"):
+        run(old)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == []
+
+
+@pytest.mark.usefixtures("small")
+def test_records_stand_in_entries_alone_for_seconds_only(disk: Disk) -> None:
+    """Readers of the table that are not ours find those in files (PROTOCOL 5)."""
+    journal, state = disk.open(), entered_state(0)
+    journal.control.append([left(claim(journal.control))], epoch=1)
+    for late_ms, version in ((upkeep.FLUSH_MS - 1, 2), (upkeep.FLUSH_MS, 3), (10 * upkeep.FLUSH_MS, 3)):
+        # The claim was made at record 2's time.
+        journal.upkeep(epoch=1, state=state, now_ms=2 + late_ms)
+        journal._upkeep.finish()
+        assert versions(disk, CONTROL)[-1] == version
+    assert DeltaTable(disk.store.uri(CONTROL)).to_pyarrow_table().num_rows == 4
 
 
 def test_messages_that_a_start_evaluates_anew_count_towards_the_next_snapshot(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from spark_queue.coordinator.recovery import recover
 from spark_queue.core import commands
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.record_table import CONTROL_SCHEMA
+from spark_queue.journal.record_blocks import RecordBlock, stage_rows
+from spark_queue.journal.record_table import CONTROL_SCHEMA, rows_of, rows_to_table
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Presence
@@ -90,6 +91,11 @@ class Site(DiskInstance):
         said = commands.OutcomeRows(outcome=outcome, ranges=tuple((row, row + 1) for row in rows))
         self.ask(commands.Settle, queue=queue, outcomes=(said,))
 
+    def flush(self) -> None:
+        """Let data files have the records that entries hold."""
+        control: Any = self.loop._journal.control
+        control.flush(epoch=self.loop._epoch, at_ms=self.clock.wall_ms())
+
     def wait_for_messages(self) -> None:
         """Let a planner take all that is here, and wait for more, so that owners are asked."""
         who: dict[str, Any] = {"queue": "WORK", "subscription": f"s-{self.path.name}"}
@@ -140,8 +146,9 @@ class Peer:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return its records as they are stored, with their details read."""
-        found = [row for file in self._files() for row in pq.read_table(file).to_pylist()]
-        return [row | {"detail": json.loads(row["detail"])} for row in sorted(found, key=lambda row: int(row["record"]))]
+        held = [row for entry in self.entries() for row in rows_to_table(rows_of(_held_by(entry))).to_pylist()]
+        found = {row["record"]: row for row in (*held, *(row for file in self._files() for row in pq.read_table(file).to_pylist()))}
+        return [row | {"detail": json.loads(row["detail"])} for _, row in sorted(found.items())]
 
     def number(self, kind: str, **facts: Any) -> int:
         """Return the number of the last record of a kind that has some facts in its columns or its detail."""
@@ -151,16 +158,41 @@ class Peer:
         )
 
     def rewrite(self, number: int, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change one record; its detail is given as it is read, and may become a text."""
+        """Change one record wherever it stands; its detail is given as it is read, and may become a text."""
+
+        def changed(row: dict[str, Any]) -> None:
+            row["detail"] = json.loads(row["detail"])
+            change(row)
+            row["detail"] = row["detail"] if isinstance(row["detail"], str) else json.dumps(row["detail"])
+
         for file in self._files():
             rows = pq.read_table(file).to_pylist()
             for row in rows:
                 if row["record"] == number:
-                    row["detail"] = json.loads(row["detail"])
-                    change(row)
-                    row["detail"] = row["detail"] if isinstance(row["detail"], str) else json.dumps(row["detail"])
+                    changed(row)
                     pq.write_table(pa.Table.from_pylist(rows, CONTROL_SCHEMA), file)
-                    return
+        for entry in self.entries():
+            rows = rows_to_table(rows_of(_held_by(entry))).to_pylist()
+            for row in rows:
+                if row["record"] == number:
+                    changed(row)
+                    _hold(entry, [_stored(each) for each in rows])
+
+    def entries(self) -> list[Path]:
+        """Return the entries of its control log, oldest first."""
+        return sorted((self.path / "control" / "_delta_log").glob("*.json"))
+
+    def use_a_file(self) -> Path:
+        """Let the newest entry have its records in a data file, as one of many bytes; returns the entry."""
+        entry = self.entries()[-1]
+        table = rows_to_table(rows_of(_held_by(entry)))
+        rows = table.select(["record", "kind"]).to_pylist()
+        block = RecordBlock.new(rows[0]["record"], rows[-1]["record"], [row["kind"] for row in rows])
+        file = stage_rows(Store(str(self.path)), block, table, at_ms=0)
+        _hold(entry, [])
+        lines = entry.read_text().splitlines()
+        entry.write_text("\n".join([lines[0].replace('"actions":1', '"actions":2'), json.dumps({"add": file.entry()}), *lines[1:]]))
+        return entry
 
     def message_file(self, number: int) -> Path:
         """Return the file that an `entered` record names."""
@@ -173,6 +205,26 @@ class Peer:
 
     def _files(self) -> list[Path]:
         return sorted((self.path / "control").glob("*.parquet"))
+
+
+def _held_by(entry: Path) -> Any:
+    """Return the records that an entry holds, as they are stored."""
+    return json.loads(entry.read_text().splitlines()[0])["commitInfo"].get("sparkqueue", {}).get("records", [])
+
+
+def _hold(entry: Path, records: list[dict[str, Any]]) -> None:
+    """Let an entry hold other records."""
+    first, *others = entry.read_text().splitlines()
+    info = json.loads(first)
+    info["commitInfo"]["sparkqueue"]["records"] = records
+    entry.write_text("\n".join([json.dumps(info, separators=(",", ":")), *others]) + "\n")
+
+
+def _stored(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the form of a row in an entry."""
+    times = {name: None if row[name] is None else int(row[name].timestamp() * 1000) for name in ("at", "due_at")}
+    row = row | times | {"ranges": [[each["first"], each["until"]] for each in row["ranges"]]}
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def three_sites(path: Path, clock: FakeClock) -> dict[str, Site]:
@@ -188,6 +240,8 @@ def three_sites(path: Path, clock: FakeClock) -> dict[str, Site]:
     virginia.settle("expire", 1)
     virginia.settle("expire", 2)
     virginia.ask(commands.Redrive, queue="WORK", ranges=((1, 2),))
+    # What follows stands in entries alone.
+    virginia.flush()
     tokyo.settle("acknowledge", 0)
     tokyo.pull("virginia", virginia.path)
     clock.advance(5_000)

@@ -140,6 +140,16 @@ def statistics(name: str, number: Any) -> Callable[[list[dict[str, Any]]], Any]:
     return added(change)
 
 
+def held(change: Callable[[dict[str, Any]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
+    """Return a change of each record that an entry holds."""
+    return lambda actions: [change(row) for row in actions[0]["commitInfo"]["sparkqueue"]["records"]]
+
+
+def holds(records: Any) -> Callable[[list[dict[str, Any]]], Any]:
+    return lambda actions: actions[0]["commitInfo"]["sparkqueue"].update(records=records)
+
+
+#: Of a commit with a data file.
 ENTRIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
     "a path out of the log": path("../messages/x.parquet"),
     "an absolute path": path("/etc/passwd"),
@@ -152,18 +162,39 @@ ENTRIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
     "actions that are none": lambda actions: [action.update(add=7) for action in actions if "add" in action],
     "information that is none": lambda actions: [action.update(commitInfo=[]) for action in actions if "commitInfo" in action],
 }
+#: Of one that holds its records.
+HELD: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "records that are a text": holds("x"),
+    "records that are none": holds([7]),
+    "a record without a number": held(lambda row: row.pop("record")),
+    "a number of 2^60": held(lambda row: row.update(record=2**60)),
+    "a number of 2^70": held(lambda row: row.update(record=2**70)),
+    "a number below 0": held(lambda row: row.update(record=-5)),
+    "a number that is a text": held(lambda row: row.update(record="5")),
+    "an epoch below the one before": held(lambda row: row.update(epoch=0)),
+    "a time beyond all": held(lambda row: row.update(at=2**62)),
+    "a kind that is a number": held(lambda row: row.update(kind=5)),
+    "a detail that is none": held(lambda row: row.update(detail={"v": 1})),
+    "a detail that is no JSON": held(lambda row: row.update(detail="{")),
+    "ranges of three": held(lambda row: row.update(ranges=[[1, 2, 3]])),
+    "ranges of texts": held(lambda row: row.update(ranges=[["a", "b"]])),
+    "records twice": lambda actions: actions[0]["commitInfo"]["sparkqueue"].update(
+        records=2 * actions[0]["commitInfo"]["sparkqueue"]["records"]
+    ),
+    "records that are far away": held(lambda row: row.update(record=row["record"] + 7)),
+}
 
 
 @pytest.mark.drawn(6)
 @pytest.mark.parametrize("follows", [False, True], ids=["at first", "later"])
-@pytest.mark.parametrize("case", ENTRIES)
+@pytest.mark.parametrize("case", [*ENTRIES, *HELD])
 def test_an_entry_that_lies_is_refused(attack: Attack, case: str, *, follows: bool) -> None:
-    newest = max((attack.peer.path / "control" / "_delta_log").glob("*.json"))
+    newest = attack.peer.use_a_file() if case in ENTRIES else attack.peer.entries()[-1]
     actions = [json.loads(line) for line in newest.read_text().splitlines()]
     if follows:
         newest.unlink()
         attack.pull(None)
-    ENTRIES[case](actions)
+    {**ENTRIES, **HELD}[case](actions)
     newest.write_text("\n".join(json.dumps(action) for action in actions) + "\n")
     refusal = attack.here.pull("virginia", attack.peer.path)
     assert refusal is not None or case == "information that is none"

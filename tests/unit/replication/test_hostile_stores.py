@@ -125,6 +125,8 @@ def _long_when_read(attack: Attack) -> None:
 def _without_records(attack: Attack) -> None:
     names = [file.name for file in (attack.peer.path / "control").glob("*.parquet")]
     gone = [{"remove": {"path": name, "deletionTimestamp": 1, "dataChange": True}} for name in names]
+    for entry in attack.peer.entries()[1:]:
+        entry.unlink()
     _entry(attack, 1).write_text("\n".join(map(json.dumps, gone)))
 
 

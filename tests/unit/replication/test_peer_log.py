@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from spark_queue.replication import peer_log
@@ -19,7 +20,7 @@ from spark_queue.replication import puller as parts
 from spark_queue.replication.exchange import ApplyPulled
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
 from tests.fake_clock import FakeClock
-from tests.unit.journal.journal_on_disk import Disk
+from tests.unit.journal.journal_on_disk import Disk, claim, left
 from tests.unit.journal.reign import Reign, publish_some
 from tests.unit.replication.sites import Attack, Home, Site, three_sites
 from tests.unit.replication.test_puller import Loop
@@ -55,6 +56,24 @@ def test_a_look_that_finds_nothing_costs_one_request_and_seldom_a_listing(home: 
         assert (read.call_count, listed.call_count) == (LISTING_LOOKS - 1, 0)
         log.read()
         assert listed.call_count == 1
+
+
+def test_records_that_come_again_as_files_are_not_read_again(tmp_path: Path) -> None:
+    """Entries hold them until a flush; it may bring records of before and of after this reader's look."""
+    disk = Disk(tmp_path)
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    log = PeerLog(disk.store, "virginia")
+    read = [record.record for record in log.read()]
+    for turn in range(4):
+        control.append([left(number)], epoch=1)
+        number += 1
+        if turn != 1:
+            control.flush(epoch=1, at_ms=0)
+        if turn:
+            read += [record.record for record in log.read()]
+    assert log.read() == []
+    assert read == list(range(number))
 
 
 def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import ConfigError
 from spark_queue.journal import snapshot
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_blocks
 from spark_queue.journal.state_codec import encode
 from spark_queue.verification.state_digest import digest
 from spark_queue.views import queue_status, state_at
@@ -71,7 +71,7 @@ def test_what_the_snapshot_has_is_not_read_again(world: ViewsWorld) -> None:
     world.publish(10, 11)
     world.attach()
     world.commit()
-    snapshot.capture(world.journal.store, list_files(world.journal.store), world.opened.traits)
+    snapshot.capture(world.journal.store, list_blocks(world.journal.store), world.opened.traits)
     world.next(1)
     world.commit()
     world.opened.traits = Unread()

@@ -20,7 +20,7 @@ from spark_queue.following import follower as following
 from spark_queue.following.follower import JournalFollower, families_of
 from spark_queue.journal import snapshot
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_blocks
 from spark_queue.metrics import exposition
 from spark_queue.metrics.figures import Observe
 from spark_queue.metrics.prometheus import render
@@ -70,7 +70,7 @@ def healthy(place: Path) -> Journal:
 
 def from_a_snapshot(place: Path) -> Journal:
     world = busy(place)
-    snapshot.capture(world.journal.store, list_files(world.journal.store), world.opened.traits)
+    snapshot.capture(world.journal.store, list_blocks(world.journal.store), world.opened.traits)
     world.fail("the sink is down", now_ms=START_MS + 9_000)
     world.commit()
     return world.journal
@@ -98,7 +98,7 @@ def put_back(place: Path) -> Journal:
     copy = shutil.copytree(world.journal.path, place / "copy")
     world.publish(6, now_ms=START_MS + 10_000)
     world.commit()
-    snapshot.capture(world.journal.store, list_files(world.journal.store), world.opened.traits)
+    snapshot.capture(world.journal.store, list_blocks(world.journal.store), world.opened.traits)
     shutil.copytree(Path(world.journal.path) / "snapshots", Path(copy) / "snapshots", dirs_exist_ok=True)
     return Journal(str(copy))
 

@@ -16,7 +16,7 @@ from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal import snapshot
 from spark_queue.journal.open import DeltaJournal, open_journal
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_blocks
 from spark_queue.views import explain
 from spark_queue.views.journal_view import whole_state
 from spark_queue.views.why_waiting import why_it_waits
@@ -168,7 +168,7 @@ def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorl
     world.attach("BILLING", "east", 2)
     world.commit()
     opened = open_journal(world.journal.store)
-    snapshot.capture(opened.store, list_files(opened.store), opened.traits)
+    snapshot.capture(opened.store, list_blocks(opened.store), opened.traits)
     world.decide(commands.Pause(queue="BILLING"), 3)
     folded, fold = list[str](), folds.fold
 

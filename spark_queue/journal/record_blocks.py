@@ -1,24 +1,32 @@
-"""The data files of the control log: their listing, their rows, and how records come out of them and go in (DESIGN 4)."""
+"""The blocks in which the control log holds records: data files, and entries that hold them themselves (DESIGN 4)."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.record_table import CONTROL_SCHEMA, SEPARATE_KINDS, DetailError, NewerDetailError, to_records, to_table
+from spark_queue.journal.record_table import (
+    CONTROL_SCHEMA,
+    SEPARATE_KINDS,
+    DetailError,
+    NewerDetailError,
+    Row,
+    rows_to_table,
+    to_records,
+    to_table,
+)
 from spark_queue.journal.store import CONTROL, Store
 
 #: Readers at once of the control log's files: they wait for the store, not for a processor.
@@ -35,27 +43,35 @@ _OF_A_COMMIT: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ControlFile:
-    """One data file of the control log, as its statistics describe it; in the order of records."""
+class RecordBlock:
+    """Records without a gap that stand in one place; in the order of records."""
 
     #: Numbers of its first and last record.
     first: int
     last: int
-    #: Relative to the table.
+    #: Of a data file, relative to the table; empty where entries hold them.
     path: str
     #: Lowest and highest kind.
     kinds: tuple[str, str]
+    #: The rows that entries hold; none of a data file.
+    rows: Sequence[Row] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of_add(cls, add: Mapping[str, Any]) -> ControlFile:
-        """Return the file of an `add` action, as an entry of the log has it; a missing part raises as it comes."""
+    def of_add(cls, add: Mapping[str, Any]) -> RecordBlock:
+        """Return the block of an `add` action, as an entry of the log has it; a missing part raises as it comes."""
         statistics = msgspec.json.decode(add["stats"])
         low, high = statistics["minValues"], statistics["maxValues"]
         return cls(low["record"], high["record"], add["path"], (low["kind"], high["kind"]))
 
     @classmethod
-    def new(cls, first: int, last: int, kinds: Iterable[str]) -> ControlFile:
-        """Return a file that is yet to be written, of records of these kinds."""
+    def of_rows(cls, rows: Sequence[Row]) -> RecordBlock:
+        """Return the block of rows that entries hold, of which there is one at least."""
+        kinds = [row.kind for row in rows]
+        return cls(rows[0].record, rows[-1].record, "", (min(kinds), max(kinds)), rows)
+
+    @classmethod
+    def new(cls, first: int, last: int, kinds: Iterable[str]) -> RecordBlock:
+        """Return the block of a data file that is yet to be written, of records of these kinds."""
         ordered = sorted(kinds)
         return cls(first, last, f"{first:020d}-{uuid.uuid4().hex}.parquet", (ordered[0], ordered[-1]))
 
@@ -70,6 +86,16 @@ class ControlFile:
         """How many it holds."""
         return self.last - self.first + 1
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a data file."""
+        return bool(self.path)
+
+    @property
+    def name(self) -> str:
+        """Its name in errors."""
+        return f"control/{self.path}" if self.is_file else f"records {self.first} to {self.last} in entries of the control log"
+
     def holds_only(self, kind: str) -> bool:
         """Return whether all of its records are of a kind."""
         return self.kinds == (kind, kind)
@@ -80,43 +106,29 @@ class ControlFile:
         return any(self.holds_only(kind) for kind in SEPARATE_KINDS)
 
 
-def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
-    """Return the files of an open control log, in the order of their records."""
-    # Not by `pa.table`, which loads pandas to ask whether it is given a data frame: that takes longer than all that follows.
-    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-    names = ("min.record", "max.record", "path", "min.kind", "max.kind")
-    columns: list[list[Any]] = [actions.column(name).to_pylist() for name in names]
-    files = []
-    for first, last, path, *kinds in zip(*columns, strict=True):
-        if None in (first, last, *kinds):
-            raise delta.damaged(store, f"control/{path} has no statistics", "It was not written by spark_queue.")
-        files.append(ControlFile(first, last, path, (kinds[0], kinds[1])))
-    return sorted(files)
-
-
-def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0, until: int | None = None) -> list[Record]:
-    """Return every record of a listing from number `first` to before `until`, checked for gaps (DESIGN 4, power loss)."""
+def read_records(store: Store, blocks: Sequence[RecordBlock], *, first: int = 0, until: int | None = None) -> list[Record]:
+    """Return every record of blocks from number `first` to before `until`, checked for gaps (DESIGN 4, power loss)."""
     count = None if until is None else max(0, until - first)
-    wanted = [file for file in files if until is None or file.first < until]
+    wanted = [block for block in blocks if until is None or block.first < until]
     return to_records_of(store, read_rows(store, wanted, first=first).slice(0, count))
 
 
-def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
-    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more."""
-    wanted = [file for file in files if file.last >= first]
+def read_rows(store: Store, blocks: Sequence[RecordBlock], *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
+    """Return the rows of every record of blocks from number `first` on, checked for gaps; making records of them costs more."""
+    wanted = [block for block in blocks if block.last >= first]
     with ThreadPoolExecutor(_READERS) as readers:
-        tables = list(readers.map(lambda file: read_known(store, file.path, first=first, schema=schema), wanted))
+        tables = list(readers.map(lambda block: read_known(store, block, first=first, schema=schema), wanted))
     rows = pa.concat_tables([pa.Table.from_batches([], schema), *tables]).combine_chunks()
     _check_rows(store, rows, first)
     return rows
 
 
-def read_known(store: Store, path: str, *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
-    """Read the columns that this software knows of a file, only records from number `first` on.
+def read_known(store: Store, block: RecordBlock, *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
+    """Read the columns that this software knows of a block, only records from number `first` on.
 
-    Columns that a newer version appended mean nothing here; one that is missing is damage.
+    Columns that a newer version appended to a file mean nothing here; one that is missing is damage.
     """
-    return read_file(store, path, columns=schema.names, first=first).cast(schema)
+    return read_block(store, block, columns=schema.names, first=first).cast(schema)
 
 
 class ControlRows:
@@ -128,66 +140,69 @@ class ControlRows:
         How many there are.
     """
 
-    def __init__(self, store: Store, files: Sequence[ControlFile]) -> None:
-        self._store, self._files = store, files
-        self.count = files[-1].last + 1 if files else 0
+    def __init__(self, store: Store, blocks: Sequence[RecordBlock]) -> None:
+        self._store, self._blocks = store, blocks
+        self.count = blocks[-1].last + 1 if blocks else 0
 
     def columns(self, *names: str, first: int = 0) -> pa.Table:
         """Return some columns of all records from number `first` on."""
         schema = pa.schema([CONTROL_SCHEMA.field(name) for name in ("record", "epoch", *names)])
-        return read_rows(self._store, self._files, first=first, schema=schema).select(list(names))
+        return read_rows(self._store, self._blocks, first=first, schema=schema).select(list(names))
 
     def where(self, test: Callable[[pa.Table], NDArray[np.bool_]], *names: str) -> NDArray[np.int64]:
-        """Return the numbers of the records that pass a test of some columns, file by file."""
+        """Return the numbers of the records that pass a test of some columns, block by block."""
         schema = pa.schema([CONTROL_SCHEMA.field(name) for name in names])
 
-        def found(file: ControlFile) -> NDArray[np.int64]:
-            rows = read_known(self._store, file.path, schema=schema)
-            return file.first + np.flatnonzero(test(rows.combine_chunks()))
+        def found(block: RecordBlock) -> NDArray[np.int64]:
+            rows = read_known(self._store, block, schema=schema)
+            return block.first + np.flatnonzero(test(rows.combine_chunks()))
 
         with ThreadPoolExecutor(_READERS) as readers:
-            return np.concatenate([np.empty(0, np.int64), *readers.map(found, self._files)])
+            return np.concatenate([np.empty(0, np.int64), *readers.map(found, self._blocks)])
 
     def applied(self) -> list[Record]:
         """Return all `definitions_applied` records, oldest first: they stand in files of their own."""
-        paths = [file.path for file in self._files if file.holds_only(Kind.DEFINITIONS_APPLIED)]
-        return [record for path in paths for record in to_records_of(self._store, read_known(self._store, path))]
+        blocks = [block for block in self._blocks if block.holds_only(Kind.DEFINITIONS_APPLIED)]
+        return [record for block in blocks for record in to_records_of(self._store, read_known(self._store, block))]
 
     def records(self, numbers: NDArray[np.int64]) -> list[Record]:
         """Return the records of some numbers, which ascend."""
         return [record for part in self.parts(numbers) for record in part]
 
     def parts(self, numbers: NDArray[np.int64]) -> Iterator[list[Record]]:
-        """Yield the same file by file: many of them need not be in memory at once."""
+        """Yield the same block by block: many of them need not be in memory at once."""
         return (to_records_of(self._store, rows) for rows in self.tables(numbers))
 
     def tables(self, numbers: NDArray[np.int64], *names: str) -> Iterator[pa.Table]:
-        """Yield the rows of some numbers, which ascend, or some columns of them, file by file."""
+        """Yield the rows of some numbers, which ascend, or some columns of them, block by block."""
         schema = pa.schema([CONTROL_SCHEMA.field(name) for name in names or CONTROL_SCHEMA.names])
-        for file in self._files:
-            low, high = np.searchsorted(numbers, [file.first, file.last + 1])
+        for block in self._blocks:
+            low, high = np.searchsorted(numbers, [block.first, block.last + 1])
             if low < high:
                 first = int(numbers[low])
-                rows = read_known(self._store, file.path, first=first, schema=schema)
+                rows = read_known(self._store, block, first=first, schema=schema)
                 yield rows.take(numbers[low:high] - first)
 
 
-def read_file(store: Store, path: str, *, columns: list[str] | None = None, first: int = 0) -> pa.Table:
-    """Read a file from record `first` on: the named columns, or all of them, also such as a newer version appended."""
-    data = store.read(f"{CONTROL}/{path}")
+def read_block(store: Store, block: RecordBlock, *, columns: list[str] | None = None, first: int = 0) -> pa.Table:
+    """Read a block from record `first` on: the named columns, or all of them, also such as a newer version appended to a file."""
+    if not block.is_file:
+        held = rows_to_table(block.rows[max(0, first - block.first) :])
+        return held if columns is None else held.select(columns)
+    data = store.read(f"{CONTROL}/{block.path}")
     if data is None:
-        raise delta.damaged(store, f"control/{path} is missing", "The log names it.")
+        raise delta.damaged(store, f"{block.name} is missing", "The log names it.")
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         absent = sorted(set(CONTROL_SCHEMA.names) - set(file.schema_arrow.names))
         if absent:
             raise ValueError(f"it has no column {absent[0]}")
         # A file holds records without a gap, so the place of one is known without looking.
-        groups, skipped = _groups_since(file, first - int(path[:20]))
+        groups, skipped = _groups_since(file, first - block.first)
         # The files are small and many, and read at once already: threads for the columns of each cost more than they bring.
         return file.read_row_groups(groups, columns=columns, use_threads=False).slice(skipped)
     except (pa.ArrowException, OSError, ValueError) as reason:
-        raise delta.damaged(store, f"control/{path} cannot be read", store.reason(reason)) from None
+        raise delta.damaged(store, f"{block.name} cannot be read", store.reason(reason)) from None
 
 
 def _groups_since(file: pq.ParquetFile, row: int) -> tuple[list[int], int]:
@@ -213,9 +228,7 @@ def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
     odd = np.flatnonzero(numbers != np.arange(first, first + len(numbers)))
     if len(odd):
         number = first + int(odd[0])
-        reason = f"The control log continues with record {numbers[odd[0]]}."
-        # For delta-rs an empty entry is a commit without files (tried).
-        raise next(iter(delta.damaged_files(store, CONTROL)), delta.damaged(store, f"record {number} is missing", reason))
+        raise delta.damaged(store, f"record {number} is missing", f"The control log continues with record {numbers[odd[0]]}.")
     back = np.flatnonzero(np.diff(epochs) < 0)
     if len(back):
         before, epoch = epochs[back[0] : back[0] + 2]
@@ -231,15 +244,15 @@ def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile
         if alone or not groups or groups[-1][-1].kind in SEPARATE_KINDS:
             groups.append([])
         groups[-1].append(record)
-    staged = [(group, ControlFile.new(group[0].record, group[-1].record, (each.kind for each in group))) for group in groups]
-    return [stage_rows(store, file, to_table(group), at_ms=group[-1].at_ms) for group, file in staged]
+    staged = [(group, RecordBlock.new(group[0].record, group[-1].record, (each.kind for each in group))) for group in groups]
+    return [stage_rows(store, block, to_table(group), at_ms=group[-1].at_ms) for group, block in staged]
 
 
-def stage_rows(store: Store, file: ControlFile, rows: pa.Table, *, at_ms: int, data_change: bool = True) -> delta.NewFile:
+def stage_rows(store: Store, block: RecordBlock, rows: pa.Table, *, at_ms: int, data_change: bool = True) -> delta.NewFile:
     """Write the rows of a file's records, which no commit names yet."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, row_group_size=_ROW_GROUP_RECORDS, **(_OF_A_COMMIT if rows.num_rows <= _COMMIT_RECORDS else {}))
     data = sink.getvalue().to_pybytes()
-    with store.writer(f"{CONTROL}/{file.path}") as written:
+    with store.writer(f"{CONTROL}/{block.path}") as written:
         written.write(data)
-    return delta.NewFile(path=file.path, size_bytes=len(data), modified_ms=at_ms, stats=file.stats(), data_change=data_change)
+    return delta.NewFile(path=block.path, size_bytes=len(data), modified_ms=at_ms, stats=block.stats(), data_change=data_change)
