@@ -27,6 +27,8 @@ MESSAGES_PER_RECORD = 50
 #: Number of the first record that replaces definitions: a journal begins with two others.
 _FIRST_REPLACING = 2
 
+_WRITER = "coordinator"
+
 #: About how many bytes of records an entry holds at most; more of them get a data file at once. Whoever opens the log reads each
 #: entry since the last checkpoint.
 HELD_BYTES = 256 * 1024
@@ -66,7 +68,7 @@ class DeltaControlLog:
     @property
     def held_since_ms(self) -> float:
         """The time of the oldest record that entries alone hold, in milliseconds; infinity where there is none."""
-        return self.table.held[0].rows[0].at if self.table.held else math.inf
+        return next((block.rows[0].at for block in self.table.held.values()), math.inf)
 
     def load(self) -> LogTail:
         """See `ports.ControlLog`; entries that a power loss tore are set aside first, and reported (`repair`)."""
@@ -98,11 +100,13 @@ class DeltaControlLog:
         if records[0].kind == Kind.EPOCH_CLAIMED:
             # Every election asks again: the store may have been moved to one that overwrites (DESIGN 4, power loss).
             self._store.check_put_if_absent()
-        rows = [to_row(record) for record in records]
+        rows, held_since = [to_row(record) for record in records], self.table.held_since
         if _are_held(rows):
-            self._commit([], epoch=epoch, at_ms=records[-1].at_ms, rows=rows)
+            mark = delta.Mark(writer=_WRITER, records=rows, held_since=self.version + 1 if held_since is None else held_since)
+            self._commit([], epoch=epoch, at_ms=records[-1].at_ms, mark=mark)
         else:
-            self._commit(stage_records(self._store, records), epoch=epoch, at_ms=records[-1].at_ms)
+            files = stage_records(self._store, records)
+            self._commit(files, epoch=epoch, at_ms=records[-1].at_ms, mark=delta.Mark(writer=_WRITER, held_since=held_since))
         self._epoch, self._next_record = epoch, records[-1].record + 1
         self.replay_cost += _replay_cost(records)
         self._announce(records)
@@ -121,13 +125,13 @@ class DeltaControlLog:
         ]
         merged, removed = ([], []) if merge is None else (merge.files, merge.removed)
         if files or merged:
-            self._commit([*files, *merged], epoch=epoch, at_ms=at_ms, removed=removed)
+            self._commit([*files, *merged], epoch=epoch, at_ms=at_ms, mark=delta.Mark(writer=_WRITER), removed=removed)
         else:
             # Whoever makes a checkpoint now must still reign, too.
             self.check(epoch=epoch)
 
     def _commit(
-        self, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, rows: Sequence[Row] = (), removed: Sequence[str] = ()
+        self, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, mark: delta.Mark, removed: Sequence[str] = ()
     ) -> None:
         """Commit at the head, in the order that outlives a power loss, and check that it holds."""
         base = self.version
@@ -138,7 +142,6 @@ class DeltaControlLog:
         if self.durable and files:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
         self._is_in_doubt = True
-        mark = delta.Mark(writer="coordinator", records=rows)
         with self._store.failures("committing records"):
             created = entry_writing.create_entry(
                 self._store, CONTROL, base + 1, files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -57,17 +57,24 @@ class ControlTable:
     removes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     #: The data files, by path.
     files: dict[str, RecordBlock] = field(default_factory=dict)
-    #: The records that no data file has yet: a block for each entry, oldest first.
-    held: list[RecordBlock] = field(default_factory=list)
+    #: The records that no data file has yet: a block for each entry that holds some, by its version, oldest first.
+    held: dict[int, RecordBlock] = field(default_factory=dict)
 
     @property
     def blocks(self) -> list[RecordBlock]:
         """All records, in their order; adjacent ones that entries hold are one block."""
-        rows: list[list[RecordBlock]] = [self.held[:1]] if self.held else []
-        for before, block in pairwise(self.held):
-            rows.append([block]) if block.first > before.last + 1 else rows[-1].append(block)
-        held = (RecordBlock.of_rows([row for block in blocks for row in block.rows]) for blocks in rows)
+        runs: list[list[RecordBlock]] = []
+        for block in self.held.values():
+            if not runs or block.first > runs[-1][-1].last + 1:
+                runs.append([])
+            runs[-1].append(block)
+        held = (RecordBlock.of_rows([row for block in run for row in block.rows]) for run in runs)
         return sorted([*self.files.values(), *held])
+
+    @property
+    def held_since(self) -> int | None:
+        """The version of the oldest entry whose records no data file has; None where files have all."""
+        return next(iter(self.held), None)
 
     def apply(self, entry: LogEntry) -> None:
         """Go on to the next entry."""
@@ -80,11 +87,17 @@ class ControlTable:
             path, block = add["path"], RecordBlock.of_add(add)
             self.removes.pop(path, None)
             self.adds[path], self.files[path] = add, block
-            self.held = [held for held in self.held if not block.first <= held.first <= held.last <= block.last]
-        self.held += held_by(entry)
+            self.held = {at: held for at, held in self.held.items() if not _has(block, held)}
+        self.hold(entry)
         self.transactions |= entry.transactions
         self.metadata, self.protocol = entry.metadata or self.metadata, entry.protocol or self.protocol
         self.version, self.head = entry.version, entry
+
+    def hold(self, entry: LogEntry) -> None:
+        """Take in the records that an entry holds and no data file has."""
+        for block in held_by(entry):
+            if not any(_has(file, block) for file in self.files.values()):
+                self.held[entry.version] = block
 
     def as_entry(self) -> LogEntry:
         """Return the one entry that would make the table, as a checkpoint has it."""
@@ -98,6 +111,10 @@ class ControlTable:
         gone = [path for path, remove in self.removes.items() if remove.get("deletionTimestamp", 0) < before_ms]
         for path in gone:
             del self.removes[path]
+
+
+def _has(file: RecordBlock, block: RecordBlock) -> bool:
+    return file.first <= block.first <= block.last <= file.last
 
 
 def brought_by(entry: LogEntry) -> list[RecordBlock]:
@@ -136,8 +153,9 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
             entry = _parsed(version, data)
             if version == table.version:
                 table.head = entry
+                _hold_earlier(table, get)
             else:
-                _apply(table, entry)
+                _take(table.apply, entry)
         else:
             return table
     raise OddLogError(f"{log_key(CONTROL, missing)} is missing", "Later ones are there.")
@@ -161,10 +179,31 @@ def _found(store: Store, get: Callable[[str], bytes | None]) -> tuple[str | None
 def _begun(store: Store, checkpoint: str, get: Callable[[str], bytes | None]) -> ControlTable:
     table = ControlTable()
     try:
-        _apply(table, control_checkpoint.read(get(checkpoint) or b"", version=version_of(checkpoint)))
+        _take(table.apply, control_checkpoint.read(get(checkpoint) or b"", version=version_of(checkpoint)))
     except control_checkpoint.FAULTS as reason:
         raise OddLogError(f"{checkpoint} is not whole", store.reason(reason)) from None
     return table
+
+
+def _hold_earlier(table: ControlTable, get: Callable[[str], bytes | None]) -> None:
+    """Take in records of entries up to a checkpoint that no data file has: where somebody else made it, not right after a flush."""
+    version, entry = table.version, table.head
+    # What an entry of a repair, or of a stranger, does not say, the one before it does.
+    while entry is not None and entry.mark.get("writer") not in ("coordinator", "creator"):
+        version -= 1
+        entry = _parsed_at(version, get)
+    since = version + 1 if entry is None else entry.mark.get("held_since", version + 1)
+    if not isinstance(since, int):
+        raise OddLogError(f"{log_key(CONTROL, version)} is not whole", "It does not say which entries hold records.")
+    for held in range(since, table.version + 1):
+        _take(table.hold, _parsed_at(held, get))
+
+
+def _parsed_at(version: int, get: Callable[[str], bytes | None]) -> LogEntry:
+    data = get(log_key(CONTROL, version))
+    if data is None:
+        raise OddLogError(f"{log_key(CONTROL, version)} is missing", "Its records stand in no data file.")
+    return _parsed(version, data)
 
 
 def _fetched(store: Store, keys: Sequence[str], get: Callable[[str], bytes | None]) -> Iterator[bytes | None]:
@@ -185,9 +224,9 @@ def _parsed(version: int, data: bytes) -> LogEntry:
         raise OddLogError(f"{log_key(CONTROL, version)} is not whole", reason) from None
 
 
-def _apply(table: ControlTable, entry: LogEntry) -> None:
+def _take(take: Callable[[LogEntry], None], entry: LogEntry) -> None:
     try:
-        table.apply(entry)
+        take(entry)
     except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as reason:
         # A stranger's commit: of a file without statistics, or of rows that are none.
         path = next((str(add.get("path")) for add in entry.adds), None)

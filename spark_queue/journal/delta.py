@@ -75,6 +75,8 @@ class Mark:
     retired: Sequence[str] = ()
     #: Of a commit of records: those that its entry holds, as `record_table.Row`.
     records: Sequence[Any] = ()
+    #: Of a commit to the control log: the version of the oldest entry whose records no data file has.
+    held_since: int | None = None
     #: Of a commit of messages that were pulled: where they were published first, as the message log reads it.
     pulled: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,6 +98,8 @@ class Mark:
             mark["retired"] = list(self.retired)
         if self.records:
             mark["records"] = list(self.records)
+        if self.held_since is not None:
+            mark["held_since"] = self.held_since
         return {MARK_KEY: {**mark, **self.pulled}, "isBlindAppend": is_append}
 
 

@@ -296,7 +296,7 @@ def read_table(store: Store, peer: str) -> ControlTable:
 
 def blocks_of(table: ControlTable, peer: str) -> list[RecordBlock]:
     """Return the blocks of a peer's control log, checked one by one."""
-    blocks = [*table.files.values(), *table.held]
+    blocks = [*table.files.values(), *table.held.values()]
     for block in blocks:
         check_block(peer, block)
     return sorted(blocks)

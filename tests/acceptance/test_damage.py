@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from spark_queue import Journal
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.open import open_journal
 from tests.acceptance.conftest import MakeJournal
 from tests.acceptance.plain_consumer import PlainConsumer, consumer, ids
@@ -230,6 +231,9 @@ def test_a_damaged_control_log_serves_nobody_and_says_why(journal: Journal, part
     with consumer(journal, "ORDERS") as query:
         query.drain(limit=1)
     kill_coordinator(journal)
+    control = DeltaControlLog(journal.store)
+    control.load()
+    control.flush(epoch=control._epoch, at_ms=0)
     victim = (
         log_entries(journal, "control")[2] if part == "entry" else sorted((Path(journal.path) / "control").glob("*.parquet"))[2]
     )

@@ -43,6 +43,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     die_merging: str | None = None
     #: Commits after which the control log is kept in order.
     upkeep_commits: int = upkeep.CONTROL_CHECKPOINT_COMMITS
+    #: How long its records stand in entries alone, in milliseconds.
+    flush_ms: int = upkeep.FLUSH_MS
     #: Stop, as by `kill -STOP`, just before putting the log entry; go on from there when continued.
     stall: bool = False
     #: Only in a commit that holds a record of this kind.
@@ -193,6 +195,7 @@ def main(faults: Faults) -> int:
         mock.patch.object(election, "SILENCE_S", faults.silence_s),
         mock.patch.object(election, "WATCH_S", faults.watch_s),
         mock.patch.object(upkeep, "CONTROL_CHECKPOINT_COMMITS", faults.upkeep_commits),
+        mock.patch.object(upkeep, "FLUSH_MS", faults.flush_ms),
         mock.patch.object(discovery, "RENEWAL_S", faults.renewal_s),
         mock.patch.object(entry, "serve", lambda orders, announce, _environment: serve(orders, announce, environment)),
     ):

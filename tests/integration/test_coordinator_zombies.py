@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core import commands
-from spark_queue.journal.store import CONTROL
+from spark_queue.journal import control_checkpoint
+from spark_queue.journal.reader import open_control
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError
 from spark_queue.protocol.host import location_of
@@ -30,7 +31,7 @@ from tests.integration.faulty_coordinator import Faults
 from tests.records import detail_of
 
 #: A starter that does not wait long for a silent predecessor.
-HASTY = Faults(silence_s=0.5, watch_s=2.0)
+HASTY = Faults(silence_s=0.5, watch_s=2.0, flush_ms=0)
 
 
 def address_of(world: World) -> str:
@@ -52,11 +53,13 @@ def start_call(pool: ThreadPoolExecutor, world: World, address: str, request: wi
 
 
 def clean_control_log(world: World) -> None:
-    """Checkpoint the control log and delete every older entry, as clean-up does in time (DESIGN 15.10)."""
-    table = DeltaTable(world.store.uri(CONTROL))
-    table.create_checkpoint()
+    """Checkpoint the control log after a flush and delete every older entry, as clean-up does in time (DESIGN 15.10)."""
+    until_s = time.monotonic() + DEADLINE_S
+    while (table := open_control(world.store)).held and time.monotonic() < until_s:
+        time.sleep(0.05)
+    control_checkpoint.write(world.store, table.as_entry(), durable=False)
     for entry in sorted((Path(world.store.path) / "control" / "_delta_log").glob("*.json")):
-        if int(entry.stem) < table.version():
+        if int(entry.stem) < table.version:
             entry.unlink()
 
 

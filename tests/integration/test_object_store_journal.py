@@ -69,7 +69,7 @@ def test_checkpoint_and_clean_up_work_there_too(disk: Disk, monkeypatch: pytest.
     journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=2**50)
     journal._upkeep.finish()
     names = [entry.key.rsplit("/", 1)[1] for entry in disk.store.list("control/_delta_log")]
-    assert names == [f"{4:020d}.json", f"{5:020d}.checkpoint.parquet", f"{5:020d}.json", "_last_checkpoint"]
+    assert names == [f"{5:020d}.json", f"{6:020d}.checkpoint.parquet", f"{6:020d}.json", "_last_checkpoint"]
     assert len(disk.open().control.load().records) == number + 4
 
 

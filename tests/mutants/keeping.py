@@ -257,7 +257,17 @@ KEEPING = (
     ),
     Mutant(
         "records that an entry held are there twice once a file has them",
-        "if not block.first <= held.first <= held.last <= block.last]", "]", ("tests/unit/journal/test_control_log.py",),
+        "for at, held in self.held.items() if not _has(block, held)}", "for at, held in self.held.items()}",
+        ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
+        "a checkpoint of others hides records that entries alone hold",
+        "                _hold_earlier(table, get)\n", "", ("tests/unit/journal/test_recovery.py",),
+    ),
+    Mutant(
+        "a checkpoint of others after a repair hides records that entries alone hold",
+        "    while entry is not None and entry.mark.get(\"writer\") not in (\"coordinator\", \"creator\"):\n", "    while False:\n",
+        ("tests/unit/journal/test_recovery.py",),
     ),
     Mutant(
         "an entry holds definitions, which nothing then finds",

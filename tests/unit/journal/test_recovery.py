@@ -212,6 +212,27 @@ def test_a_wrong_hint_at_a_checkpoint_costs_a_listing_only(disk: Disk, version: 
     assert len(DeltaControlLog(disk.store).load().records) == number + 1
 
 
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_checkpoint_of_others_hides_no_record_that_entries_alone_hold(disk: Disk, *, repaired: bool) -> None:
+    """Whoever runs `create_checkpoint` on the table knows nothing of them."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.flush(epoch=1, at_ms=0)
+    for _ in range(3):
+        control.append([left(number)], epoch=1)
+        number += 1
+    if repaired:
+        disk.log_path(CONTROL, control.version + 1).write_bytes(b"{")
+        assert repair_head(disk.store, CONTROL)
+    DeltaTable(disk.store.uri(CONTROL)).create_checkpoint()
+    assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number))
+    again = DeltaControlLog(disk.store)
+    assert claim(again, 2) == number + 1
+    checkpoint(again, epoch=2)
+    assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number + 1))
+    assert DeltaTable(disk.store.uri(CONTROL)).to_pyarrow_table().num_rows == number + 1
+
+
 def test_checkpoint_and_head_that_were_torn_at_once_are_both_set_aside(disk: Disk) -> None:
     """Checkpoints are written beside commits."""
     control = DeltaControlLog(disk.store)
