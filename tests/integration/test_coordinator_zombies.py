@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tests.integration.coordinator_world import (
 )
 from tests.integration.faulty_coordinator import Faults
 from tests.records import detail_of
+from tests.waiting import wait_until
 
 #: A starter that does not wait long for a silent predecessor.
 HASTY = Faults(silence_s=0.5, watch_s=2.0, flush_ms=0)
@@ -54,9 +54,8 @@ def start_call(pool: ThreadPoolExecutor, world: World, address: str, request: wi
 
 def clean_control_log(world: World) -> None:
     """Checkpoint the control log after a flush and delete every older entry, as clean-up does in time (DESIGN 15.10)."""
-    until_s = time.monotonic() + DEADLINE_S
-    while (table := open_control(world.store)).held and time.monotonic() < until_s:
-        time.sleep(0.05)
+    wait_until(lambda: not open_control(world.store).held)
+    table = open_control(world.store)
     control_checkpoint.write(world.store, table.as_entry(), durable=False)
     for entry in sorted((Path(world.store.path) / "control" / "_delta_log").glob("*.json")):
         if int(entry.stem) < table.version:

@@ -66,6 +66,21 @@ def test_an_entry_is_on_the_disk_before_a_checkpoint_of_its_version_is_written(
     assert {(str(head), False), (str(head.parent), False)} <= synced
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_durable_checkpoint_of_the_control_log_is_on_the_disk_before_what_it_replaces_may_go(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, *, durable: bool
+) -> None:
+    control, synced = DeltaControlLog(disk.store), list[str]()
+    claim(control)
+    control.flush(epoch=1, at_ms=0)
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
+    checkpoint(control, durable=durable)
+    folder = disk.log_path(CONTROL, 0).parent
+    written = [str(path) for path in sorted(folder.glob("*checkpoint*"))]
+    assert len(written) == 2
+    assert {*written, str(folder)} <= set(synced) if durable else synced == []
+
+
 def test_what_a_merge_wrote_is_on_the_disk_before_it_replaces_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where commits had not to survive a power loss when it began: `apply` does not wait for upkeep."""
     disk, durable = Disk(tmp_path / "journal"), list[bool]()
