@@ -107,7 +107,7 @@ class SparklessStream:
     def batch(self, *, wait_ms: int = 1_000) -> int:
         """Take the next batch, as Spark does; returns its messages, 0 where none came in time."""
         begun_s = time.perf_counter()
-        granted = self._planner.next(finished=self._lease, limit=self._rows, wait_ms=wait_ms)
+        granted = self._planner.next(finished=self._lease, limit=self._rows, wait_ms=wait_ms, asks_again=wait_ms > 0)
         if granted.lease == self._lease:
             return 0
         leased = self._planner.rows(granted.lease)

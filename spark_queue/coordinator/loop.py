@@ -40,6 +40,9 @@ WAITING_MAX = 384
 #: How often every queue is looked over, in milliseconds.
 ROUND_MS = 1_000
 
+#: How long a look at the control log serves those who wait and hear that nothing is there, in milliseconds (P7).
+QUIET_MS = 5_000
+
 #: How late a wait for calls may end before the process counts as stopped meanwhile, in milliseconds.
 SLEPT_MS = 3_000
 
@@ -75,6 +78,9 @@ class Loop:
         self._folds_again = False
         self._polls: list[WaitingPoll] = []
         self._ready: list[tuple[Call, Answer]] = []
+        #: Answers that nothing is there, to callers that ask again; and when this reign was last seen to hold.
+        self._quiet: list[tuple[Call, Answer]] = []
+        self._seen_at_ms = -QUIET_MS
         #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
         self._tails: dict[str, bool] = {}
         #: The looks at each message log, and the message types of which a publisher has just announced new messages.
@@ -209,6 +215,7 @@ class Loop:
         self._engine.begin_again(tail.fold(self._engine.state.traits))
         self._entrance.recover()
         self._ready.clear()
+        self._quiet.clear()
         self._tails.clear()
         self._reviving.clear()
         self._folds_again, self._takes_over = False, True
@@ -413,7 +420,8 @@ class Loop:
                 # It promises nothing, so no look at the control log is needed for it (P7).
                 poll.call.answer(wire.LogHead(head=poll.request.after_version))
             else:
-                self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who))
+                nothing = self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who)
+                (self._quiet if poll.request.asks_again else self._ready).append((poll.call, nothing))
 
     def _serve_poll(self, poll: WaitingPoll, now_ms: int) -> bool:
         """Answer a waiting poll if there is something for it."""
@@ -441,12 +449,15 @@ class Loop:
     def _commit(self) -> bool:
         """Make the group durable, or check that this reign still holds (P7), and only then answer; returns whether it committed."""
         records = self._engine.drain_records()
-        ready, self._ready = self._ready, []
+        ready, quiet, self._ready, self._quiet = self._ready, self._quiet, [], []
+        now_ms = self._clock.now_ms()
         if records:
             self._journal.control.append(records, epoch=self._epoch)
-        elif ready:
+            self._seen_at_ms = now_ms
+        elif ready or (quiet and now_ms >= self._seen_at_ms + QUIET_MS):
             self._journal.control.check(epoch=self._epoch)
-        for call, answer in ready:
+            self._seen_at_ms = now_ms
+        for call, answer in (*ready, *quiet):
             call.answer(answer.reply, answer.pieces)
         self._bell.ring(self._engine.state, self._engine.take_changed(), now_ms=self._clock.now_ms())
         return bool(records)

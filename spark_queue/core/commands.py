@@ -151,6 +151,8 @@ class Next(PlannerCommand, frozen=True, kw_only=True):
     finished: int
     limit: int
     wait_ms: int = 0
+    #: Whether the caller asks again where nothing is there: it may hear so by a look at the log that is some seconds old (P7).
+    asks_again: bool = False
 
 
 class Rows(PlannerCommand, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic, sink_at
+from spark_queue.source.far_checkpoint import warn_of_far_checkpoint
 from spark_queue.source.foreach_batch import BatchFunction, BatchWrapper
 from spark_queue.source.run_reporter import RunReporter
 from spark_queue.source.spark_table import MergeFunction, SparkTable
@@ -134,6 +135,12 @@ class SinkWrapper(BatchWrapper):
             reporter.await_proof(run)
         else:
             super()._end(reporter, run, outcomes)
+
+    def _listen(self, reporter: RunReporter, batch: DataFrame) -> None:
+        before = self._listener
+        super()._listen(reporter, batch)
+        if self._listener is not None and self._listener.query_id is not None and self._listener is not before:
+            warn_of_far_checkpoint(batch.sparkSession, self._listener.query_id)
 
     def _is_here(self, attempt: replies.AttemptTold) -> bool:
         """Return whether another subscription's attempt is at the table of this one, which alone it may look at."""

@@ -48,10 +48,11 @@ class QueuePlanner:
         attach = self._numbered(commands.Attach, **wanted, available_now=available_now)
         self._client.call(attach)
 
-    def next(self, *, finished: int, limit: int, wait_ms: int) -> replies.Granted:
-        """Prove lease `finished` and get the next one, or `finished` again when nothing is there."""
+    def next(self, *, finished: int, limit: int, wait_ms: int, asks_again: bool = False) -> replies.Granted:
+        """Prove lease `finished` and get the next one, or `finished` again when nothing is there; see `commands.Next`."""
         begun_ms = SystemClock().wall_ms()
-        granted = self._client.call(self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms))
+        asked = self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms, asks_again=asks_again)
+        granted = self._client.call(asked)
         assert isinstance(granted, replies.Granted)
         if granted.lease != finished:
             # Only now: polls that find nothing are no news.

@@ -64,7 +64,8 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         rows_limit = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_backlog
         # A run for the messages of now (AvailableNow, Once) ends where nothing is; any other waits for messages.
         waits = isinstance(limit, ReadMaxRows) and not self._available_now
-        granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=LONG_POLL_MS if waits else 0)
+        wait_ms = LONG_POLL_MS if waits else 0
+        granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=wait_ms, asks_again=waits)
         while granted.withheld and not waits:
             # Messages kept for other subscriptions are this run's as well, unless they come for them in time.
             granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=LONG_POLL_MS)

@@ -15,6 +15,7 @@ from spark_queue.core import commands
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic
+from spark_queue.source.far_checkpoint import checkpoint_of
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions, running, wait_until
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ def test_two_consumers_into_one_table_while_one_of_them_is_gone_for_good(
         into(home, booked, subscription="other")
     )
     with running(writer.option("checkpointLocation", home.checkpoint("other")).start()) as query:
+        assert checkpoint_of(home.spark, str(query.id)).endswith(home.checkpoint("other"))
         wait_until(lambda: (home.journal.queue("WORK").status().age_of_oldest_lease or 4) > 3, query)
         home.publish(MESSAGES, 1)
         wait_until(lambda: home.figures() == (0, 0, MESSAGES + 1), query)

@@ -110,7 +110,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a deposed reign answers from memory (P7)",
-        "        elif ready:\n            self._journal.control.check(epoch=self._epoch)\n", "", (*_LOOP, *_LOOP_WORLDS),
+        "            self._seen_at_ms = now_ms\n        elif ready or (quiet",
+        "            self._seen_at_ms = now_ms\n        elif (quiet", (*_LOOP, *_LOOP_WORLDS),
+    ),
+    Mutant(
+        "who waits may hear nothing from a deposed reign for ever (P7)",
+        "        elif ready or (quiet and now_ms >= self._seen_at_ms + QUIET_MS):\n", "        elif ready:\n", _LOOP,
+    ),
+    Mutant(
+        "a run that ends where nothing is there may hear so from a deposed reign (P7)",
+        "wait_ms=wait_ms, asks_again=waits)", "wait_ms=wait_ms, asks_again=True)", ("tests/unit/source/test_stream_reader.py",),
     ),
     Mutant(
         "an answer leaves before its commit",

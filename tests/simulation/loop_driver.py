@@ -118,7 +118,9 @@ class Driver(Client):
         while True:
             finished = self._finished()
             limit, wait_ms = self.world.limit(), self.world.random.choice((0, 0, 1_000))
-            call = yield from self._planner(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms)
+            # Who waits asks again, here: a run that ends would look with a wait of 0 at last.
+            waits = {"wait_ms": wait_ms, "asks_again": wait_ms > 0}
+            call = yield from self._planner(commands.Next, finished=finished, limit=limit, **waits)
             if call.reply.lease == finished:
                 continue
             yield

@@ -115,10 +115,8 @@ class Planner:
         self.calls += 1
         return {"incarnation": self.incarnation, "call": self.calls, **self.common}
 
-    def next_call(self, *, limit: int = 10, wait_ms: int = 0, abandoned: bool = False) -> Call:
-        return self.world.call(
-            commands.Next, abandoned=abandoned, finished=self.lease, limit=limit, wait_ms=wait_ms, **self.planner()
-        )
+    def next_call(self, *, limit: int = 10, abandoned: bool = False, **waiting: Any) -> Call:
+        return self.world.call(commands.Next, abandoned=abandoned, finished=self.lease, limit=limit, **waiting, **self.planner())
 
     def next(self, **options: Any) -> replies.Granted:
         call = self.next_call(**options)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.inbox import Call
+from spark_queue.coordinator.loop import QUIET_MS
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
@@ -59,6 +60,37 @@ def test_an_answer_without_a_commit_is_given_after_a_check_only(world: World) ->
     steps.clear()
     world.loop.step([])
     assert steps == []
+
+
+def wait_again_and_again(world: World, planner: Planner, heard: list[Any]) -> None:
+    """Let a planner wait for a second ten times; keeps what it hears."""
+    for _ in range(10):
+        poll = planner.next_call(wait_ms=1_000, asks_again=True)
+        world.loop.step([poll])
+        while not answered(poll):
+            world.clock.advance(max(1, world.loop.wait_ms()))
+            world.loop.step([])
+        heard.append(poll.reply)
+
+
+def test_callers_that_wait_and_ask_again_share_a_look_for_some_seconds(world: World) -> None:
+    """P7: that nothing came changes nothing; but one look in five seconds there is, so that an ended reign is left."""
+    steps, heard = list[str](), list[Any]()
+    planner = Planner(world)
+    world.storage.hook = lambda step, moment: steps.append(f"{step} {moment}")
+    wait_again_and_again(world, planner, heard)
+    assert [reply.messages for reply in heard] == [0] * 10
+    assert 2 <= steps.count("control.check after") <= 3
+
+
+def test_who_waits_hears_nothing_from_a_deposed_reign_for_longer_than_a_look_serves(world: World) -> None:
+    planner, heard = Planner(world), list[Any]()
+    planner.next()
+    world.reign()
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        wait_again_and_again(world, planner, heard)
+    assert len(heard) <= QUIET_MS // 1_000
+    assert [reply.messages for reply in heard] == [0] * len(heard)
 
 
 @pytest.mark.parametrize("kind", ["a grant", "nothing there", "a refusal"])

@@ -55,13 +55,16 @@ class FakePlanner:
     def __init__(self, *, available_now: bool) -> None:
         self.available_now = available_now
         self.asked: list[tuple[Any, ...]] = []
+        #: Of each call for a lease, whether its caller asks again where nothing is there.
+        self.ask_again: list[bool] = []
         self.has_more = True
         #: How many more answers say that something waits for others.
         self.withheld = 0
         self.left = 0
 
-    def next(self, *, finished: int, limit: int, wait_ms: int) -> Granted:
+    def next(self, *, finished: int, limit: int, wait_ms: int, asks_again: bool = False) -> Granted:
         self.asked.append(("next", finished, limit, wait_ms))
+        self.ask_again.append(asks_again)
         if self.withheld:
             self.withheld -= 1
             return Granted(lease=finished, messages=0, leased_until_ms=0, lease_period_ms=60_000, status=STATUS, withheld=True)
@@ -136,6 +139,7 @@ def test_a_run_of_what_is_there_now_waits_for_what_others_may_not_take(reader: Q
     seats.taken[0].withheld = 2
     assert reader.latestOffset(offset(0), ReadMaxRows(100)) == offset(1)
     assert seats.taken[0].asked == [("next", 0, 100, 0), ("next", 0, 100, LONG_POLL_MS), ("next", 0, 100, LONG_POLL_MS)]
+    assert not any(seats.taken[0].ask_again), "it ends by the answer (P7)"
 
 
 def test_a_run_without_end_asks_again_when_spark_does(reader: QueueStreamReader, seats: Seats) -> None:
@@ -148,6 +152,7 @@ def test_a_run_without_end_asks_again_when_spark_does(reader: QueueStreamReader,
 def test_latest_offset_proves_its_start_and_names_the_next_lease(reader: QueueStreamReader, seats: Seats) -> None:
     assert reader.latestOffset(offset(6), ReadMaxRows(100)) == offset(7)
     assert seats.taken[0].asked == [("next", 6, 100, LONG_POLL_MS)]
+    assert seats.taken[0].ask_again == [True]
 
 
 def test_latest_offset_gives_its_start_back_untouched_when_nothing_is_there(reader: QueueStreamReader, seats: Seats) -> None:

@@ -30,7 +30,7 @@ class FixedPlanner:
     def __init__(self, granted: Granted) -> None:
         self._granted = msgspec.msgpack.decode(msgspec.msgpack.encode(granted), type=Granted)
 
-    def next(self, *, finished: int, limit: int, wait_ms: int) -> Granted:
+    def next(self, *, finished: int, limit: int, wait_ms: int, asks_again: bool) -> Granted:
         return self._granted
 
     def leave(self) -> None:

@@ -1,0 +1,39 @@
+"""A warning of a checkpoint that costs each batch more than its table: Spark writes two files of its own there (DESIGN 19)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+#: Schemes of Hadoop's that lead to an object store, where a file is written aside and renamed by some twenty requests.
+_OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs"})
+
+
+_FAR = (
+    "The checkpoint of this query is on an object store (%s). For each batch Spark waits there for about 48 requests, which take "
+    "longer than the batch itself. Unless the query keeps state, put its checkpoint on the driver's own disk: it may be lost at "
+    "any moment, and each row is in the table once all the same."
+)
+
+
+def warn_of_far_checkpoint(session: SparkSession, query_id: str) -> None:
+    """Warn where the checkpoint of a query that appends with its acknowledgements is on an object store."""
+    try:
+        location = checkpoint_of(session, query_id)
+    except Exception as reason:  # noqa: BLE001 - it asks for what Spark's vendors may have changed.
+        _log.info("it is unknown where the checkpoint of query %s is: %s", query_id, reason)
+        return
+    if location.partition("://")[0] in _OBJECT_STORES:
+        _log.warning(_FAR, location)
+
+
+def checkpoint_of(session: SparkSession, query_id: str) -> str:
+    """Return the checkpoint of a running query, as Spark has resolved it; what Spark does not know raises as it comes."""
+    java: Any = session._jsparkSession  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
+    jvm: Any = session._jvm  # noqa: SLF001
+    query = java.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+    return str(query.resolvedCheckpointRoot())
