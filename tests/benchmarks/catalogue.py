@@ -55,6 +55,7 @@ BENCHMARKS: Mapping[str, Measure] = {
     "store-publish": far_store.publishing,
     "store-streams": far_store.streams,
     "store-looking": far_store.looking,
+    "store-idle": far_store.idle,
     "throughput": throughput.measure,
     "selected": selected.measure,
     "failing": failing.measure,

@@ -39,6 +39,9 @@ _STREAM_BATCHES = 4
 _COMMITS = (10_000, 100_000)
 _LOOKS = {"publish": "a publish of one row", "status": "`status` of a queue", "start": "a coordinator's start"}
 
+#: How long an idle journal is counted, and how long it is idle before, in seconds.
+_IDLE_S, _SETTLED_S = 30, 15
+
 #: Publishes whose requests are told.
 _TOLD = (1, 10, 50, 150)
 _SMALL_COMMITS, _WARM_COMMITS, _PAUSE_MS = 60, 10, 1_500
@@ -177,6 +180,31 @@ def looking(bench: Bench) -> Iterator[Figure]:
             yield Figure(row=row, what=f"{about}, waiting", value=waiting_s(requests), unit="s", budget=held_s, note=note)
             held = 500 if (what, commits) == ("start", 100_000) else None
             yield Figure(row=f"{row}-requests", what=about, value=len(requests), unit="requests", budget=held)
+
+
+def idle(bench: Bench) -> Iterator[Figure]:
+    """Measure what is asked while nothing comes: by a coordinator that one stream waits at (1.5 a second), and by it alone (0.5)."""
+    with far_server(bench.place / "idle") as server, _journal(server) as journal:
+        journal.publish(_messages(0, 1), topic=TOPIC)
+        stream = _stream(journal, 0, 0, 1_000)
+        stream.batch()
+        # Its looks at the message log become rare.
+        _wait_for_messages(stream, _SETTLED_S)
+        waited = _requests_of(server, partial(_wait_for_messages, stream, _IDLE_S))
+        stream.end()
+        alone = _requests_of(server, partial(threading.Event().wait, _IDLE_S))
+    for row, what, requests, budget in (
+        ("store-waiting", "requests a second of a coordinator at which one stream waits", waited, 1.5),
+        ("store-idle", "requests a second of a coordinator without callers", alone, 0.5),
+    ):
+        note = f"{_IDLE_S} s: {_kinds_text(kinds_of(requests))}"
+        yield Figure(row=row, what=what, value=len(requests) / _IDLE_S, unit="requests/s", budget=budget, note=note)
+
+
+def _wait_for_messages(stream: SparklessStream, span_s: float) -> None:
+    until_s = time.monotonic() + span_s
+    while time.monotonic() < until_s:
+        stream.batch()
 
 
 @contextmanager
