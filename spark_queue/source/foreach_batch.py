@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_queue import tracing
 from spark_queue.client.outcome_table import evaluated, outcome_columns, read_outcomes
@@ -166,12 +166,16 @@ class BatchWrapper:
         query_id = session.sparkContext.getLocalProperty(QUERY_ID)
         if query_id is None or (self._listener is not None and self._listener.query_id == query_id):
             return
+        self._meet(session, query_id)
         try:
             self._listener = ProofListener(session, query_id, reporter.prove)
         except Exception as reason:  # noqa: BLE001 - it asks for what Spark's vendors may have changed, and the planner proves, too.
             _log.warning(
                 "commits of query %s are not reported, so each batch is proven only when Spark asks for more: %s", query_id, reason
             )
+
+    def _meet(self, session: SparkSession, query_id: str) -> None:
+        """Look at a query before its first batch."""
 
 
 def _contexts(batch: DataFrame) -> list[str]:

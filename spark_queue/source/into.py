@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it.
 from pyspark.sql.utils import is_remote
 
@@ -136,11 +136,9 @@ class SinkWrapper(BatchWrapper):
         else:
             super()._end(reporter, run, outcomes)
 
-    def _listen(self, reporter: RunReporter, batch: DataFrame) -> None:
-        before = self._listener
-        super()._listen(reporter, batch)
-        if self._listener is not None and self._listener.query_id is not None and self._listener is not before:
-            warn_of_far_checkpoint(batch.sparkSession, self._listener.query_id)
+    def _meet(self, session: SparkSession, query_id: str) -> None:
+        """Tell of a checkpoint that costs more than its batches."""
+        warn_of_far_checkpoint(session, query_id)
 
     def _is_here(self, attempt: replies.AttemptTold) -> bool:
         """Return whether another subscription's attempt is at the table of this one, which alone it may look at."""

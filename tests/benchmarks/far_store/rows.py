@@ -183,7 +183,7 @@ def looking(bench: Bench) -> Iterator[Figure]:
 
 
 def idle(bench: Bench) -> Iterator[Figure]:
-    """Measure what is asked while nothing comes: by a coordinator that one stream waits at (1.5 a second), and by it alone (0.5)."""
+    """Measure what is asked while nothing comes: of a coordinator at which one stream waits (1.5 a second), and alone (0.5)."""
     with far_server(bench.place / "idle") as server, _journal(server) as journal:
         journal.publish(_messages(0, 1), topic=TOPIC)
         stream = _stream(journal, 0, 0, 1_000)
