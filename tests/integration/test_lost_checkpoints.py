@@ -84,6 +84,7 @@ def without_wrong_ones(batch: Any, _batch_id: int) -> Any:
     return batch.without(exceptions_of), outcomes
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize("fn", [None, without_wrong_ones])
 def test_each_row_stands_in_the_table_once_though_every_checkpoint_is_lost(

@@ -281,7 +281,7 @@ def _condition(wanted: Mapping[str, Any]) -> Any:
     return condition
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("way", MESSAGES)
 def test_tables_of_messages(
     spark: SparkSession, tmp_path: Path, own: str, found_in_singles: list[tuple[int, int]], way: str
@@ -300,7 +300,7 @@ def test_a_table_of_sparks_own_answers_so(spark: SparkSession, own: str) -> None
     assert _found(spark, own) == [(n, n) for n in range(COUNT)]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("way", SINKS)
 def test_tables_of_sinks(
     spark: SparkSession, tmp_path: Path, own: str, *, found_in_singles: list[tuple[int, int]], way: str,

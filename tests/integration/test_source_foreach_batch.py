@@ -42,6 +42,7 @@ def test_outcomes_of_rows_take_effect_and_the_rest_is_acknowledged(make_home: Ma
     assert (letter["id"], letter["reason"], letter["error"]) == (0, "forced_expire", "no price")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("form", ["interval", "text", "pandas"])
 def test_cancel_with_retry_after_delays_the_next_delivery(make_home: MakeHome, form: str) -> None:
     from pyspark.sql import functions as f

@@ -145,6 +145,7 @@ def test_a_consumer_that_dies_between_prepare_commit_and_word_of_it_loses_and_do
     assert home.journal.queue("WORK").attempts_in_doubt() == ()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("point", ["prepared", "committed"])
 def test_a_stream_that_is_given_another_sink_decides_first_what_it_left_in_doubt_at_the_old_one(
     make_home: MakeHome, monkeypatch: pytest.MonkeyPatch, point: str

@@ -103,6 +103,7 @@ def test_pandas(journal: Journal) -> None:
     assert outcomes(journal, PANDAS, lambda topic, frame: journal.publish(frame, topic=topic).rows) == table_of(PANDAS)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("form", [lambda table: table, lambda table: table.to_batches()[0], pa.Table.to_reader])
 def test_arrow(journal: Journal, form: Callable[[pa.Table], Any]) -> None:
     assert outcomes(journal, ARROW, lambda topic, table: journal.publish(form(table), topic=topic).rows) == table_of(ARROW)
@@ -112,6 +113,7 @@ def write_parquet(file: Path, table: pa.Table) -> None:
     pq.write_table(table, file)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("way", "ending", "write"),
     [(JSON, "jsonl", Path.write_text), (CSV, "csv", Path.write_text), (ARROW, "parquet", write_parquet)],
