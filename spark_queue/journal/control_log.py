@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from spark_queue.core.bitmaps.ranges import count_rows
@@ -64,11 +63,6 @@ class DeltaControlLog:
     def version(self) -> int:
         """The version of the last commit that was loaded or made here."""
         return self.table.version
-
-    @property
-    def held_since_ms(self) -> float:
-        """The time of the oldest record that entries alone hold, in milliseconds; infinity where there is none."""
-        return next((block.rows[0].at for block in self.table.held.values()), math.inf)
 
     def load(self) -> LogTail:
         """See `ports.ControlLog`; entries that a power loss tore are set aside first, and reported (`repair`)."""

@@ -70,6 +70,8 @@ class Upkeep:
         self._work: Future[None] | None = None
         #: The merge planned for the control log, to be committed between two commits of records.
         self._merge: Merge | None = None
+        #: When entries were first seen to hold records alone, by the clock of the host; None while none do.
+        self._held_since_ms: int | None = None
         self._swept_at_ms: int | None = None
 
     def run(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
@@ -90,6 +92,16 @@ class Upkeep:
         if merge is not None and now_ms - merge.at_ms >= control_compaction.PLAN_VALID_MS:
             merge = None
         self._control.flush(merge, epoch=epoch, at_ms=now_ms)
+        self._held_since_ms = None
+
+    def _is_flush_due(self, now_ms: int) -> bool:
+        """Return whether entries have held records alone for long enough; a clock that was put back counts anew."""
+        if not self._control.table.held:
+            self._held_since_ms = None
+            return False
+        if self._held_since_ms is None or now_ms < self._held_since_ms:
+            self._held_since_ms = now_ms
+        return now_ms >= self._held_since_ms + FLUSH_MS
 
     def finish(self) -> None:
         """Wait for work under way; its plans for the control log wait for `run`."""
@@ -107,7 +119,7 @@ class Upkeep:
             if jobs:
                 yield partial(self._work_on, message_type, jobs, epoch=epoch, now_ms=now_ms)
         is_due = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
-        if is_due or self._control.held_since_ms <= now_ms - FLUSH_MS:
+        if is_due or self._is_flush_due(now_ms):
             self._flush(epoch=epoch, now_ms=now_ms)
         table = self._control.table
         if is_due:

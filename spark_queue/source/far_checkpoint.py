@@ -34,6 +34,6 @@ def warn_of_far_checkpoint(session: SparkSession, query_id: str) -> None:
 def checkpoint_of(session: SparkSession, query_id: str) -> str:
     """Return the checkpoint of a running query, as Spark has resolved it; what Spark does not know raises as it comes."""
     java: Any = session._jsparkSession  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
-    jvm: Any = session._jvm  # noqa: SLF001
+    jvm: Any = session._jvm  # noqa: SLF001 - for a UUID of Java's.
     query = java.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
     return str(query.resolvedCheckpointRoot())

@@ -252,8 +252,8 @@ KEEPING = (
     ),
     Mutant(
         "a checkpoint of the control log is made while entries alone hold records",
-        "        if is_due or self._control.held_since_ms <= now_ms - FLUSH_MS:\n",
-        "        if self._control.held_since_ms <= now_ms - FLUSH_MS:\n", ("tests/unit/journal/test_upkeep.py",),
+        "        if is_due or self._is_flush_due(now_ms):\n", "        if not is_due and self._is_flush_due(now_ms):\n",
+        ("tests/unit/journal/test_upkeep.py",),
     ),
     Mutant(
         "records that an entry held are there twice once a file has them",

@@ -21,4 +21,5 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make everything due after a few commits."""
     monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
     monkeypatch.setattr(upkeep, "MESSAGES_CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(upkeep, "FLUSH_MS", 0)
     monkeypatch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 4)

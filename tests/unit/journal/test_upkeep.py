@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -283,14 +284,13 @@ def test_a_deposed_reign_with_nothing_left_to_write_makes_no_checkpoint(disk: Di
     assert versions(disk, CONTROL, ".checkpoint.parquet") == []
 
 
-@pytest.mark.usefixtures("small")
-def test_records_stand_in_entries_alone_for_seconds_only(disk: Disk) -> None:
+@pytest.mark.parametrize("ahead_ms", [0, DAY_MS], ids=["", "the records are of tomorrow"])
+def test_records_stand_in_entries_alone_for_seconds_only(disk: Disk, ahead_ms: int) -> None:
     """Readers of the table that are not ours find those in files (PROTOCOL 5)."""
     journal, state = disk.open(), entered_state(0)
-    journal.control.append([left(claim(journal.control))], epoch=1)
-    for late_ms, version in ((upkeep.FLUSH_MS - 1, 2), (upkeep.FLUSH_MS, 3), (10 * upkeep.FLUSH_MS, 3)):
-        # The claim was made at record 2's time.
-        journal.upkeep(epoch=1, state=state, now_ms=2 + late_ms)
+    journal.control.append([replace(left(claim(journal.control)), at_ms=NOW_MS + ahead_ms)], epoch=1)
+    for late_ms, version in ((0, 2), (upkeep.FLUSH_MS - 1, 2), (upkeep.FLUSH_MS, 3), (10 * upkeep.FLUSH_MS, 3)):
+        journal.upkeep(epoch=1, state=state, now_ms=NOW_MS + late_ms)
         journal._upkeep.finish()
         assert versions(disk, CONTROL)[-1] == version
     assert DeltaTable(disk.store.uri(CONTROL)).to_pyarrow_table().num_rows == 4
