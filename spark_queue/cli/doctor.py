@@ -226,9 +226,9 @@ def _clock(journal: Journal) -> Finding:
 
 def _control_log(journal: Journal) -> Finding:
     """Return the finding about the part of the control log that the next start reads."""
-    files, snapshots = list_blocks(journal.store), snapshot.stored(journal.store)
-    tail = snapshot.load(journal.store, files)
-    found = f"{tail.next_record:,} records in {len(files):,} files; a start reads {len(tail.records):,} of them"
+    blocks, snapshots = list_blocks(journal.store), snapshot.stored(journal.store)
+    tail, files = snapshot.load(journal.store, blocks), sum(block.is_file for block in blocks)
+    found = f"{tail.next_record:,} records in {files:,} files; a start reads {len(tail.records):,} of them"
     if snapshots and tail.state is None:
         found += f", since none of {len(snapshots)} snapshots can be used"
         advice = "Nothing is lost: a start takes longer until a coordinator has written the next one. `sparkq verify` tells why."

@@ -421,7 +421,10 @@ class Loop:
                 poll.call.answer(wire.LogHead(head=poll.request.after_version))
             else:
                 nothing = self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who)
-                (self._quiet if poll.request.asks_again else self._ready).append((poll.call, nothing))
+                if poll.request.asks_again:
+                    self._quiet.append((poll.call, nothing))
+                else:
+                    self._answer(poll.call, nothing)
 
     def _serve_poll(self, poll: WaitingPoll, now_ms: int) -> bool:
         """Answer a waiting poll if there is something for it."""

@@ -7,7 +7,8 @@
   which versions a log has.
 - `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves. `repair`: after a power loss.
 - `schema`: columns as Arrow and Delta have them; `message_table`: the table of a message type.
-- `record_blocks`: the control log's data files; `record_table`: records in them; `control_compaction`: merging small ones.
+- `record_blocks`: where the control log's records stand, in entries and data files; `record_table`: records as rows of them;
+  `control_compaction`: merging small files. `control_table`: the log read to its end; `control_checkpoint`: its checkpoints.
 - `snapshot`: the state at one record as a file, so that a start reads only later records; `state_codec`: as bytes.
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
 - `message_log`: versions forward, in the only order there is; changes of strangers are named. `log_looks`: when to look for more.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_queue.journal.log_entry import LogEntry
-from spark_queue.journal.log_listing import LastCheckpoint, hint_key
+from spark_queue.journal.log_listing import LastCheckpoint, checkpoint_key, hint_key
 from spark_queue.journal.store import CONTROL, Store, log_key
 
 #: What bytes that are no checkpoint raise as they are read.
@@ -48,7 +48,7 @@ def write(store: Store, table: LogEntry, *, durable: bool) -> LastCheckpoint:
     found = LastCheckpoint(version=table.version, actions=len(actions))
     if durable:
         store.sync([entry])
-    written = {entry.replace(".json", ".checkpoint.parquet"): sink.getvalue(), hint_key(CONTROL): msgspec.json.encode(found)}
+    written = {checkpoint_key(CONTROL, table.version): sink.getvalue(), hint_key(CONTROL): msgspec.json.encode(found)}
     for key, data in written.items():
         store.write(key, data)
     if durable:

@@ -32,8 +32,6 @@ class Merge:
 
     files: Sequence[delta.NewFile]
     removed: Sequence[str]
-    #: Of the reign that made the plan.
-    epoch: int
     at_ms: int
 
 
@@ -67,13 +65,13 @@ def _stretches(files: Sequence[RecordBlock]) -> list[list[RecordBlock]]:
     return stretches
 
 
-def stage(store: Store, blocks: Sequence[RecordBlock], *, epoch: int, at_ms: int) -> Merge | None:
+def stage(store: Store, blocks: Sequence[RecordBlock], *, at_ms: int) -> Merge | None:
     """Write the files that should stand in the place of others, and give the plan; None when it is well as it is."""
     groups = plan([block for block in blocks if block.is_file])
     if not groups:
         return None
     staged = [stage_rows(store, _united(group), _merged(store, group), at_ms=at_ms, data_change=False) for group in groups]
-    return Merge(files=staged, removed=[file.path for group in groups for file in group], epoch=epoch, at_ms=at_ms)
+    return Merge(files=staged, removed=[file.path for group in groups for file in group], at_ms=at_ms)
 
 
 def _united(group: Sequence[RecordBlock]) -> RecordBlock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -88,16 +89,17 @@ class ControlTable:
             self.removes.pop(path, None)
             self.adds[path], self.files[path] = add, block
             self.held = {at: held for at, held in self.held.items() if not _has(block, held)}
-        self.hold(entry)
+        for block in held_by(entry):
+            self.held[entry.version] = block
         self.transactions |= entry.transactions
         self.metadata, self.protocol = entry.metadata or self.metadata, entry.protocol or self.protocol
         self.version, self.head = entry.version, entry
 
-    def hold(self, entry: LogEntry) -> None:
-        """Take in the records that an entry holds and no data file has."""
-        for block in held_by(entry):
+    def hold(self, earlier: LogEntry) -> None:
+        """Take in the records that an earlier entry holds and no data file has."""
+        for block in held_by(earlier):
             if not any(_has(file, block) for file in self.files.values()):
-                self.held[entry.version] = block
+                self.held[earlier.version] = block
 
     def as_entry(self) -> LogEntry:
         """Return the one entry that would make the table, as a checkpoint has it."""
@@ -155,7 +157,8 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
                 table.head = entry
                 _hold_earlier(table, get)
             else:
-                _take(table.apply, entry)
+                with _faults_named(entry):
+                    table.apply(entry)
         else:
             return table
     raise OddLogError(f"{log_key(CONTROL, missing)} is missing", "Later ones are there.")
@@ -177,11 +180,13 @@ def _found(store: Store, get: Callable[[str], bytes | None]) -> tuple[str | None
 
 
 def _begun(store: Store, checkpoint: str, get: Callable[[str], bytes | None]) -> ControlTable:
-    table = ControlTable()
     try:
-        _take(table.apply, control_checkpoint.read(get(checkpoint) or b"", version=version_of(checkpoint)))
+        found = control_checkpoint.read(get(checkpoint) or b"", version=version_of(checkpoint))
     except control_checkpoint.FAULTS as reason:
         raise OddLogError(f"{checkpoint} is not whole", store.reason(reason)) from None
+    table = ControlTable()
+    with _faults_named(found):
+        table.apply(found)
     return table
 
 
@@ -196,7 +201,9 @@ def _hold_earlier(table: ControlTable, get: Callable[[str], bytes | None]) -> No
     if not isinstance(since, int):
         raise OddLogError(f"{log_key(CONTROL, version)} is not whole", "It does not say which entries hold records.")
     for held in range(since, table.version + 1):
-        _take(table.hold, _parsed_at(held, get))
+        entry = _parsed_at(held, get)
+        with _faults_named(entry):
+            table.hold(entry)
 
 
 def _parsed_at(version: int, get: Callable[[str], bytes | None]) -> LogEntry:
@@ -224,9 +231,11 @@ def _parsed(version: int, data: bytes) -> LogEntry:
         raise OddLogError(f"{log_key(CONTROL, version)} is not whole", reason) from None
 
 
-def _take(take: Callable[[LogEntry], None], entry: LogEntry) -> None:
+@contextmanager
+def _faults_named(entry: LogEntry) -> Iterator[None]:
+    """Raise OddLogError for an entry that the table cannot take in."""
     try:
-        take(entry)
+        yield
     except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as reason:
         # A stranger's commit: of a file without statistics, or of rows that are none.
         path = next((str(add.get("path")) for add in entry.adds), None)

@@ -24,7 +24,15 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundEr
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
-from spark_queue.journal.log_listing import is_checkpoint, is_entry, missing_version, version_of, versions_after
+from spark_queue.journal.log_listing import (
+    checkpoint_key,
+    hint_key,
+    is_checkpoint,
+    is_entry,
+    missing_version,
+    version_of,
+    versions_after,
+)
 from spark_queue.journal.store import Store, log_key
 from spark_queue.journal.table_features import columns_of, protocol
 
@@ -266,8 +274,8 @@ def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> N
 
     The entry of that version reaches it before: a checkpoint of a version that the log does not have stands in its place.
     """
-    entry = log_key(key, int(table.version()))
-    written = [entry.replace(".json", ".checkpoint.parquet"), f"{key}/_delta_log/_last_checkpoint"]
+    version = int(table.version())
+    entry, written = log_key(key, version), [checkpoint_key(key, version), hint_key(key)]
     if durable:
         store.sync([entry])
     with store.failures(f"writing a checkpoint of {key}"):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.journal.delta import COORDINATOR_TXN, Mark, NewFile
 from spark_queue.journal.log_entry import LogEntry, parse_entry
 from spark_queue.journal.store import Store, log_key
@@ -62,4 +63,11 @@ def entry_bytes(
     actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
     actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": not files}} for path in removed]
     actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions.items()]
-    return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)
+    return b"".join(msgspec.json.encode(action, enc_hook=_plain) + b"\n" for action in actions)
+
+
+def _plain(value: object) -> list[tuple[int, int]]:
+    """Return the ranges of a record as JSON has them: in memory they are an array."""
+    if not isinstance(value, RangeArray):
+        raise TypeError(type(value).__name__)
+    return list(value)

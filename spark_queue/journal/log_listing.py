@@ -62,6 +62,11 @@ class LastCheckpoint(msgspec.Struct, frozen=True):
     actions: int = msgspec.field(default=0, name="size")
 
 
+def checkpoint_key(table: str, version: int) -> str:
+    """Return the key of the checkpoint at a version."""
+    return f"{table}/_delta_log/{version:020d}.checkpoint.parquet"
+
+
 def hint_key(table: str) -> str:
     """Return the key of the hint at the newest checkpoint."""
     return f"{table}/_delta_log/_last_checkpoint"

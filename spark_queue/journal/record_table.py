@@ -96,7 +96,7 @@ def to_row(record: Record) -> Row:
     return Row(
         record=record.record, epoch=record.epoch, at=record.at_ms, kind=record.kind, detail=detail_of(record),
         message_type=record.message_type, queue=record.queue, subscription=record.subscription, lease=record.lease,
-        ranges=_pairs(record.ranges), reason=record.reason, due_at=record.due_at_ms,
+        ranges=record.ranges, reason=record.reason, due_at=record.due_at_ms,
     )  # fmt: skip
 
 
@@ -106,31 +106,25 @@ def rows_of(stored: Any) -> tuple[Row, ...]:
 
 
 def rows_to_table(rows: Sequence[Row]) -> pa.Table:
-    """Make a table of rows that entries hold."""
+    """Make a table of rows."""
     flat = [(*_plain_of(row), _instant(row.at), _instant(row.due_at), row.detail) for row in rows]
-    return _table(flat, [row.ranges for row in rows])
+    columns: dict[str, Any] = dict(zip(_FLAT, zip(*flat, strict=True) if flat else [()] * len(_FLAT), strict=True))
+    arrays = {name: _array(values, CONTROL_SCHEMA.field(name).type) for name, values in columns.items()}
+    arrays["ranges"] = _ranges([row.ranges for row in rows])
+    return pa.Table.from_arrays([arrays[name] for name in CONTROL_SCHEMA.names], schema=CONTROL_SCHEMA)
 
 
 def to_table(records: Sequence[Record]) -> pa.Table:
     """Make a table of the rows of records."""
-    flat = [(*_plain_of(record), _instant(record.at_ms), _instant(record.due_at_ms), detail_of(record)) for record in records]
-    return _table(flat, [record.ranges for record in records])
+    return rows_to_table([to_row(record) for record in records])
 
 
-def _table(flat: Sequence[tuple[Any, ...]], ranges: Sequence[Sequence[tuple[int, int]]]) -> pa.Table:
-    columns: dict[str, Any] = dict(zip(_FLAT, zip(*flat, strict=True) if flat else [()] * len(_FLAT), strict=True))
-    arrays = {name: _array(values, CONTROL_SCHEMA.field(name).type) for name, values in columns.items()}
-    arrays["ranges"] = _ranges(ranges)
-    return pa.Table.from_arrays([arrays[name] for name in CONTROL_SCHEMA.names], schema=CONTROL_SCHEMA)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
+def _array(values: Sequence[Any], kind: pa.DataType) -> Any:
     """Make a column of texts or numbers; `pa.array` loads pandas first, which takes longer than reading a log."""
     is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
     validity = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little").tobytes())
     if kind != pa.string():
-        numbers = np.array([0 if value is None else value for value in values], dtype=np.int64)
-        return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(numbers.tobytes())])
+        return _numbers(np.array([0 if value is None else value for value in values], dtype=np.int64), kind, validity)
     texts = [b"" if value is None else value.encode() for value in values]
     ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(texts))])
@@ -138,10 +132,6 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
 
 def _instant(time_ms: int | None) -> int | None:
     return None if time_ms is None else time_ms * _MICROSECONDS
-
-
-def _pairs(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    return tuple(ranges) if isinstance(ranges, RangeArray) else ranges
 
 
 def detail_of(record: Record) -> str:
@@ -193,8 +183,8 @@ def _ranges(lists: Sequence[Sequence[tuple[int, int]]]) -> pa.Array[Any]:
     return found
 
 
-def _numbers(values: NDArray[Any], kind: pa.DataType) -> Any:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())])
+def _numbers(values: NDArray[Any], kind: pa.DataType, validity: pa.Buffer | None = None) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values.tobytes())])
 
 
 def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -11,7 +11,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.log_entry import is_torn
-from spark_queue.journal.log_listing import is_checkpoint, version_of, versions_after
+from spark_queue.journal.log_listing import checkpoint_key, hint_key, is_checkpoint, version_of, versions_after
 from spark_queue.journal.store import Store, log_key
 
 _log = logging.getLogger(__name__)
@@ -74,15 +74,15 @@ def _set_torn_checkpoint_aside(store: Store, key: str) -> None:
     if not set(needed) <= set(versions_after(store, key, -1)):
         return
     store.write(checkpoints[-1] + TORN, store.read(checkpoints[-1]) or b"")
-    store.delete([checkpoints[-1], f"{folder}/_last_checkpoint"])
+    store.delete([checkpoints[-1], hint_key(key)])
     _log.warning("Checkpoint %s in '%s' was torn by a power loss and is set aside as %s", checkpoints[-1], store.path, TORN)
 
 
 def _forget_lost_checkpoint(store: Store, key: str) -> None:
     """Delete Delta's hint at a checkpoint that is not there; without the hint the log is listed."""
-    hint = f"{key}/_delta_log/_last_checkpoint"
+    hint = hint_key(key)
     try:
-        lost = f"{key}/_delta_log/{json.loads(store.read(hint) or b'')['version']:020d}.checkpoint.parquet"
+        lost = checkpoint_key(key, json.loads(store.read(hint) or b"")["version"])
     except (ValueError, KeyError, TypeError, RecursionError):
         # Delta ignores checkpoints that it cannot read.
         return

@@ -123,18 +123,18 @@ def stored(store: Store) -> list[tuple[int, str]]:
     return sorted(((int(name), key) for name, key in named if len(name) == 20 and name.isdecimal()), reverse=True)
 
 
-def load(store: Store, files: Sequence[RecordBlock], *, until: int | None = None) -> LogTail:
-    """Return the log tail of these files before record `until`: from the newest usable snapshot, or from their beginning."""
-    until = until if until is not None else files[-1].last + 1 if files else 0
+def load(store: Store, blocks: Sequence[RecordBlock], *, until: int | None = None) -> LogTail:
+    """Return the log tail of these blocks before record `until`: from the newest usable snapshot, or from their beginning."""
+    until = until if until is not None else blocks[-1].last + 1 if blocks else 0
     for key in [key for number, key in stored(store) if number < until][: 2 * KEPT]:
         try:
             return _resumed(
-                store, key, lambda first: read_records(store, files, first=first, until=until), lambda: _journal_id(store, files)
+                store, key, lambda first: read_records(store, blocks, first=first, until=until), lambda: _journal_id(store, blocks)
             )
         except ValueError as reason:
             level = logging.INFO if isinstance(reason, UnsuitableError) else logging.WARNING
             _log.log(level, "Snapshot %s of '%s' is not used: %s. More of the log is read instead.", key, store.path, reason)
-    return LogTail(read_records(store, files, until=until))
+    return LogTail(read_records(store, blocks, until=until))
 
 
 def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
@@ -176,12 +176,12 @@ def _read(data: bytes) -> tuple[Header, JournalState, LogHistory]:
     return header, decode(state), decoded(history, LogHistory)
 
 
-def capture(store: Store, files: Sequence[RecordBlock], traits: TraitSource) -> None:
-    """Fold on from the newest usable snapshot to the end of these files, and store the state there.
+def capture(store: Store, blocks: Sequence[RecordBlock], traits: TraitSource) -> None:
+    """Fold on from the newest usable snapshot to the end of these blocks, and store the state there.
 
     A state of its own: the coordinator's runs ahead of the log, and copying that would hold up its commits.
     """
-    tail = load(store, files)
+    tail = load(store, blocks)
     if not tail.records:
         return
     state, history = tail.fold(traits), tail.fold_history()
@@ -190,8 +190,8 @@ def capture(store: Store, files: Sequence[RecordBlock], traits: TraitSource) -> 
         write(store, state, history, tail.records[-1])
 
 
-def _journal_id(store: Store, files: Sequence[RecordBlock]) -> str:
-    first = next(iter(read_records(store, files[:1])), None)
+def _journal_id(store: Store, blocks: Sequence[RecordBlock]) -> str:
+    first = next(iter(read_records(store, blocks[:1])), None)
     return first.body.journal if first is not None and isinstance(first.body, JournalCreated) else ""
 
 

@@ -82,7 +82,10 @@ class Upkeep:
         if self._work is not None and not self._work.done():
             return
         self.finish()
-        due = list(self._due(state, epoch=epoch, now_ms=now_ms))
+        keeps_control = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
+        if keeps_control or self._is_flush_due(now_ms):
+            self._flush(epoch=epoch, now_ms=now_ms)
+        due = list(self._due(state, keeps_control=keeps_control, epoch=epoch, now_ms=now_ms))
         if due:
             self._work = self._worker.submit(self._do, due=due)
 
@@ -109,8 +112,8 @@ class Upkeep:
         if work is not None:
             work.result()
 
-    def _due(self, state: JournalState, *, epoch: int, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Yield the jobs that are due, in their order."""
+    def _due(self, state: JournalState, *, keeps_control: bool, epoch: int, now_ms: int) -> Iterator[Callable[[], None]]:
+        """Yield the jobs that are due, in their order; `keeps_control` says whether those of the control log are, after a flush."""
         for message_type, known in state.message_types.items():
             jobs = list(self._messages.due(state, message_type, now_ms=now_ms))
             # Later versions that left no record do not count: the next reign must find them all again.
@@ -118,11 +121,8 @@ class Upkeep:
                 jobs.insert(0, partial(self._keep_messages, known.version))
             if jobs:
                 yield partial(self._work_on, message_type, jobs, epoch=epoch, now_ms=now_ms)
-        is_due = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
-        if is_due or self._is_flush_due(now_ms):
-            self._flush(epoch=epoch, now_ms=now_ms)
         table = self._control.table
-        if is_due:
+        if keeps_control:
             # A checkpoint has files of all records only right after they were written.
             table.forget_removed(before_ms=now_ms - REMOVED_KEPT_MS)
             yield partial(self._keep_control, table.as_entry(), table.blocks, epoch=epoch, now_ms=now_ms)
@@ -171,7 +171,7 @@ class Upkeep:
             found = control_compaction.data_files(self._store)
             self._store.delete(control_compaction.leftovers(found, self._control.look(epoch=epoch).blocks))
             self._swept_at_ms = now_ms
-        self._merge = control_compaction.stage(self._store, blocks, epoch=epoch, at_ms=now_ms)
+        self._merge = control_compaction.stage(self._store, blocks, at_ms=now_ms)
 
     def _work_on(self, message_type: str, jobs: Sequence[Job], *, epoch: int, now_ms: int) -> None:
         try:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from pyspark.sql import SparkSession
+
+from spark_queue.source.running_query import running_query
 
 _log = logging.getLogger(__name__)
 
 #: Schemes of Hadoop's that lead to an object store, where a file is written aside and renamed by some twenty requests.
 _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs"})
-
 
 _FAR = (
     "The checkpoint of this query is on an object store (%s). For each batch Spark waits there for about 48 requests, which take "
@@ -33,7 +33,4 @@ def warn_of_far_checkpoint(session: SparkSession, query_id: str) -> None:
 
 def checkpoint_of(session: SparkSession, query_id: str) -> str:
     """Return the checkpoint of a running query, as Spark has resolved it; what Spark does not know raises as it comes."""
-    java: Any = session._jsparkSession  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
-    jvm: Any = session._jvm  # noqa: SLF001 - for a UUID of Java's.
-    query = java.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
-    return str(query.resolvedCheckpointRoot())
+    return str(running_query(session, query_id).resolvedCheckpointRoot())

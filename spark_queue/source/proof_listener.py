@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from spark_queue import forks
 from spark_queue.source.run_reporter import PROOF_TIMEOUT_S
+from spark_queue.source.running_query import running_query
 
 _log = logging.getLogger(__name__)
 
@@ -30,9 +31,8 @@ class ProofListener:
         self._committed = committed
         # Events reach only listeners of the session that started the query, which the query alone knows: its batches run in a copy
         # of that one, and which one is active in a Python process changes with every DataFrame that somebody creates.
-        jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - as said above.
-        query = queries.get(jvm.java.util.UUID.fromString(query_id))
+        query = running_query(session, query_id)
+        jvm: Any = session._jvm  # noqa: SLF001 - pyspark's own listener copies events.
         self._streams = query.sparkSession().streams()
         self._java = jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(self)
         self._streams.addListener(self._java)

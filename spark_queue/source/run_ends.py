@@ -11,6 +11,8 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_queue.source.running_query import running_query
+
 _log = logging.getLogger(__name__)
 
 #: The property of Spark's threads that names the query whose batch they run.
@@ -64,8 +66,7 @@ def _is_over(session: SparkSession) -> bool:
     query_id = java.sparkContext().getLocalProperty(QUERY_ID)
     if query_id is None:
         return False
-    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no way of its own to a query of another session.
-    query = java.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query_id))
+    query = running_query(session, query_id)
     return query is None or not query.isActive()
 
 

@@ -191,16 +191,16 @@ _LATER = kinds_with(lambda body: body.reads_on) | {Kind.RETIRED, Kind.REVIVED, K
 
 
 def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> JournalView:
-    files, traits = list_blocks(journal.store), PreparedTraits(source)
-    rows = ControlRows(journal.store, files)
+    blocks, traits = list_blocks(journal.store), PreparedTraits(source)
+    rows = ControlRows(journal.store, blocks)
     count, now_ms = cut(times_of(rows), as_of=as_of, now_ms=SystemClock().wall_ms())
-    tail = snapshot.load(journal.store, files, until=count)
+    tail = snapshot.load(journal.store, blocks, until=count)
     known = tail.next_record - len(tail.records)
     columns = rows.columns("kind", "queue", "ranges", first=known)
     retired = one_of(columns.column("kind"), [Kind.RETIRED]).any()
     if tail.state is not None and retired:
         # Messages retired since are in the snapshot, but in no view.
-        tail, known = LogTail(read_records(journal.store, files, until=count)), 0
+        tail, known = LogTail(read_records(journal.store, blocks, until=count)), 0
         columns = rows.columns("kind", "queue", "ranges")
     later = columns.slice(len(tail.records))
     records = [*tail.records, *_later(rows, later, first=count)]

@@ -352,15 +352,14 @@ def test_an_empty_text_in_a_partition_that_is_never_null_fails_its_batch(spark: 
 def test_the_control_log(spark: SparkSession, tmp_path: Path) -> None:
     """Every record once, in files, after flushes, merges, a checkpoint of ours and clean-up; a stream of it sees each once, too."""
     disk = Disk(tmp_path / "journal")
-    control, number, at = DeltaControlLog(disk.store), 0, disk.store.uri(CONTROL)
+    control, at, merge = DeltaControlLog(disk.store), disk.store.uri(CONTROL), None
     number = claim(control)
-    merge = None
     for turn in range(12):
         for _ in range(3):
             control.append([left(number)], epoch=1)
             number += 1
         control.flush(merge if turn % 3 == 2 else None, epoch=1, at_ms=turn)
-        merge = control_compaction.stage(disk.store, control.table.blocks, epoch=1, at_ms=turn) if turn % 3 == 1 else None
+        merge = control_compaction.stage(disk.store, control.table.blocks, at_ms=turn) if turn % 3 == 1 else None
     seen = spark.readStream.format("delta").load(at).select("record").writeStream.format("memory").queryName("control_log")
     seen.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
     assert sorted(row.record for row in spark.table("control_log").collect()) == list(range(number))

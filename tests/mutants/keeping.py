@@ -252,7 +252,8 @@ KEEPING = (
     ),
     Mutant(
         "a checkpoint of the control log is made while entries alone hold records",
-        "        if is_due or self._is_flush_due(now_ms):\n", "        if not is_due and self._is_flush_due(now_ms):\n",
+        "        if keeps_control or self._is_flush_due(now_ms):\n",
+        "        if not keeps_control and self._is_flush_due(now_ms):\n",
         ("tests/unit/journal/test_upkeep.py",),
     ),
     Mutant(

@@ -26,13 +26,13 @@ class InstanceBucket(Bucket):
         created = super().create(key, data)
         entries = self.entries.get(CONTROL, [])
         is_commit = len(entries) > versions
-        seen, count, last = self._looked_at if self._looked_at[0] is entries else (entries, 0, -1)
+        count, last = self._looked_at[1:] if self._looked_at[0] is entries else (0, -1)
         for at, entry in enumerate(entries[count:], count):
             before, last = last, max([last, *_records_of(entry)])
             # A flush brings records again.
             if is_commit and last > before and at == len(entries) - 1:
                 self._note(before + 1, last)
-        self._looked_at = seen, len(entries), last
+        self._looked_at = entries, len(entries), last
         return created
 
 

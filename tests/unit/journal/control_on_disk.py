@@ -45,8 +45,8 @@ def filled(disk: Disk, commits: int = 8, make: Callable[[int], Record] = left) -
     return control, record + commits
 
 
-def staged(disk: Disk, *, epoch: int = 1) -> Merge:
-    merge = control_compaction.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS)
+def staged(disk: Disk) -> Merge:
+    merge = control_compaction.stage(disk.store, files(disk), at_ms=NOW_MS)
     assert merge is not None
     return merge
 

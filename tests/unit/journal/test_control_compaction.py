@@ -34,7 +34,7 @@ def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> No
     assert table(disk).transaction_version("c:coordinator") == 1
     control.append([left(record)], epoch=1)
     assert len(DeltaControlLog(disk.store).load().records) == record + 1
-    assert control_compaction.stage(disk.store, files(disk), epoch=1, at_ms=NOW_MS) is None
+    assert control_compaction.stage(disk.store, files(disk), at_ms=NOW_MS) is None
 
 
 def test_merge_is_one_delta_commit_that_changes_no_data(disk: Disk) -> None:

@@ -25,7 +25,7 @@ def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) 
     assert len(DeltaControlLog(disk.store).load().records) == record
     again = DeltaControlLog(disk.store)
     record = claim(again, 2)
-    again.flush(staged(disk, epoch=2), epoch=2, at_ms=NOW_MS)
+    again.flush(staged(disk), epoch=2, at_ms=NOW_MS)
     assert len(disk.open().records()) == record
     assert orphan in on_disk(disk)
     now_s = 10 * DAY_S
@@ -105,7 +105,7 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
     look = control_compaction.data_files
 
     def sleep_after_looking(store: Store) -> dict[str, int]:
-        merge, later = staged(disk, epoch=2), DeltaControlLog(disk.store)
+        merge, later = staged(disk), DeltaControlLog(disk.store)
         age(disk, on_disk(disk), 2 * DAY_S, by=10 * DAY_S)
         claim(later, 2)
         found = look(store)
