@@ -152,6 +152,11 @@ CALLER: dict[str, str] = {
     ),
     "UNKNOWN_BOOKMARK": ("Queue '{queue}' was given {count} bookmark(s) that {reason}, first {bookmark}. {next_step}"),
     "OUTCOME_INVALID": ("Outcomes of queue '{queue}': {reason} Nothing was settled. {next_step}"),
+    "RECEIVER_CLOSED": ("The receiver of queue '{queue}' {reason}, so {what} is not possible. {next_step}"),
+    "RECEIVER_FORKED": (
+        "Process {pid} is a fork of process {parent}, and has a copy of its receiver of queue '{queue}'. The copy is dead: it has "
+        "no threads, and the messages are the parent's. Nothing was settled. Make a receiver in the process that uses it."
+    ),
     "BATCH_FUNCTION_ENDED": (
         "The batch function of queue '{queue}' ended by {what}, which ends the thread that Spark waits for, but not the query. "
         "Return from the function or raise an exception, and end the query with its stop()."
@@ -230,6 +235,11 @@ LEASE: dict[str, str] = {
     "LEASE_HELD": (
         "Message {bookmark} of queue '{queue}' is leased to '{holder}' until {leased_until}; with strict leasing only its "
         "holder may settle it (R38). Wait until the lease ends."
+    ),
+    "MESSAGE_LOST": (
+        "Outcome '{outcome}' of message {bookmark} of queue '{queue}' came too late for lease {lease}: {reason}. It was not "
+        "recorded. Make sure that handling a message twice does no harm; if this happens often, make `lease_period` or "
+        "`lease_renewal_limit` longer."
     ),
     "LEASE_SETTLED": (
         "{count} message(s) of queue '{queue}', first {bookmark}, cannot be given outcome '{outcome}': {reason}. Nothing was "

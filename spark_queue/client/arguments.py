@@ -107,20 +107,21 @@ def _definitions(value: Any) -> Any:
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
         ("name", "queue", "subscription", "owner", "where", "error", "reason", "outcome", "on_error", "writer", "expires_after",
-         "deliver_after", "timeout"), _text,
+         "deliver_after", "timeout", "filter", "wait", "linger", "stop_timeout"), _text,
     ),
     **dict.fromkeys(("path", "table", "checkpoint"), _text),
     **dict.fromkeys(("bookmark", "first_sequence", "replicated_to"), _whole),
     **dict.fromkeys(("after", "limit"), functools.partial(_whole, least=0)),
-    "per_second": functools.partial(_whole, least=1),
+    **dict.fromkeys(("per_second", "max_backlog", "concurrency", "max_messages"), functools.partial(_whole, least=1)),
     **dict.fromkeys(
-        ("dry_run", "of_owner", "on", "merge_schema", "ack_early", "landed", "single_driver", "wants_empty", "next_first"), _flag,
+        ("dry_run", "of_owner", "on", "merge_schema", "ack_early", "landed", "single_driver", "wants_empty", "next_first",
+         "until_empty", "signals"), _flag,
     ),
     **dict.fromkeys(("since", "until"), _time),
     "as_of": _moment,
     "retry_after": _wait,
     **dict.fromkeys(("reset", "remove", "leave", "columns", "partition_by"), _names),
-    **dict.fromkeys(("fn", "on_barrier", "on_progress", "merge"), _function),
+    **dict.fromkeys(("fn", "on_barrier", "on_progress", "on_lost", "merge"), _function),
     "storage_options": _options,
     "definitions": _definitions,
 }  # fmt: skip

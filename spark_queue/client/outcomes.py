@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -22,24 +21,14 @@ from spark_queue.client.outcome_table import (
 )
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.column_names import ColumnNames
-from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.errors import check_text, nearest, parsed
+from spark_queue.errors import check_text, nearest
 from spark_queue.journal.schema import shown_names
 
 _OUTCOME_COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
 #: From this likeness on, a name counts as a misspelt one of these columns; further ones may come along with the rows.
 _MISSPELT = 0.8
-
-
-def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
-    """Return the wait of cancelled messages, in milliseconds."""
-    if retry_after is None:
-        return None
-    if isinstance(retry_after, timedelta):
-        return retry_after // timedelta(milliseconds=1)
-    return parsed(parse_duration_ms, retry_after, key="retry_after", where="settle")
 
 
 def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from spark_queue import tracing
 from spark_queue.client import coordinator_client, dry_runs
 from spark_queue.client.arguments import checked
+from spark_queue.client.delays import to_delay_ms
 from spark_queue.client.handle import Handle
 from spark_queue.client.letter_choices import letter_choice, to_bookmarks
-from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
+from spark_queue.client.outcomes import check_error, to_outcomes
 from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from spark_queue.receiver.message import Message
+    from spark_queue.receiver.processing import Processed
+    from spark_queue.receiver.receiver import Receiver
     from spark_queue.source.spark_table import MergeFunction
 
 
@@ -152,6 +156,107 @@ class Queue:
         )  # fmt: skip
 
     @checked
+    def receive(
+        self,
+        *,
+        subscription: str | None = None,
+        max_backlog: int = 10,
+        filter: str | None = None,  # noqa: A002 - as the option of the stream is called.
+        wait: str | None = None,
+        until_empty: bool = False,
+        on_lost: Callable[[Message], None] | None = None,
+    ) -> Receiver:
+        """Receive messages in plain Python, one by one, without Spark (R131 to R140).
+
+        Use it in a ``with`` statement, or an ``async with``. What was handed out and not settled when the block is left is
+        cancelled with the exception's text; the rest goes back, and counts no delivery.
+
+        Parameters
+        ----------
+        subscription
+            The name to receive under, so that a newer receiver takes over from an older one; default: a name of its own, which ends
+            with the receiver.
+        max_backlog
+            Most messages in hand; more are fetched once half of that is free.
+        filter
+            Only messages that match it, in Spark SQL over the columns of the message type.
+        wait
+            End when nothing came for so long, such as ``"30s"``; default: never.
+        until_empty
+            Only what is in the queue now, each message once.
+        on_lost
+            Gets each message whose outcome was refused, or whose lease is over while it is in work; default: a warning is logged.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE; when it begins, UNKNOWN_QUEUE or EXPRESSION_INVALID.
+        AccessError
+            When it begins: ACCESS_DENIED, or SUBSCRIPTION_OF_OTHER.
+        LeaseError
+            At the next step: SUBSCRIPTION_TAKEN, once another consumer has begun under its name.
+        """
+        from spark_queue.receiver.receiver import Receiver, Wanted  # noqa: PLC0415 - other users of a queue load none of it.
+
+        wanted = Wanted(
+            store=self.journal.store, endpoint=self.journal.endpoint, queue=self.name, subscription=subscription,
+            max_backlog=max_backlog, filter_sql=filter, wait=wait, until_empty=until_empty, on_lost=on_lost,
+        )  # fmt: skip
+        return Receiver(wanted, self.journal.journal_id)
+
+    @checked
+    def process(
+        self,
+        fn: Callable[[Message], Any],
+        *,
+        concurrency: int = 1,
+        on_barrier: Callable[[Message], Any] | None = None,
+        stop_timeout: str = "30s",
+        signals: bool = False,
+        subscription: str | None = None,
+        max_backlog: int | None = None,
+        filter: str | None = None,  # noqa: A002 - as the option of the stream is called.
+        wait: str | None = None,
+        until_empty: bool = False,
+        on_lost: Callable[[Message], None] | None = None,
+    ) -> Processed:
+        """Run a function on each message: acknowledged when it returns, cancelled when it raises.
+
+        ``raise Retry(after="5m")`` cancels a message so, ``raise Expire("why")`` makes a dead letter of it. Any other exception
+        cancels it with its text. Three messages that fail in a row, with no success between them, pause the subscription: it
+        tries one message at a time until one succeeds.
+
+        Parameters
+        ----------
+        fn
+            Gets a `Message`; may be a coroutine function.
+        concurrency
+            Messages in work at once: in so many threads, or, for a coroutine function, tasks of one event loop.
+        on_barrier
+            Gets each barrier; default: it is acknowledged.
+        stop_timeout
+            How long what runs may go on after a stop.
+        signals
+            End in good order at SIGTERM and SIGINT.
+        subscription, filter, wait, until_empty, on_lost
+            As for `receive`.
+        max_backlog
+            As for `receive`; default: twice `concurrency`.
+
+        Returns
+        -------
+        Processed
+            Counts, once it has ended: by `wait`, `until_empty` or a signal.
+        """
+        from spark_queue.receiver.processing import process  # noqa: PLC0415 - as above.
+
+        receiver = self.receive(
+            subscription=subscription, max_backlog=2 * concurrency if max_backlog is None else max_backlog, filter=filter,
+            wait=wait, until_empty=until_empty, on_lost=on_lost,
+        )  # fmt: skip
+        return process(receiver, fn, concurrency=concurrency, on_barrier=on_barrier, stop_timeout=stop_timeout, signals=signals)
+
+    @checked
     def settle(
         self,
         rows: Any = None,
@@ -201,7 +306,7 @@ class Queue:
         if (rows is None) == (where is None):
             reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
             raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
-        after_ms = to_delay_ms(retry_after)
+        after_ms = to_delay_ms(retry_after, where="settle")
         if where is not None:
             check_error(self.name, [outcome], error)
             asked: dict[str, Any] = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.rights import caller_of
@@ -69,9 +70,10 @@ class Commands:
                     # The owner of that table, or a change of it by somebody, is nothing of these definitions.
                     _LOG.warning("The table of message type '%s' stays as it is: %s", name, trouble)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
-            return Answer(reply=reply.reply, pieces=self._pieces(command, reply))
+            pieces = self._pieces(command, reply.rows, is_barrier=reply.is_barrier)
+            return Answer(reply=reply.reply, pieces=pieces)
         if isinstance(reply, Granted) and isinstance(command, commands.Next):
-            return self._with_status(command, reply, now_ms, who)
+            return self._granted(command, reply, now_ms, who)
         assert not isinstance(reply, LeasedRows), "only `Rows` gives rows"
         return None if reply is None else Answer(reply=reply)
 
@@ -88,7 +90,8 @@ class Commands:
 
     def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""
-        return self._with_status(poll, self._engine.nothing_there(poll, now_ms=now_ms), now_ms, who)
+        nothing = self._engine.nothing_there(poll, now_ms=now_ms)
+        return Answer(reply=nothing) if self._receives(poll) else self._with_status(poll, nothing, now_ms, who)
 
     def figures(
         self, asked: Observe, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int
@@ -108,6 +111,21 @@ class Commands:
             _LOG.exception("The files of queue '%s' cannot be determined.", asked.looks_at)
             return found
 
+    def _receives(self, poll: commands.Next) -> bool:
+        ledger = self._engine.state.queues.get(poll.queue)
+        known = None if ledger is None else ledger.subscriptions.get(poll.subscription)
+        return known is not None and known.receives
+
+    def _granted(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
+        """Add what a stream shows, or, for a receiver, which asks no second time, the places of its messages (R135)."""
+        if not self._receives(poll):
+            return self._with_status(poll, reply, now_ms, who)
+        ledger = self._engine.state.ledger(poll.queue)
+        lease = ledger.leases[reply.lease]
+        # Of an at-most-once lease nothing is leased any more.
+        rows = lease.rows if lease.is_barrier else ledger.outstanding(lease)
+        return Answer(reply=reply, pieces=self._pieces(poll, rows, is_barrier=lease.is_barrier))
+
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count hidden messages, or it was dropped or set aside while its caller waited."""
         state = self._engine.state
@@ -123,13 +141,13 @@ class Commands:
             _LOG.exception("The figures of queue '%s' cannot be computed.", queue)
             return None
 
-    def _pieces(self, command: commands.Rows, found: LeasedRows) -> pa.Table:
+    def _pieces(self, command: commands.Rows | commands.Next, rows: BitMap64, *, is_barrier: bool) -> pa.Table:
         ledger = self._engine.state.ledger(command.queue)
         state = self._engine.state
         message_type = state.message_types[ledger.definition.message_type]
         segments, origins = message_type.segments, message_type.origin_names(state.definitions.journal.instance, state.instances)
-        if found.is_barrier:
+        if is_barrier:
             deliveries = barrier.deliveries(ledger.subscriptions[command.subscription])
-            return cut_pieces(segments, found.rows, deliveries, Counts(), is_barrier=True, origins=origins)
+            return cut_pieces(segments, rows, deliveries, Counts(), is_barrier=True, origins=origins)
         order_keys = None if ledger.definition.order_key is None else ledger.selection.order_keys
-        return cut_pieces(segments, found.rows, ledger.delivered, ledger.cancelled, order_keys=order_keys, origins=origins)
+        return cut_pieces(segments, rows, ledger.delivered, ledger.cancelled, order_keys=order_keys, origins=origins)

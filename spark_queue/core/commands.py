@@ -122,8 +122,10 @@ class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_ms: int | None = None
     #: With cancel and expire: why, as a dead letter keeps it.
     error: str | None = None
-    #: Settling by hand: the lease under which the caller received the rows; None without one.
+    #: Settling by hand, and by a receiver: the lease under which the caller received the rows; None without one.
     lease: int | None = None
+    #: From a receiver, with cancel: its function failed on each of them, which may be the fault of the function (DESIGN 15.12).
+    failed: bool = False
 
 
 class DrawIncarnation(SubscriptionCommand, frozen=True, kw_only=True):
@@ -141,12 +143,17 @@ class Attach(PlannerCommand, frozen=True, kw_only=True):
     ack_mode: str
     max_backlog: int
     filter: str | None = None
+    #: Of a receiver: the subscription ends with it (R140).
+    ends: bool = False
     #: Fix the end of the queue now, and grant each message at most once under this incarnation (Trigger.AvailableNow).
     available_now: bool = False
 
 
 class Next(PlannerCommand, frozen=True, kw_only=True):
-    """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there)."""
+    """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there).
+
+    For a receiver, `finished` is the newest lease that it knows of, which proves nothing (R135), and pieces come with the answer.
+    """
 
     finished: int
     limit: int
@@ -162,13 +169,29 @@ class Rows(PlannerCommand, frozen=True, kw_only=True):
 
 
 class Renew(PlannerCommand, frozen=True, kw_only=True):
-    """Extend a lease by one period. Answered with `Renewed`; `call` is 0, since renewals come from a thread of their own."""
+    """Extend a lease by one period. Answered with `Renewed`; `call` is 0, since renewals come from a thread of their own.
+
+    For a receiver: every lease that it has in hand, up to this one (R136).
+    """
 
     lease: int
 
 
 class Leave(PlannerCommand, frozen=True, kw_only=True):
-    """The planner ends (P6). Answered with `Done`; `call` is 0."""
+    """The planner ends (P6). Answered with `Done`; `call` is 0.
+
+    A receiver gives everything back at once; what it had not begun counts no delivery (R137).
+    """
+
+    #: Of a receiver: the messages that it had begun, and those that it keeps until it has ended them.
+    begun: Ranges = ()
+    keeps: Ranges = ()
+
+
+class SettleHeld(SubscriptionCommand, frozen=True, kw_only=True):
+    """Outcomes of messages that a receiver had, each by its lease, which act at once (R132). Answered with `HeldSettled`."""
+
+    outcomes: tuple[OutcomeRows, ...]
 
 
 class StartRun(SubscriptionCommand, frozen=True, kw_only=True):
@@ -380,7 +403,8 @@ class Restored(Command, frozen=True, kw_only=True):
 
 
 QueueCommand = (
-    DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Prepare | Landed | Fenced | SinkUnreadable
+    DrawIncarnation | Attach | Next | Rows | Renew | Leave | SettleHeld | StartRun | EndRun | Prove | Prepare | Landed | Fenced
+    | SinkUnreadable
     | FindAttempts | Settle | SettleWhere | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
 )  # fmt: skip
 

@@ -92,6 +92,10 @@ class Drawn(Reply, frozen=True, kw_only=True):
 
     incarnation: Incarnation
     lease_period_ms: int
+    #: For receivers: its message type, with the columns as Spark DDL, and whether it delivers at most once.
+    message_type: str
+    columns: str
+    at_most_once: bool
 
 
 class Granted(Reply, frozen=True, kw_only=True):
@@ -105,6 +109,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     status: QueueStatus | None = None
     #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.
     withheld: bool = False
+    #: To a receiver: receivers have died of its one message, which begins only after a renewal that names its lease (R138).
+    alone: bool = False
 
 
 class RowsOf(Reply, frozen=True, kw_only=True):
@@ -119,6 +125,8 @@ class Renewed(Reply, frozen=True, kw_only=True):
     """The lease goes on, if it still was the planner's."""
 
     lease_period_ms: int
+    #: To a receiver: those of its leases that stand.
+    leases: tuple[int, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,6 +206,22 @@ class Settled(Reply, frozen=True, kw_only=True):
     behind: int = 0
 
 
+class RefusedRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of which a receiver was refused an outcome."""
+
+    lease: int
+    ranges: Ranges
+    #: A `TooLate`, and the subscription that has them now.
+    reason: str
+    holder: str | None = None
+
+
+class HeldSettled(Reply, frozen=True, kw_only=True):
+    """The outcomes of a receiver act, but for the refused ones."""
+
+    refused: tuple[RefusedRows, ...] = ()
+
+
 class Purged(Reply, frozen=True, kw_only=True):
     """Messages that a purge removed, and leased ones that it left."""
 
@@ -254,8 +278,8 @@ class LeasedRows:
 
 
 CoreReply = (
-    Drawn | Granted | RowsOf | Renewed | RunStarted | Prepared | Attempts | Settled | Purged | DeadLetters | Redriven | Forgotten
-    | Drained | Done
+    Drawn | Granted | RowsOf | Renewed | RunStarted | Prepared | Attempts | Settled | HeldSettled | Purged | DeadLetters
+    | Redriven | Forgotten | Drained | Done
 )  # fmt: skip
 
 

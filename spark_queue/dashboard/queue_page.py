@@ -138,7 +138,7 @@ def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[Subsc
 
 
 def _leases(ledger: QueueLedger, now_ms: int) -> list[LeaseRow]:
-    found = [lease for lease in ledger.leases.values() if lease.leased or not lease.proven]
+    found = [lease for lease in ledger.leases.values() if ledger.is_open(lease)]
     return [
         LeaseRow(
             number=lease.number,

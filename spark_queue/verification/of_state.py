@@ -84,6 +84,8 @@ def _leases(ledger: QueueLedger) -> Iterator[str]:
 
 def _subscriptions(ledger: QueueLedger) -> Iterator[str]:
     for name, subscription in ledger.subscriptions.items():
+        if subscription.receives:
+            continue
         unproven = [
             lease.number for lease in ledger.leases.values() if lease.subscription == name and not lease.proven and lease.leased
         ]

@@ -61,6 +61,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "cancelled": _counts(ledger.cancelled, ledger.entered),
         "selection": _selection(ledger),
         "lone_failures": _counts(ledger.lone_failures, ledger.entered),
+        "marks": _counts(ledger.marks, ledger.entered),
         "stuck": _copied(ledger.stuck),
         "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
         "paused": ledger.paused,

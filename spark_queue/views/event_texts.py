@@ -18,6 +18,7 @@ from spark_queue.core.records import (
     PauseReason,
     Record,
     Removal,
+    TooLate,
     UnpauseReason,
 )
 from spark_queue.core.state.ownership import Stage, value_of
@@ -72,9 +73,10 @@ def _batch(record: Record) -> str:
 
 
 @_text.register
-def _(_body: records.Renewed, record: Record) -> str:
+def _(body: records.Renewed, record: Record) -> str:
     who = "a coordinator that started or woke kept" if record.reason == "takeover" else f"'{record.subscription}' renewed"
-    return f"{who} lease {record.lease} until {to_text(record.due_at_ms)}"
+    what = f"lease {record.lease}" if body.newest is None else f"what it has in hand, up to lease {body.newest},"
+    return f"{who} {what} until {to_text(record.due_at_ms)}"
 
 
 def _attempt(body: records.OfAttempt, record: Record) -> str:
@@ -102,7 +104,9 @@ def _(body: records.Fenced, record: Record) -> str:
 
 
 @_text.register
-def _(_body: records.Outcomes, record: Record) -> str:
+def _(body: records.Outcomes, record: Record) -> str:
+    if body.final:
+        return f"'{record.subscription}' is done with it (lease {record.lease})"
     if record.reason == RUN_FAILED:
         what = "a run without messages" if record.lease is None else f"the batch of lease {record.lease}"
         return f"{what} failed"
@@ -114,10 +118,27 @@ def _(_body: records.Outcomes, record: Record) -> str:
     return f"'{record.subscription}' said {record.reason}{later}; that counts when Spark has committed the batch"
 
 
+_TOO_LATE: Mapping[str, str] = {
+    TooLate.LEASED: "it was leased again",
+    TooLate.RETURNED: "it was back in the queue",
+    TooLate.BEHIND: "an older message of its key was cancelled",
+    TooLate.DEAD_LETTER: "it was a dead letter",
+    TooLate.REMOVED: "it had left the queue",
+    TooLate.REMOTE: "another instance owned it",
+}
+
+
+@_text.register
+def _(body: records.Refused, record: Record) -> str:
+    holder = "" if body.holder is None else f" to '{body.holder}'"
+    return f"'{record.subscription}' said {body.outcome} too late: {_TOO_LATE[str(record.reason)]}{holder} (lease {record.lease})"
+
+
 @_text.register
 def _(body: records.Returned, record: Record) -> str:
     later = f", available again from {to_text(record.due_at_ms)}" if record.due_at_ms else ""
     alone = ", it failed alone" if body.alone else ""
+    alone += ", its receiver ended without a word" if body.marked else ""
     return f"returned to the queue ({record.reason}{alone}){later}"
 
 

@@ -141,7 +141,7 @@ def _leases(view: JournalView, queue: str | None) -> list[_Row]:
             "proven": lease.proven,
         }
         for lease in ledger.leases.values()
-        if lease.leased or not lease.proven
+        if ledger.is_open(lease)
     ]
 
 

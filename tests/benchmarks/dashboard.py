@@ -178,8 +178,10 @@ class Browser:
         return self._read(self.base + path)
 
     def until(self, path: str, shows: Callable[[str], bool]) -> str:
-        """Read a page until it shows something."""
+        """Read a page until it shows something; raises where it does not in time."""
+        deadline_s = time.monotonic() + _DEADLINE_S
         while not shows(page := self.get(path)):
+            assert time.monotonic() < deadline_s, f"after {_DEADLINE_S:g} s the page at {path} begins {page[:2_000]!r}"
             threading.Event().wait(0.005)
         return page
 

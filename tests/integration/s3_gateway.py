@@ -26,7 +26,7 @@ class Gateway:
 
     def __init__(self, directory: Path, secret: str, host: str) -> None:
         self._directory = directory
-        (directory / BUCKET).mkdir(parents=True)
+        (directory / BUCKET).mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
             free.bind((host, 0))
             self._address = f"{host}:{free.getsockname()[1]}"

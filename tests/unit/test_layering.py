@@ -37,6 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.metrics",),
     ("spark_queue.coordinator",),
     ("spark_queue.client", "spark_queue.session"),
+    ("spark_queue.receiver",),
     ("spark_queue.source",),
     # The two handles that wrap a function for Spark.
     ("spark_queue.client.journal", "spark_queue.client.queue"),

@@ -133,7 +133,7 @@ def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions
 
 def _unsettled(ledger: QueueLedger) -> int:
     """Count leased messages, and all of a batch without proof: by other semantics they would mean another thing."""
-    return sum(len(lease.leased if lease.proven else lease.rows) for lease in ledger.leases.values())
+    return sum(len(lease.leased if lease.proven else lease.rows) for lease in ledger.leases.values() if ledger.is_open(lease))
 
 
 def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:

@@ -9,15 +9,12 @@ from spark_queue.core.commands import EndRun, Prove, StartRun
 from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, check_outcomes, read_outcome, refuse_barriers, stage
 from spark_queue.core.deciding.settlement import prove, settle_early
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Incarnation, Outcome
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, AckMode, Incarnation, Outcome
 from spark_queue.core.replies import Done, Run, RunStarted, SinkTold
 from spark_queue.core.state.in_doubt import attempt_summary, fenced_refusal, in_doubt, refusal
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import CallerError, LeaseError
-
-AUTO = "auto"
-EXPLICIT = "explicit"
 
 
 def is_handed_over_once(work: UnitOfWork, lease: Lease) -> bool:
@@ -28,6 +25,7 @@ def is_handed_over_once(work: UnitOfWork, lease: Lease) -> bool:
 def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
     """Note that fn begins, and return the planner start and the lease that it speaks for (P4)."""
     subscription = work.subscription(command.subscription)
+    refuse_receiver(work, subscription, "a batch function")
     lease = work.ledger.open_lease(subscription)
     if command.sink:
         refuse_unsuited(work, subscription)
@@ -50,11 +48,19 @@ def _read_by(work: UnitOfWork, lease: Lease, incarnation: Incarnation) -> BitMap
     return BitMap64() if is_handed_over_once(work, lease) and lease.handed_to != incarnation else lease.rows
 
 
+def refuse_receiver(work: UnitOfWork, subscription: Subscription, what: str) -> None:
+    """Refuse a call of a stream for the subscription of a receiver, which proves nothing (R131)."""
+    if subscription.receives:
+        needed, queue = f"{AckMode.AUTO} or {AckMode.EXPLICIT}", work.ledger.definition.name
+        facts = {"subscription": subscription.name, "queue": queue, "ack_mode": subscription.ack_mode, "what": what}
+        raise CallerError("ACK_MODE_MISMATCH", **facts, needed=needed, next_step="Give the stream a subscription of its own.")
+
+
 def refuse_unsuited(work: UnitOfWork, subscription: Subscription) -> None:
     """Refuse to append to a sink where its commit cannot be the acknowledgement."""
     if work.ledger.definition.at_most_once:
         raise no_sink(work, "it delivers at most once, and acknowledges nothing.", "Use foreach_batch there.")
-    if subscription.ack_mode != AUTO:
+    if subscription.ack_mode != AckMode.AUTO:
         raise no_sink(work, "its rows are acknowledged by hand, under ackMode explicit.", "Leave option ackMode out.")
 
 
@@ -138,12 +144,13 @@ def prove_run(work: UnitOfWork, command: Prove) -> Done:
         lease = lease_of_run(work, subscription, command.run)
         if lease is not None:
             refuse_fenced(work, lease, command.run)
-            prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
+            prove(work, lease, acknowledges=subscription.ack_mode == AckMode.AUTO)
     return Done()
 
 
 def lease_of_run(work: UnitOfWork, subscription: Subscription, run: Run) -> Lease | None:
     """Return the open lease that a run speaks for; None for the batch without a lease."""
+    refuse_receiver(work, subscription, "a batch function")
     if run.incarnation != subscription.incarnation:
         reason = f"a newer reader, incarnation {list(subscription.incarnation)}, took the subscription over"
     elif run.lease == 0:

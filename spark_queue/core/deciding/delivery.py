@@ -17,15 +17,16 @@ from spark_queue.core.commands import (
     Unsubscribe,
 )
 from spark_queue.core.deciding.barrier import release
-from spark_queue.core.deciding.batch_runs import AUTO, EXPLICIT, is_handed_over_once
-from spark_queue.core.deciding.granting import grant
+from spark_queue.core.deciding.batch_runs import is_handed_over_once, refuse_receiver
+from spark_queue.core.deciding.granting import grant, granted
 from spark_queue.core.deciding.planners import end_subscription, hand_to_caller
+from spark_queue.core.deciding.receiving import begin_kind, give_back_held, next_of_receiver, renew_held
 from spark_queue.core.deciding.resuming import resumable, resume, resume_run
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.settlement import end_lease, prove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import valid_name
-from spark_queue.core.records import RUN_STOPPED, Incarnation, Return
+from spark_queue.core.records import RUN_STOPPED, AckMode, Incarnation, Return
 from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.subscription import Subscription
@@ -34,7 +35,12 @@ from spark_queue.errors import ConfigError, LeaseError
 
 def draw_incarnation(work: UnitOfWork, _: DrawIncarnation) -> Drawn:
     """Return a planner start its place in the order; records nothing (DESIGN 15.6)."""
-    return Drawn(incarnation=work.sessions.draw(work.state.epoch), lease_period_ms=work.ledger.definition.lease_period_ms)
+    queue = work.ledger.definition
+    incarnation = work.sessions.draw(work.state.epoch)
+    return Drawn(
+        incarnation=incarnation, lease_period_ms=queue.lease_period_ms, message_type=queue.message_type, columns=queue.columns,
+        at_most_once=queue.at_most_once,
+    )  # fmt: skip
 
 
 def attach(work: UnitOfWork, command: Attach) -> Done:
@@ -53,7 +59,7 @@ def attach(work: UnitOfWork, command: Attach) -> Done:
 def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
     name, incarnation, call = command.subscription, command.incarnation, command.call
     _check_name(work, name)
-    if command.ack_mode not in (AUTO, EXPLICIT):
+    if command.ack_mode not in list(AckMode):
         where = f"subscription '{name}'"
         raise ConfigError("BAD_VALUE", key="ackMode", where=where, value=command.ack_mode, expected="auto or explicit")
     if command.filter is not None and work.ledger.definition.underlying_topic is None:
@@ -68,8 +74,10 @@ def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
             # The reply to this very call was lost; nothing came after it that a second record might undo.
             return
     work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters()) if text is not None])
-    known = hand_to_caller(work, known)
-    wanted = records.Subscribed(ack_mode=command.ack_mode, max_backlog=command.max_backlog, filter=command.filter)
+    known = begin_kind(work, hand_to_caller(work, known), receives=command.ack_mode == AckMode.RECEIVE)
+    wanted = records.Subscribed(
+        ack_mode=command.ack_mode, max_backlog=command.max_backlog, filter=command.filter, ends=command.ends
+    )
     if work.caller is not None and work.caller.principal is not None:
         wanted = structs.replace(wanted, principal=work.caller.principal, entitlement=work.row_filters())
     asked = None if known is None else known.asked
@@ -117,6 +125,8 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
     subscription, session = _planner(work, command)
     work.shares.note_poll(subscription, limit=command.limit, now_ms=work.now_ms)
     _check_lease_number(work, subscription, command.finished)
+    if subscription.receives:
+        return next_of_receiver(work, subscription, session, command)
     lease = work.ledger.open_lease(subscription)
     if lease is not None and lease.number > command.finished:
         if not work.may_grant():
@@ -126,17 +136,11 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
             resume(work, lease, session.incarnation, rows, call=command.call, counted=False, vanished_runs=lease.vanished_runs)
         return granted(work, lease)
     if lease is not None:
-        prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
+        prove(work, lease, acknowledges=subscription.ack_mode == AckMode.AUTO)
         # Room that the proof has freed is there for this very call.
         release(work)
     lease = grant(work, subscription, session, call=command.call, limit=command.limit)
     return None if lease is None else granted(work, lease)
-
-
-def granted(work: UnitOfWork, lease: Lease) -> Granted:
-    """Return the reply that gives a lease."""
-    period_ms = work.ledger.definition.lease_period_ms
-    return Granted(lease=lease.number, messages=len(lease.rows), leased_until_ms=lease.due_at_ms, lease_period_ms=period_ms)
 
 
 def lease_rows(work: UnitOfWork, command: Rows) -> LeasedRows:
@@ -145,6 +149,7 @@ def lease_rows(work: UnitOfWork, command: Rows) -> LeasedRows:
     A settled lease reads as empty. Acts once per incarnation and lease: a repeat gives the same rows and changes nothing.
     """
     subscription, session = _planner(work, command)
+    refuse_receiver(work, subscription, "reading a lease")
     _check_lease_number(work, subscription, command.lease)
     lease, rows = work.ledger.open_lease(subscription), BitMap64()
     if lease is not None and lease.number != command.lease:
@@ -172,6 +177,8 @@ def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> 
 def renew(work: UnitOfWork, command: Renew) -> Renewed:
     """Extend a lease by one period, up to the queue's `lease_renewal_limit`; a superseded planner's renewals are ignored."""
     subscription, queue = work.subscription(command.subscription), work.ledger.definition
+    if subscription.receives:
+        return renew_held(work, subscription, command)
     lease = work.ledger.open_lease(subscription)
     is_own = lease is not None and lease.number == command.lease and command.incarnation == subscription.incarnation
     if lease is not None and is_own and work.ledger.outstanding(lease):
@@ -184,7 +191,9 @@ def renew(work: UnitOfWork, command: Renew) -> Renewed:
 def leave(work: UnitOfWork, command: Leave) -> Done:
     """Note that a planner ends; its lease returns at once where its batch cannot have been committed (R19, P6)."""
     subscription = work.subscription(command.subscription)
-    if command.incarnation == subscription.incarnation and not subscription.left:
+    if subscription.receives:
+        give_back_held(work, subscription, command)
+    elif command.incarnation == subscription.incarnation and not subscription.left:
         work.emit(records.Left(incarnation=command.incarnation), subscription=subscription.name, reason="left")
         lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
         if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):

@@ -49,6 +49,13 @@ def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
     return rows - lone if lone else rows
 
 
+def together(ledger: QueueLedger, subscription: Subscription, rows: BitMap64) -> BitMap64:
+    """Return those of `rows` that may be granted beside others: no receiver is given one of which receivers died (R138)."""
+    rows = without_lone(ledger, rows)
+    dying = ledger.dying(rows) if subscription.receives else BitMap64()
+    return rows - dying if dying else rows
+
+
 def is_withheld(work: UnitOfWork, subscription: Subscription) -> bool:
     """Return whether messages that a subscription has room for wait for others, until they come or their window ends.
 

@@ -11,7 +11,7 @@ from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.deciding.barrier import pending
 from spark_queue.core.deciding.fairness import Contender, assign
-from spark_queue.core.deciding.free_rows import free_of, grantable, is_paused, without_lone
+from spark_queue.core.deciding.free_rows import free_of, grantable, is_paused, together, without_lone
 from spark_queue.core.deciding.instances.claims import claim
 from spark_queue.core.deciding.isolation import suspect_to_try
 from spark_queue.core.deciding.removal import remove
@@ -20,12 +20,13 @@ from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, left_with
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import FAST
 from spark_queue.core.records import Removal
+from spark_queue.core.replies import Granted
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.subscription import Subscription
 
 #: Key of all subscriptions that may be given the same.
-_Alike = tuple[str | None, str | None, str]
+_Alike = tuple[str | None, str | None, bool, str]
 
 
 def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
@@ -55,6 +56,12 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
     return lease
 
 
+def granted(work: UnitOfWork, lease: Lease, *, alone: bool = False) -> Granted:
+    """Return the reply that gives a lease."""
+    period_ms, messages = work.ledger.definition.lease_period_ms, len(lease.rows)
+    return Granted(lease=lease.number, messages=messages, leased_until_ms=lease.due_at_ms, lease_period_ms=period_ms, alone=alone)
+
+
 def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     """Return the messages that the model of fairness gives to the asker now; those of others are kept for them (R32 to R35)."""
     ledger, queue, shares = work.ledger, work.ledger.definition, work.shares
@@ -69,7 +76,11 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     apart = suspect_to_try(ledger, asker, rows, piece=piece)
     if apart:
         return oldest(apart, min(room, left))
-    rows = without_lone(ledger, rows)
+    dying = ledger.dying(rows) if asker.receives else BitMap64()
+    if dying and (dying == rows or not asker.tried_marked):
+        # Each second fetch is for one of them, and waits until nothing else is in hand.
+        return oldest(dying, 1) if not backlogs[asker.name] else BitMap64()
+    rows = together(ledger, asker, rows)
     polling = [] if queue.fairness == FAST else shares.polling(ledger, work.now_ms)
     # The asker comes first: of messages that may stand for each other it gets the oldest.
     rooms = {asker.name: room}
@@ -99,7 +110,7 @@ def _with_runs(
     ledger, queue = work.ledger, work.ledger.definition
     if queue.order_key is None:
         return ledger.selection.first(heads, count)
-    free = without_lone(ledger, free_of(work, subscription))
+    free = together(ledger, subscription, free_of(work, subscription))
     free = free if among is None else free & among
     return ledger.selection.order_keys.runs(heads, free, count=count, longest=queue.order_key_run)
 
@@ -113,7 +124,7 @@ def _candidates(
     for name, room in rooms.items():
         subscription = work.ledger.subscriptions[name]
         if _alike(subscription) not in known:
-            known[_alike(subscription)] = without_lone(work.ledger, grantable(work, subscription))
+            known[_alike(subscription)] = together(work.ledger, subscription, grantable(work, subscription))
         candidates.append(
             Contender(
                 name=name,
@@ -129,9 +140,9 @@ def _candidates(
 
 
 def _alike(subscription: Subscription) -> _Alike:
-    """Return the key of subscriptions that may be given the same: principal and filter, unless a run or a barrier bounds it."""
+    """Return the key of subscriptions that may be given the same: principal, filter, kind, unless something bounds it."""
     is_bound = subscription.run_until is not None or bool(subscription.barriers)
-    return subscription.principal, subscription.filter, subscription.name if is_bound else ""
+    return subscription.principal, subscription.filter, subscription.receives, subscription.name if is_bound else ""
 
 
 def _served_last(ledger: QueueLedger) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.deciding import batch_runs, delivery, manual_settlement, pausing, redriving, sinks
+from spark_queue.core.deciding import batch_runs, delivery, manual_settlement, pausing, receiving, redriving, sinks
 from spark_queue.core.deciding.instances import replicating, transfers
 from spark_queue.core.deciding.instances.replicating import end_letters_elsewhere
 from spark_queue.core.deciding.isolation import count_failed_expressions
@@ -42,6 +42,7 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.Rows: Handling(delivery.lease_rows),
     commands.Renew: Handling(delivery.renew),
     commands.Leave: Handling(delivery.leave),
+    commands.SettleHeld: Handling(receiving.settle_held, receiving.settled_held_before),
     commands.Unsubscribe: Handling(delivery.unsubscribe, done),
     commands.StartRun: Handling(batch_runs.start_run),
     commands.EndRun: Handling(batch_runs.end_run),

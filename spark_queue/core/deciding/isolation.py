@@ -41,31 +41,31 @@ def isolate(work: UnitOfWork, lease: Lease, rows: BitMap64) -> None:
     work.emit(records.Returned(limit=limit), rows, of=lease, reason=Return.ISOLATED)
 
 
-def is_suspect(work: UnitOfWork, lease: Lease) -> bool:
-    """Return whether the lone message of a lease that did not succeed may have failed by the sink's fault.
+def is_suspect(work: UnitOfWork, name: str, rows: BitMap64, *, error: str | None) -> bool:
+    """Return whether a lone message that did not succeed under a subscription may have failed by the sink's fault.
 
     Where too few others wait to find out, it is held against the message, as ever.
     """
-    subscription = work.ledger.subscriptions[lease.subscription]
+    subscription = work.ledger.subscriptions[name]
     if subscription.is_stopped:
         return True
     suspects = BitMap64(row for row, known in subscription.suspects.items() if not known.lone_failures)
     others = without_lone(work.ledger, grantable(work, subscription)) | suspects
-    return lease.failure is not None and len(others - lease.rows) >= SUSPECTS_LIMIT
+    return error is not None and len(others - rows) >= SUSPECTS_LIMIT
 
 
-def suspect(work: UnitOfWork, lease: Lease, reason: Return, *, due_at_ms: int) -> None:
+def suspect(work: UnitOfWork, lease: Lease, rows: BitMap64, reason: Return, *, due_at_ms: int, error: str | None) -> None:
     """Return a lone message that failed, for another to be tried; the third in a row raises the alarm."""
     subscription = work.ledger.subscriptions[lease.subscription]
-    returned = records.Returned(alone=True, error=lease.failure)
-    work.emit(returned, lease.rows, of=lease, reason=reason, due_at_ms=due_at_ms)
+    returned = records.Returned(alone=True, error=error)
+    work.emit(returned, rows, of=lease, reason=reason, due_at_ms=due_at_ms)
     if subscription.fresh_suspects >= SUSPECTS_LIMIT and not subscription.is_stopped:
-        error = (
+        alarm = (
             f"subscription '{subscription.name}': {len(subscription.suspects)} messages failed in a row, each alone. The last "
-            f"error: {lease.failure}"
+            f"error: {error}"
         )
         suspects = BitMap64(subscription.suspects)
-        work.emit(records.Paused(error=error), suspects, subscription=subscription.name, reason=PauseReason.ALARM)
+        work.emit(records.Paused(error=alarm), suspects, subscription=subscription.name, reason=PauseReason.ALARM)
 
 
 def lone_due_ms(work: UnitOfWork, rows: BitMap64) -> int:

@@ -14,7 +14,7 @@ from spark_queue.core.commands import Purge, Settle, SettleWhere
 from spark_queue.core.deciding.instances.claims import claim, claimable
 from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_verdict, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.settlement import apply_verdict, give_back_followers, in_queue
+from spark_queue.core.deciding.settlement import apply_verdict, followers_of_cancelled, give_back_followers, in_queue
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Outcome, Removal
 from spark_queue.core.replies import Purged, Settled
@@ -142,7 +142,7 @@ def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Par
     Messages that are `lost` count as in the queue, and are claimed once nothing is refused.
     """
     staged, lease = BitMap64(), part.lease
-    if lease is not None and not lease.proven:
+    if lease is not None and not lease.proven and not work.ledger.subscriptions[lease.subscription].receives:
         check_outcomes(work, ((part.verdict, part.rows),), lease.rows, f"are not in lease {lease.number}")
         # Rows that another has taken from the lease are settled as after its end.
         staged = part.rows & lease.recoverable
@@ -206,7 +206,9 @@ def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str]
     behind = BitMap64()
     for part in parts:
         if part.verdict.outcome == Outcome.CANCEL:
-            behind |= give_back_followers(work, part.rows, work.ledger.rows[State.LEASED], lease=part.lease)
+            followers = followers_of_cancelled(work, part.rows, work.ledger.rows[State.LEASED])
+            give_back_followers(work, followers, lease=part.lease)
+            behind |= followers
     counts["behind"] = len(behind & seen)
     for part in parts:
         _act(work, replace(part, rows=part.rows - behind), counts)

@@ -48,12 +48,26 @@ def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bo
     rows = lease.leased.copy()
     if not rows:
         return
+    if work.ledger.subscriptions[lease.subscription].receives:
+        _end_silently(work, lease, rows, reason)
+        return
     undelivered = undelivered or lease.stopped
     stopped = work.ledger.subscriptions[lease.subscription].is_stopped and len(lease.rows) == 1 and not undelivered
     if lease.failure is not None or stopped:
         give_back_failed(work, lease, rows, reason)
     else:
         give_back(work, rows, reason, lease=lease, returned=records.Returned(undelivered=undelivered))
+
+
+def _end_silently(work: UnitOfWork, lease: Lease, rows: BitMap64, reason: Return) -> None:
+    """Give back the messages of a receiver of which nothing was heard (R138).
+
+    It had begun some of them, nobody knows which: only a message that it had alone, and of which it had said that it would begin
+    now, counts as delivered. Those of a subscription that was ended by hand are marked with nothing.
+    """
+    is_counted = lease.confirmed and len(lease.rows) == 1 and bool(work.ledger.dying(rows))
+    returned = records.Returned(undelivered=not is_counted, marked=reason != Return.UNSUBSCRIBED)
+    give_back(work, rows, reason, lease=lease, returned=returned)
 
 
 def settle_landed(work: UnitOfWork, lease: Lease) -> None:
@@ -65,28 +79,30 @@ def settle_landed(work: UnitOfWork, lease: Lease) -> None:
 def apply_staged(work: UnitOfWork, lease: Lease, within: BitMap64, *, but: Outcome | None = None) -> None:
     """Let staged outcomes act on those of their rows that are `within`; rows behind a cancelled one of their key have none."""
     cancelled = BitMap64.union(BitMap64(), *(rows for verdict, rows in lease.staged.items() if verdict.outcome == Outcome.CANCEL))
-    within = within - give_back_followers(work, cancelled, within, lease=lease)
+    followers = followers_of_cancelled(work, cancelled, within)
+    give_back_followers(work, followers, lease=lease)
+    within = within - followers
     for verdict, rows in list(lease.staged.items()):
         if verdict.outcome != but and rows.intersect(within):
             apply_verdict(work, verdict, rows & within, lease=lease)
 
 
-def give_back_followers(work: UnitOfWork, cancelled: BitMap64, among: BitMap64, *, lease: Lease | None) -> BitMap64:
-    """Give back the rows of a lease behind a cancelled message of their key, whatever their outcome is; returns these rows.
-
-    Nothing is counted against them. A message that its cancel removes holds up nobody.
-    """
+def followers_of_cancelled(work: UnitOfWork, cancelled: BitMap64, among: BitMap64) -> BitMap64:
+    """Return those of `among` that stand behind a cancelled message of their key; one that its cancel removes holds up nobody."""
     if work.ledger.definition.order_key is None or not cancelled:
         return BitMap64()
     ending = BitMap64.union(*_ended_by_cancel(work, cancelled & among))
-    followers = work.ledger.selection.order_keys.followers(in_queue(work, cancelled) - ending, in_queue(work, among))
+    return work.ledger.selection.order_keys.followers(in_queue(work, cancelled) - ending, in_queue(work, among))
+
+
+def give_back_followers(work: UnitOfWork, followers: BitMap64, *, lease: Lease | None) -> None:
+    """Give back the rows of a lease behind a cancelled message of their key, whatever their outcome is; nothing is counted."""
     back = remove_aged(work, followers, lease=lease)
     # Rows that came back before go on waiting.
     delayed = [(due_at_ms, rows & back) for due_at_ms, rows in work.ledger.delayed.items()]
     for due_at_ms, part in [(None, back - work.ledger.rows[State.DELAYED]), *delayed]:
         if part:
             work.emit(records.Returned(), part, of=lease, reason=Return.ORDER_KEY, due_at_ms=due_at_ms)
-    return followers
 
 
 def apply_verdict(work: UnitOfWork, verdict: Verdict, rows: BitMap64, *, lease: Lease | None) -> None:
@@ -141,7 +157,7 @@ def _settle_batch(work: UnitOfWork, lease: Lease, *, acknowledges: bool) -> None
         return
     if work.ledger.definition.at_most_once:
         return
-    rows = _settleable(work, lease)
+    rows = settleable(work, lease)
     if lease.gives_back and lease.stopped:
         give_back(work, lease.leased.copy(), Return.DISCONNECTED, lease=lease, returned=records.Returned(undelivered=True))
         return
@@ -158,15 +174,19 @@ def give_back_failed(work: UnitOfWork, lease: Lease, rows: BitMap64, reason: Ret
     if len(lease.rows) > 1:
         isolate(work, lease, rows)
         return
+    give_back_lone(work, lease, rows, Return.CANCELLED if lease.gives_back else reason, error=lease.failure)
+
+
+def give_back_lone(work: UnitOfWork, lease: Lease, rows: BitMap64, reason: Return, *, error: str | None) -> None:
+    """Give back a message that failed by itself: by its own fault, or by its consumer's (DESIGN 15.12)."""
     rows = remove_aged(work, rows, lease=lease)
     if not rows:
         return
-    reason, due_at_ms = Return.CANCELLED if lease.gives_back else reason, lone_due_ms(work, rows)
-    counted = records.Returned(alone=True, counts=True, error=lease.failure)
-    if is_suspect(work, lease):
-        suspect(work, lease, reason, due_at_ms=due_at_ms)
+    due_at_ms, counted = lone_due_ms(work, rows), records.Returned(alone=True, counts=True, error=error)
+    if is_suspect(work, lease.subscription, rows, error=error):
+        suspect(work, lease, rows, reason, due_at_ms=due_at_ms, error=error)
     elif reason == Return.CANCELLED:
-        _cancel(work, rows, due_at_ms, lease.failure, lease=lease, returned=counted)
+        _cancel(work, rows, due_at_ms, error, lease=lease, returned=counted)
     else:
         give_back(work, rows, reason, lease=lease, returned=counted, due_at_ms=due_at_ms)
 
@@ -210,7 +230,7 @@ def _retries(work: UnitOfWork, rows: BitMap64, due_at_ms: int | None) -> Iterato
 def _acknowledge_rest(work: UnitOfWork, lease: Lease) -> None:
     """Acknowledge the rows of a batch without another outcome; a dead letter that it wanted cancelled or expired stays one."""
     refused = (rows for verdict, rows in lease.staged.items() if verdict.outcome != Outcome.ACKNOWLEDGE)
-    acknowledge(work, _settleable(work, lease) - BitMap64.union(BitMap64(), *refused), lease=lease)
+    acknowledge(work, settleable(work, lease) - BitMap64.union(BitMap64(), *refused), lease=lease)
 
 
 def _spent(work: UnitOfWork, rows: BitMap64, *, undelivered: bool = False) -> BitMap64:
@@ -220,7 +240,7 @@ def _spent(work: UnitOfWork, rows: BitMap64, *, undelivered: bool = False) -> Bi
     return work.ledger.delivered.at_least(maximum + undelivered, rows) if maximum else BitMap64()
 
 
-def _settleable(work: UnitOfWork, lease: Lease) -> BitMap64:
+def settleable(work: UnitOfWork, lease: Lease) -> BitMap64:
     """Return the rows that a lease's batch may still settle: not in a later lease, or dead letters that its own end made (P5)."""
     if len(lease.leased) == len(lease.recoverable):
         return lease.leased.copy()

@@ -22,6 +22,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.subscription import Subscription
 
 #: Where messages are that may expire: in the queue, and not leased (R51).
 _UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)
@@ -50,12 +51,18 @@ def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
             work.emit(records.Lapsed(), lease.rows, of=lease)
     end_claims(work)
     work.shares.drop_lapsed(work.ledger, work.now_ms)
-    # A stream that works is heard at every third of its lease's period, and is not gone until its lease ends (R15, R18).
-    retention_ms = max(work.ledger.definition.subscription_retention_ms, work.ledger.definition.lease_period_ms)
     for subscription in list(work.ledger.subscriptions.values()):
         heard = max(work.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
-        if work.now_ms - heard > retention_ms and not _holds(work.ledger, subscription.name):
+        if work.now_ms - heard > _retention_ms(work.ledger, subscription) and not _holds(work.ledger, subscription.name):
             end_subscription(work, subscription, reason="retention")
+
+
+def _retention_ms(ledger: QueueLedger, subscription: Subscription) -> int:
+    """Return how long a subscription outlives the silence of its consumer; one that was made for it ends with a lease (R140)."""
+    if subscription.ends:
+        return ledger.definition.lease_period_ms
+    # A stream that works is heard at every third of its lease's period, and is not gone until its lease ends (R15, R18).
+    return max(ledger.definition.subscription_retention_ms, ledger.definition.lease_period_ms)
 
 
 def _holds(ledger: QueueLedger, subscription: str) -> bool:

@@ -25,6 +25,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.FENCED: attempts.fenced,
     Kind.SINK_UNREADABLE: attempts.sink_unreadable,
     Kind.OUTCOMES: leases.outcomes,
+    Kind.REFUSED: leases.refused,
     Kind.PROVEN: leases.proven,
     Kind.RETURNED: endings.returned,
     Kind.REMOVED: endings.removed,

@@ -28,6 +28,11 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         ledger.cancelled.increment(rows)
     if undelivered or record.reason == Return.ORDER_KEY or (record.reason == Return.ISOLATED and not alone):
         ledger.delivered.decrement(rows)
+    if body.marked:
+        ledger.marks.increment(rows)
+    elif record.reason == Return.CANCELLED:
+        # Its receiver lived to say so.
+        ledger.marks.forget(rows)
     ledger.take_away(rows)
     if lease is not None:
         lease.undelivered = lease.undelivered or undelivered
@@ -65,6 +70,7 @@ def _failed_alone(ledger: QueueLedger, subscription: Subscription, record: Recor
 def removed(ledger: QueueLedger, record: Record) -> None:
     """Take rows out of the queue: the delete marker."""
     rows = to_bitmap(record.ranges)
+    _note_success(ledger, record)
     dead = record.reason in DEAD_LETTER_REASONS
     taken_back = BitMap64() if dead else ledger.rows[State.DEAD] & rows
     ledger.move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
@@ -83,6 +89,14 @@ def removed(ledger: QueueLedger, record: Record) -> None:
         # A message settled elsewhere left this queue as a dead letter.
         ledger.removed_counts.subtract(counts)
         ledger.removed_counts[str(record.reason)] += len(rows)
+
+
+def _note_success(ledger: QueueLedger, record: Record) -> None:
+    """End the alarm of a receiver that has acknowledged something: of a stream's success the proof tells."""
+    subscription = ledger.subscriptions.get(str(record.subscription))
+    if record.reason == Removal.ACKNOWLEDGED and record.lease is not None and subscription is not None and subscription.receives:
+        subscription.suspects.clear()
+        subscription.alarm = None
 
 
 def deferred(ledger: QueueLedger, record: Record) -> None:

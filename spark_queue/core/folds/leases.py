@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.folds.pauses import probe_backoff
 from spark_queue.core.folds.subscriptions import seen
-from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Claimed, Granted, Outcomes, Record, Resumed, Return
+from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Claimed, Granted, Outcomes, Record, Renewed, Resumed, Return
 from spark_queue.core.state.alarm import IDLE_FAILURES_LIMIT, Alarm
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
@@ -43,6 +43,7 @@ def granted(ledger: QueueLedger, record: Record) -> None:
     )
     subscription.lease = number
     subscription.tried_lone = bool(ledger.lone_failures.at_least(1, held))
+    subscription.tried_marked = bool(ledger.dying(held))
     ledger.next_lease = number + 1
     ledger.delivered.increment(held)
     if subscription.run_until is not None:
@@ -83,9 +84,15 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
 
 
 def renewed(ledger: QueueLedger, record: Record) -> None:
-    """Extend a lease."""
-    ledger.leases[int(record.lease or 0)].due_at_ms = int(record.due_at_ms or 0)
-    seen(ledger, record)
+    """Extend a lease, or of a receiver all that it has in hand, each within its own limit (R136)."""
+    subscription, body, due_at_ms = seen(ledger, record), record.body_as(Renewed), int(record.due_at_ms or 0)
+    if body.newest is None:
+        ledger.leases[int(record.lease or 0)].due_at_ms = due_at_ms
+        return
+    for lease in ledger.leases_in_hand(subscription, newest=body.newest):
+        limit_ms = lease.begun_at_ms + ledger.definition.lease_renewal_limit_ms
+        lease.due_at_ms = max(lease.due_at_ms, min(due_at_ms, limit_ms))
+        lease.confirmed = True
 
 
 def claimed(ledger: QueueLedger, record: Record) -> None:
@@ -111,7 +118,12 @@ def outcomes(ledger: QueueLedger, record: Record) -> None:
         _ran_idle(seen(ledger, record), record)
         return
     lease, body = ledger.leases[int(record.lease)], record.body_as(Outcomes)
-    if record.reason in (RUN_FAILED, RUN_STOPPED):
+    if body.final:
+        rows = to_bitmap(record.ranges)
+        lease.rows -= rows
+        ledger.delivered.forget(rows)
+        ledger.selection.order_keys.leave(rows)
+    elif record.reason in (RUN_FAILED, RUN_STOPPED):
         lease.failure, lease.stopped = body.error, record.reason == RUN_STOPPED
         lease.gives_back = body.cancel
     else:
@@ -132,6 +144,10 @@ def _ran_idle(subscription: Subscription, record: Record) -> None:
     if subscription.idle_failures >= IDLE_FAILURES_LIMIT and not subscription.is_stopped:
         subscription.alarm = None
     subscription.idle_failures = 0
+
+
+def refused(_ledger: QueueLedger, _record: Record) -> None:
+    """Change nothing: the answer is kept for a repeat of its call."""
 
 
 def proven(ledger: QueueLedger, record: Record) -> None:

@@ -27,7 +27,7 @@ def subscribed(ledger: QueueLedger, record: Record) -> None:
         )
     subscription = ledger.subscriptions[name]
     subscription.ack_mode, subscription.max_backlog, subscription.filter = body.ack_mode, body.max_backlog, body.filter
-    subscription.principal, subscription.entitlement = body.principal, body.entitlement
+    subscription.principal, subscription.entitlement, subscription.ends = body.principal, body.entitlement, body.ends
     _drop_matches(ledger)
 
 

@@ -16,7 +16,7 @@ from spark_queue.core.records.files import (
     SequenceRange,
 )
 from spark_queue.core.records.journal import DefinitionsApplied, EpochClaimed, JournalCreated, Revived, SetAside
-from spark_queue.core.records.leases import Claimed, Granted, Lapsed, Outcomes, Proven, Renewed, Resumed
+from spark_queue.core.records.leases import Claimed, Granted, Lapsed, Outcomes, Proven, Refused, Renewed, Resumed
 from spark_queue.core.records.merged_file import MergedFile, MovedRows
 from spark_queue.core.records.record import (
     BODIES,
@@ -56,6 +56,7 @@ from spark_queue.core.records.vocabulary import (
     RETURNED_CLAIM,
     RUN_FAILED,
     RUN_STOPPED,
+    AckMode,
     Incarnation,
     Kind,
     Name,
@@ -66,6 +67,7 @@ from spark_queue.core.records.vocabulary import (
     Ranges,
     Removal,
     Return,
+    TooLate,
     UnpauseReason,
 )
 
@@ -83,6 +85,7 @@ __all__ = [
     "RUN_FAILED",
     "RUN_STOPPED",
     "About",
+    "AckMode",
     "Attached",
     "BarrierReceived",
     "BarrierReleased",
@@ -134,6 +137,7 @@ __all__ = [
     "Record",
     "RecordColumns",
     "Redriven",
+    "Refused",
     "Removal",
     "Removed",
     "Renewed",
@@ -150,6 +154,7 @@ __all__ = [
     "SetAside",
     "SinkUnreadable",
     "Subscribed",
+    "TooLate",
     "TransferRequested",
     "Transferred",
     "UnpauseReason",

@@ -29,6 +29,8 @@ class Returned(Body, frozen=True, kw_only=True):
 
     #: Whether the delivery is taken back that the grant counted.
     undelivered: bool = False
+    #: Whether a receiver ended without a word while it had them (R138).
+    marked: bool = False
     #: The most messages of a next grant that is no part of a failed batch.
     limit: int | None = None
     #: Whether the one message failed alone, and whether that counts against it at once.

@@ -39,6 +39,9 @@ class Renewed(Planned, frozen=True, kw_only=True):
     about = About.LEASE
     silent = True
 
+    #: Of a receiver: every lease of its start up to this one, each within its own limit (R136); None where the record names one.
+    newest: int | None = None
+
 
 class Claimed(Called, frozen=True, kw_only=True):
     """One planner start alone gets the rows of an at-most-once lease (R16)."""
@@ -62,6 +65,19 @@ class Outcomes(Body, frozen=True, kw_only=True):
     error: str | None = None
     #: Whether the proof of the batch gives it back.
     cancel: bool = False
+    #: Whether they count at once: of messages that a receiver had at most once, which keep no backlog and no key any more (R140).
+    final: bool = False
+
+
+class Refused(Body, frozen=True, kw_only=True):
+    """Outcomes of a receiver that came too late; the reason is a `TooLate`. They change nothing."""
+
+    kind = Kind.REFUSED
+    silent = True
+
+    outcome: str
+    #: The subscription that has the messages now.
+    holder: str | None = None
 
 
 class Proven(Body, frozen=True):

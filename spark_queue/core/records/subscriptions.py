@@ -19,6 +19,8 @@ class Subscribed(Body, frozen=True, kw_only=True):
     #: Where there are principals: its own, and the filters that hide messages from that one.
     principal: str | None = None
     entitlement: tuple[str, ...] = ()
+    #: Whether it ends with its receiver (R140).
+    ends: bool = False
 
 
 class Unsubscribed(Body, frozen=True):

@@ -68,6 +68,7 @@ class Kind(StrEnum):
     CLAIMED = "claimed"
     LAPSED = "lapsed"
     OUTCOMES = "outcomes"
+    REFUSED = "refused"
     PROVEN = "proven"
     RETURNED = "returned"
     REMOVED = "removed"
@@ -98,6 +99,17 @@ class Kind(StrEnum):
     LANDED = "landed"
     FENCED = "fenced"
     SINK_UNREADABLE = "sink_unreadable"
+
+
+class AckMode(StrEnum):
+    """How a subscription settles its messages."""
+
+    #: A micro-batch that Spark has committed is acknowledged.
+    AUTO = "auto"
+    #: Messages of a micro-batch are settled by hand.
+    EXPLICIT = "explicit"
+    #: A receiver settles each message by a call, without Spark (R131).
+    RECEIVE = "receive"
 
 
 class Outcome(StrEnum):
@@ -137,6 +149,21 @@ class Return(StrEnum):
     UNSUBSCRIBED = "unsubscribed"
     #: An older message of its key in the same lease was cancelled; nothing is counted.
     ORDER_KEY = "order_key"
+
+
+class TooLate(StrEnum):
+    """Why a receiver's outcome of a message was refused (R133): what has become of it since."""
+
+    #: Another subscription has it, or the same one by a newer lease.
+    LEASED = "leased"
+    #: It went back, and waits for its next delivery.
+    RETURNED = "returned"
+    #: An older message of its key was cancelled.
+    BEHIND = "behind"
+    DEAD_LETTER = "dead_letter"
+    REMOVED = "removed"
+    #: Another instance owns it.
+    REMOTE = "remote"
 
 
 class PauseReason(StrEnum):

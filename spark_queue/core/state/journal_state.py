@@ -14,6 +14,7 @@ from spark_queue.core.message_files.foresight import Foresight
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import EpochClaimed, Kind, Ranges, Record, Subscribed
+from spark_queue.core.replies import RefusedRows
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.attempt import AttemptNumbers
 from spark_queue.core.state.done_requests import DoneRequests
@@ -88,6 +89,10 @@ class JournalState:
     def messages_of(self, request: str) -> int:
         """Return how many messages a request that was done lately settled or purged."""
         return self.requests.messages_of(request)
+
+    def refused_of(self, request: str) -> list[RefusedRows]:
+        """Return the messages of which a request was refused an outcome."""
+        return self.requests.refused_of(request)
 
     def ledger(self, queue: str) -> QueueLedger:
         """Return a queue's ledger."""

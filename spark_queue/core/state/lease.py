@@ -13,7 +13,7 @@ from spark_queue.core.state.verdict import Verdict
 
 @dataclass(slots=True, kw_only=True)
 class Lease:
-    """The latest grant of a subscription, or an older one that still holds rows (explicit mode).
+    """The latest grant of a subscription, or an older one that still holds rows (explicit mode, and of a receiver).
 
     Always ``leased ⊆ recoverable ⊆ rows`` until the proof, after which nothing is recoverable.
     """
@@ -43,6 +43,8 @@ class Lease:
     resumed: bool = False
     #: Whether rows that came back from it were never asked for, and thus are not counted as delivered.
     undelivered: bool = False
+    #: Of a receiver: whether a renewal has named it (R138).
+    confirmed: bool = False
     #: At-most-once: the planner start that was given the rows.
     handed_to: Incarnation | None = None
     #: At-most-once: whether its period ended before its proof, so that it counts in no backlog and keeps no key (R31).

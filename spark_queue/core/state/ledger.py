@@ -29,6 +29,10 @@ from spark_queue.errors import CoordinatorError
 _ELSEWHERE = LEFT | {State.REMOTE}
 
 
+#: Silent ends of receivers after which a message is granted alone: whatever kills its process takes no other with it (R138).
+MARKS_LIMIT = 2
+
+
 class QueueLedger:
     """One queue's messages, leases and subscriptions.
 
@@ -73,6 +77,8 @@ class QueueLedger:
         self.cancelled = Counts()
         #: How often messages failed alone; one that did is tried only alone from then on.
         self.lone_failures = Counts()
+        #: How often a receiver ended without a word while it had them; from `MARKS_LIMIT` on one is granted only alone (R138).
+        self.marks = Counts()
         #: The last error of a message that failed alone too often.
         self.stuck: Alarm | None = None
         #: Messages with a number that another message of their publisher has, and the alarm about them.
@@ -268,6 +274,7 @@ class QueueLedger:
 
     def _forget_failures(self, part: BitMap64) -> None:
         self.lone_failures.forget(part)
+        self.marks.forget(part)
         for subscription in self.subscriptions.values():
             if subscription.suspects:
                 subscription.suspects = {row: known for row, known in subscription.suspects.items() if row not in part}
@@ -287,11 +294,33 @@ class QueueLedger:
             if lease.number != but and lease.recoverable.intersect(rows):
                 lease.recoverable -= rows
 
+    def leases_in_hand(self, subscription: Subscription, *, newest: int) -> list[Lease]:
+        """Return the leases that the present start of a receiver has in hand, up to the newest that it knows of."""
+        return [
+            lease
+            for lease in self.leases.values()
+            if lease.subscription == subscription.name and lease.incarnation == subscription.incarnation
+            and lease.number <= newest and self.is_open(lease)
+        ]  # fmt: skip
+
+    def is_open(self, lease: Lease) -> bool:
+        """Return whether its consumer has a lease in hand: it holds messages, or its batch, or its barrier, is not proven."""
+        known = self.subscriptions.get(lease.subscription)
+        receives = known is not None and known.receives and not lease.is_barrier
+        return bool(self.outstanding(lease)) or not (lease.proven or receives)
+
     def forget_leases(self, subscription: str) -> None:
-        """Forget the leases of a subscription that hold nothing."""
+        """Forget the leases of a subscription that hold nothing, and under which nothing may come late any more (R133)."""
+        known = self.subscriptions.get(subscription)
+        receives = known is not None and known.receives
         for lease in list(self.leases.values()):
-            if lease.subscription == subscription and not (lease.leased or lease.is_in_doubt):
+            may_come_late = receives and (lease.recoverable or self.outstanding(lease))
+            if lease.subscription == subscription and not (lease.leased or lease.is_in_doubt or may_come_late):
                 del self.leases[lease.number]
+
+    def dying(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` of which so many receivers died that they are granted alone (R138)."""
+        return self.marks.at_least(MARKS_LIMIT, rows)
 
     def forget_batches(self) -> None:
         """Forget the barriers that were released and not received, and which messages failed: the queue begins anew."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Incarnation, Subscribed
+from spark_queue.core.records import AckMode, Incarnation, Subscribed
 from spark_queue.core.state.alarm import Alarm, Suspect
 
 
@@ -24,6 +24,8 @@ class Subscription:
     principal: str | None = None
     #: The filters of its principal: it is given only messages that match these, too.
     entitlement: tuple[str, ...] = ()
+    #: Whether it ends with its receiver (R140).
+    ends: bool = False
     #: The planner start that owns it; (0, 0) before the first.
     incarnation: Incarnation = (0, 0)
     #: Number of the newest call of that incarnation that left a record (P1).
@@ -40,6 +42,8 @@ class Subscription:
     isolation_limit: int | None = None
     #: Whether its newest lease is a message that had failed alone before.
     tried_lone: bool = False
+    #: Whether its newest lease is a message that receivers died of.
+    tried_marked: bool = False
     #: Messages that failed alone since its last success.
     suspects: dict[int, Suspect] = field(default_factory=dict)
     #: Its alarm, until its next success.
@@ -64,7 +68,13 @@ class Subscription:
             filter=self.filter,
             principal=self.principal,
             entitlement=self.entitlement,
+            ends=self.ends,
         )
+
+    @property
+    def receives(self) -> bool:
+        """Whether a receiver consumes by it: it may have many leases at once, and none of them is proven (R131)."""
+        return self.ack_mode == AckMode.RECEIVE
 
     @property
     def filters(self) -> tuple[str, ...]:

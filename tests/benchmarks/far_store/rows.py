@@ -37,6 +37,8 @@ _STREAM_BATCHES = 4
 
 #: Commits of the control log that stand there when somebody looks.
 _COMMITS = (10_000, 100_000)
+#: The last of them, and how many of these are made before upkeep is waited for.
+_SLOW_COMMITS, _AT_ONCE = 1_000, 100
 _LOOKS = {"publish": "a publish of one row", "status": "`status` of a queue", "start": "a coordinator's start"}
 
 #: How long an idle journal is counted, and how long it is idle before, in seconds.
@@ -163,7 +165,11 @@ def looking(bench: Bench) -> Iterator[Figure]:
     for commits in _COMMITS:
         place = bench.place / f"{commits}"
         # The gateway serves what stands in its folder, and a local disk is filled in a hundredth of the time.
-        journal_id = OneWriter(place / BUCKET / "journal", commits).journal_id
+        writer = OneWriter(place / BUCKET / "journal", commits - _SLOW_COMMITS, further=_SLOW_COMMITS)
+        for _ in range(_SLOW_COMMITS // _AT_ONCE):
+            # On a store upkeep keeps pace with the commits.
+            writer.commit(_AT_ONCE)
+        journal_id = writer.journal_id
         with far_server(place) as server:
             journal = Journal(f"s3://{BUCKET}/journal", storage_options=server.options)
             server.wait(FAR)

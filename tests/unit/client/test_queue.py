@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from spark_queue import Journal, Queue
-from spark_queue.client.outcomes import to_delay_ms, to_outcomes
+from spark_queue.client.delays import to_delay_ms
+from spark_queue.client.outcomes import to_outcomes
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from tests.unit.journal.lost_reply import lose_reply
 
@@ -239,12 +240,14 @@ def test_settle_wants_either_rows_or_a_filter(journal: Journal, arguments: dict[
 
 @pytest.mark.parametrize("retry_after", ["30s", timedelta(seconds=30)])
 def test_settle_lets_cancelled_rows_wait_that_name_no_time_of_their_own(retry_after: str | timedelta) -> None:
-    (said,) = to_outcomes("WORK", [1, 2], "cancel", to_delay_ms(retry_after))
+    (said,) = to_outcomes("WORK", [1, 2], "cancel", to_delay_ms(retry_after, where="settle"))
     assert (said.outcome, said.ranges, said.retry_after_ms) == ("cancel", ((1, 3),), 30_000)
-    (said,) = to_outcomes("WORK", pa.table({"bookmark": [1], "retry_after": [5.0]}), "cancel", to_delay_ms(retry_after))
+    (said,) = to_outcomes(
+        "WORK", pa.table({"bookmark": [1], "retry_after": [5.0]}), "cancel", to_delay_ms(retry_after, where="settle")
+    )
     assert said.retry_after_ms == 5_000
     with pytest.raises(CallerError, match=r"\[OUTCOME_INVALID\].*'cancel' only"):
-        list(to_outcomes("WORK", [1], "acknowledge", to_delay_ms(retry_after)))
+        list(to_outcomes("WORK", [1], "acknowledge", to_delay_ms(retry_after, where="settle")))
 
 
 def test_settle_refuses_a_delay_that_is_no_duration(journal: Journal) -> None:

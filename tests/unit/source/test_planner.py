@@ -37,7 +37,9 @@ class Client:
         self.heard.append(request)
         self.timeouts.append(timeout_s)
         if isinstance(request, commands.DrawIncarnation):
-            return replies.Drawn(incarnation=(2, 5), lease_period_ms=PERIOD_MS)
+            return replies.Drawn(
+                incarnation=(2, 5), lease_period_ms=PERIOD_MS, message_type="json", columns="value STRING", at_most_once=False
+            )
         if isinstance(request, commands.Next):
             return replies.Granted(lease=self.lease, messages=1, leased_until_ms=0, lease_period_ms=PERIOD_MS // 2, status=None)
         if isinstance(request, commands.Renew):

@@ -1,0 +1,117 @@
+"""The rows of messages in hand: read from their files, each row group once while it is used."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from spark_queue.errors import CallerError, nearest
+from spark_queue.journal.opening import corrupt, opened
+from spark_queue.journal.schema import user_schema
+from spark_queue.journal.store import Store
+
+#: Decoded row groups that are kept, in bytes: a group has many messages, and they come a few at a time.
+KEPT_BYTES = 64 * 1024 * 1024
+
+
+class Rows:
+    """Some rows of a message file; a column becomes Python's values when somebody asks for it."""
+
+    __slots__ = ("_columns", "_of_user", "table")
+
+    def __init__(self, table: pa.Table, of_user: Sequence[str]) -> None:
+        self.table = table
+        self._of_user = of_user
+        self._columns: dict[str, list[Any]] = {}
+
+    def value(self, name: str, row: int) -> Any:
+        """Return the value of a column in one row."""
+        known = self._columns.get(name)
+        if known is None:
+            if name not in self.table.column_names:
+                columns = list(self.table.column_names)
+                raise CallerError(
+                    "UNKNOWN_COLUMN", column=name, where="the message", nearest=nearest(name, columns), columns=", ".join(columns)
+                )
+            known = self._columns[name] = self.table.column(name).to_pylist()
+        return known[row]
+
+    def body(self, row: int) -> Mapping[str, Any]:
+        """Return the values of one row, by the columns of its message type."""
+        return {name: self.value(name, row) for name in self._of_user}
+
+
+class MessageBodies:
+    """Reads rows of the message files of one message type, which has `columns`, as Spark DDL."""
+
+    def __init__(self, store: Store, message_type: str, columns: str, *, kept_bytes: int = KEPT_BYTES) -> None:
+        self._store = store
+        self._message_type = message_type
+        self._schema = user_schema(columns)
+        self._kept_bytes = kept_bytes
+        #: By path: the number of rows before each row group, and of all.
+        self._groups: dict[str, list[int]] = {}
+        #: By path and number of a row group, the last used last.
+        self._decoded: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
+        self._size_bytes = 0
+
+    def rows(self, path: str, first_row: int, count: int) -> Iterator[Rows]:
+        """Yield a stretch of rows of a file, part by part.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT or STORE_FAILED.
+        """
+        until = first_row + count
+        starts = self._starts(path)
+        if until > starts[-1]:
+            raise corrupt(self._store, self._message_type, path, f"it has {starts[-1]} rows instead of at least {until}.")
+        names = self._schema.names
+        for number, (start, end) in enumerate(pairwise(starts)):
+            if start < until and first_row < end:
+                low = max(first_row, start)
+                yield Rows(self._group(path, number).slice(low - start, min(until, end) - low), names)
+
+    def _starts(self, path: str) -> list[int]:
+        starts = self._groups.get(path)
+        if starts is None:
+            with opened(self._store, self._message_type, path) as file:
+                starts = [0]
+                for number in range(file.metadata.num_row_groups):
+                    starts.append(starts[-1] + file.metadata.row_group(number).num_rows)
+                if len(starts) == 2:
+                    # Nearly every file is one row group, and is open now.
+                    self._keep((path, 0), self._fitted(file.read(use_threads=False)))
+            if len(self._groups) > 1024:
+                self._groups.clear()
+            self._groups[path] = starts
+        return starts
+
+    def _group(self, path: str, number: int) -> pa.Table:
+        known = self._decoded.get((path, number))
+        if known is not None:
+            self._decoded.move_to_end((path, number))
+            return known
+        with opened(self._store, self._message_type, path) as file:
+            table = self._fitted(file.read_row_group(number, use_threads=False))
+        self._keep((path, number), table)
+        return table
+
+    def _keep(self, place: tuple[str, int], table: pa.Table) -> None:
+        self._decoded[place] = table
+        self._size_bytes += table.nbytes
+        while self._size_bytes > self._kept_bytes and len(self._decoded) > 1:
+            _, last = self._decoded.popitem(last=False)
+            self._size_bytes -= last.nbytes
+
+    def _fitted(self, table: pa.Table) -> pa.Table:
+        """Return a table with the columns that were appended to its message type since, which are NULL there."""
+        for field in self._schema:
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        return table

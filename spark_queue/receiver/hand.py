@@ -1,0 +1,410 @@
+"""What a receiver has in hand: messages that wait, messages in work, and outcomes on their way (R133, R135 to R139).
+
+It knows neither the coordinator nor a thread of its own; the receiver's threads bring it answers and take outcomes from it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from spark_queue.core.commands import OutcomeRows
+from spark_queue.core.records import Outcome, Ranges, TooLate
+from spark_queue.core.replies import RefusedRows
+from spark_queue.errors import CallerError, LeaseError
+from spark_queue.receiver.message import Message, Settlement
+
+#: Most outcomes of one call.
+_SAID_AT_ONCE = 10_000
+
+_REASONS = {
+    TooLate.LEASED: "subscription '{holder}' was leased it since",
+    TooLate.RETURNED: "its lease was over, and it is back in the queue",
+    TooLate.BEHIND: "an older message of its order key was cancelled",
+    TooLate.DEAD_LETTER: "it is a dead letter",
+    TooLate.REMOVED: "it has left the queue: it was settled or purged by somebody else",
+    TooLate.REMOTE: "another instance owns it",
+}
+
+
+@dataclass(slots=True)
+class _Held:
+    """A lease in hand."""
+
+    #: By the monotonic clock, in seconds: until then nobody else can have its messages.
+    until_s: float
+    #: Whether its message may begin only after a renewal that names it (R138).
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class Said:
+    """An outcome of a message, and where its answer goes."""
+
+    message: Message
+    outcome: str
+    settlement: Settlement
+    retry_after_ms: int | None = None
+    error: str | None = None
+    failed: bool = False
+    #: The lease under which it is said.
+    lease: int = 0
+
+
+class Hand:
+    """The messages of one receiver; every method may be called from any thread."""
+
+    def __init__(
+        self, queue: str, *, max_backlog: int, at_most_once: bool = False, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._queue = queue
+        self._max_backlog = max_backlog
+        #: Fetched anew once so much is free.
+        self._refill = max(1, max_backlog // 2)
+        self._at_most_once = at_most_once
+        self._monotonic_s = monotonic_s
+        #: Told of every change.
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        #: Told of answers to outcomes.
+        self.answered = threading.Condition(lock)
+        self._leases: dict[int, _Held] = {}
+        self._newest = 0
+        #: Not settled: those that wait, and those in work.
+        self._held: dict[int, Message] = {}
+        self._in_work: dict[int, Message] = {}
+        self._ready: deque[Message] = deque()
+        #: By order key with a message that may be handed out or is in work: those behind it.
+        self._behind: dict[int, deque[Message]] = {}
+        #: By bookmark: outcomes that wait for the next call.
+        self._said: dict[int, Said] = {}
+        #: Under way to the coordinator, by bookmark; and messages that were granted again meanwhile.
+        self._sent: dict[int, Said] = {}
+        self._again: dict[int, Message] = {}
+        self._watchers: list[Callable[[], None]] = []
+        self.lost = self.settled = 0
+
+    # ------------------------------------------------------------- what is there
+
+    @property
+    def newest(self) -> int:
+        """The newest lease that was in hand."""
+        return self._newest
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait to be handed out."""
+        return len(self._held) - len(self._in_work)
+
+    @property
+    def in_work(self) -> int:
+        """How many messages are handed out and not settled."""
+        return len(self._in_work)
+
+    @property
+    def unanswered(self) -> int:
+        """How many outcomes have no answer yet."""
+        return len(self._said) + len(self._sent)
+
+    @property
+    def waits_to_settle(self) -> bool:
+        """Whether there are outcomes to send."""
+        return bool(self._said)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in hand, not even an outcome without an answer."""
+        return not (self._held or self._said or self._sent or self._again)
+
+    @property
+    def room(self) -> int:
+        """How many more messages there is room for."""
+        return self._max_backlog - len(self._held) - len(self._again)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether enough room is free to fetch anew."""
+        return self.room >= self._refill
+
+    @property
+    def wants_renewal(self) -> bool:
+        """Whether the next message waits for a renewal: its lease may be over, or it has to be named in one first."""
+        with self.changed:
+            return bool(self._ready) and not self._may_begin(self._ready[0])
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether there is something to renew."""
+        with self.changed:
+            return any(not each.is_barrier for each in self._held.values())
+
+    def ask_renewal(self) -> None:
+        """Let the renewing thread look whether the next message waits for it."""
+        with self.changed:
+            if self.wants_renewal:
+                self.changed.notify_all()
+
+    def begun(self) -> Ranges:
+        """Return the messages in work."""
+        with self.changed:
+            return ranges_of(self._in_work)
+
+    def messages_in_work(self) -> list[Message]:
+        """Return the messages in work."""
+        with self.changed:
+            return list(self._in_work.values())
+
+    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call something at every change, under the lock, until the function that this returns is called."""
+        with self.changed:
+            self._watchers.append(told)
+
+        def end() -> None:
+            with self.changed:
+                self._watchers.remove(told)
+
+        return end
+
+    def notify(self) -> None:
+        """Let everybody look again."""
+        with self.changed:
+            self._notify()
+
+    def _notify(self) -> None:
+        self.changed.notify_all()
+        for told in self._watchers:
+            told()
+
+    # ------------------------------------------------------------- messages come and go
+
+    def add(self, lease: int, messages: Iterable[Message], *, until_s: float, alone: bool = False) -> None:
+        """Take a new lease in hand."""
+        with self.changed:
+            self._leases[lease] = _Held(until_s, alone=alone)
+            self._newest = max(self._newest, lease)
+            for each in messages:
+                known = self._held.get(each.bookmark)
+                if known is not None:
+                    # What is granted again to those that work on it, or are about to, goes on under the new lease (R136).
+                    known.lease, known.is_lost = lease, False
+                elif each.bookmark in self._sent or each.bookmark in self._said:
+                    self._again[each.bookmark] = each
+                else:
+                    self._add(each)
+            self._notify()
+
+    def _add(self, message: Message) -> None:
+        self._held[message.bookmark] = message
+        if message.key is None:
+            self._ready.append(message)
+        elif message.key in self._behind:
+            self._behind[message.key].append(message)
+        else:
+            self._behind[message.key] = deque()
+            self._ready.append(message)
+
+    def take(self) -> Message | None:
+        """Hand out the next message; None where none may begin now."""
+        with self.changed:
+            if not self._ready or not self._may_begin(self._ready[0]):
+                return None
+            message = self._ready.popleft()
+            self._in_work[message.bookmark] = message
+            return message
+
+    def _may_begin(self, message: Message) -> bool:
+        if self._at_most_once or message.is_barrier:
+            # It is nobody else's any more.
+            return True
+        lease = self._leases[message.lease]
+        return not lease.alone and self._monotonic_s() < lease.until_s
+
+    def put_back(self, messages: Iterable[Message]) -> None:
+        """Take back messages that were handed out and not begun."""
+        with self.changed:
+            for each in reversed(list(messages)):
+                if self._in_work.pop(each.bookmark, None) is not None:
+                    self._ready.appendleft(each)
+            self._notify()
+
+    def say(self, message: Message, outcome: str, **about: object) -> Settlement:
+        """Note the outcome of a message.
+
+        Raises
+        ------
+        CallerError
+            OUTCOME_INVALID: it was settled before.
+        """
+        with self.changed:
+            if message.said is not None:
+                reason, next_step = (
+                    f"bookmark {message.bookmark} was settled before, as '{message.said}'.",
+                    "Settle each message once.",
+                )
+                raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
+            message.said = outcome
+            said = Said(message, outcome, Settlement(self.answered), **about)  # type: ignore[arg-type]  # As the receiver gives it.
+            self._said[message.bookmark] = said
+            self._let_go(message, cancels=outcome == Outcome.CANCEL)
+            self._notify()
+            return said.settlement
+
+    def _let_go(self, message: Message, *, cancels: bool) -> None:
+        if self._held.get(message.bookmark) is message:
+            del self._held[message.bookmark]
+            self._in_work.pop(message.bookmark, None)
+        behind = None if message.key is None else self._behind.get(message.key)
+        if behind is None:
+            return
+        assert message.key is not None
+        if cancels:
+            # The coordinator gives them back with it (R139).
+            for each in behind:
+                self._held.pop(each.bookmark, None)
+            behind.clear()
+        if behind:
+            self._ready.appendleft(behind.popleft())
+        else:
+            del self._behind[message.key]
+
+    # ------------------------------------------------------------- outcomes
+
+    def take_said(self) -> list[Said]:
+        """Take the outcomes that wait, and remember them as under way."""
+        with self.changed:
+            taken = list(islice(self._said.values(), _SAID_AT_ONCE))
+            for each in taken:
+                del self._said[each.message.bookmark]
+                each.lease = each.message.lease
+                self._sent[each.message.bookmark] = each
+            return taken
+
+    def answer(self, said: Iterable[Said], refused: Collection[RefusedRows]) -> list[Message]:
+        """Give outcomes their answer; returns the messages of those that came too late."""
+        late = {
+            (each.lease, row): each for each in refused for first, until in each.ranges for row in range(first, until)
+        }  # fmt: skip
+        lost = []
+        with self.changed:
+            for each in said:
+                message = each.message
+                del self._sent[message.bookmark]
+                again, trouble = self._again.pop(message.bookmark, None), late.get((each.lease, message.bookmark))
+                if trouble is None:
+                    self.settled += 1
+                    each.settlement.answer()
+                    if again is not None:
+                        self._add(again)
+                elif again is not None:
+                    # It is this receiver's again: the outcome holds under the new lease.
+                    message.lease = again.lease
+                    self._said[message.bookmark] = each
+                else:
+                    self.lost += 1
+                    message.is_lost = True
+                    lost.append(message)
+                    each.settlement.answer(self._lost(each, trouble))
+            self._forget_leases()
+            self.answered.notify_all()
+            self._notify()
+        return lost
+
+    def fail(self, error: BaseException) -> None:
+        """Answer all outcomes with an error: nothing more will be settled."""
+        with self.changed:
+            for each in (*self._sent.values(), *self._said.values()):
+                each.settlement.answer(error)
+            self._sent.clear()
+            self._said.clear()
+            self._again.clear()
+            self.answered.notify_all()
+            self._notify()
+
+    def _lost(self, said: Said, refused: RefusedRows) -> LeaseError:
+        reason = _REASONS[TooLate(refused.reason)].format(holder=refused.holder)
+        facts = {"outcome": said.outcome, "bookmark": said.message.bookmark, "lease": said.lease}
+        return LeaseError("MESSAGE_LOST", queue=self._queue, reason=reason, **facts)
+
+    # ------------------------------------------------------------- leases
+
+    def renewed(self, newest: int, standing: Collection[int], *, until_s: float) -> list[Message]:
+        """Note which of the leases up to one stand, until when; returns the messages in work that are lost."""
+        with self.changed:
+            for number in standing:
+                if number in self._leases:
+                    self._leases[number] = _Held(until_s)
+            gone = {number for number in self._leases if number <= newest} - set(standing)
+            lost = [] if self._at_most_once else self._lose(each for each in gone)
+            self._notify()
+            return lost
+
+    def lose_all(self) -> list[Message]:
+        """Note that no lease stands any more; returns the messages in work."""
+        with self.changed:
+            lost = self._lose(list(self._leases))
+            self._newest = 0
+            self._notify()
+            return lost
+
+    def drop_waiting(self) -> None:
+        """Let go of the messages that wait: they go back."""
+        with self.changed:
+            for each in [each for each in self._held.values() if each.bookmark not in self._in_work]:
+                self._drop(each)
+            self._notify()
+
+    def _lose(self, leases: Iterable[int]) -> list[Message]:
+        gone, lost = set(leases), []
+        for each in [each for each in self._held.values() if each.lease in gone and not each.is_barrier]:
+            if each.bookmark not in self._in_work:
+                self._drop(each)
+            elif not each.is_lost:
+                each.is_lost = True
+                self.lost += 1
+                lost.append(each)
+        self._forget_leases()
+        return lost
+
+    def _drop(self, message: Message) -> None:
+        """Let go of a message that waits."""
+        del self._held[message.bookmark]
+        if message in self._ready:
+            self._ready.remove(message)
+            behind = None if message.key is None else self._behind.get(message.key)
+            if behind:
+                self._ready.appendleft(behind.popleft())
+            elif behind is not None:
+                del self._behind[message.key]  # type: ignore[arg-type]  # It has a key, since something may be behind it.
+        elif message.key is not None:
+            self._behind[message.key].remove(message)
+
+    def _forget_leases(self) -> None:
+        """Forget leases of which nothing is in hand."""
+        known = {each.lease for each in self._held.values()} | {each.lease for each in self._again.values()}
+        self._leases = {number: held for number, held in self._leases.items() if number in known}
+
+
+def to_outcomes(said: Iterable[Said]) -> Iterator[OutcomeRows]:
+    """Yield outcomes as they travel, those that are alike together."""
+    alike: dict[tuple[int, str, int | None, str | None, bool], list[int]] = {}
+    for each in said:
+        alike.setdefault((each.lease, each.outcome, each.retry_after_ms, each.error, each.failed), []).append(each.message.bookmark)
+    for (lease, outcome, retry_after_ms, error, failed), bookmarks in alike.items():
+        yield OutcomeRows(
+            outcome=outcome, ranges=ranges_of(bookmarks), retry_after_ms=retry_after_ms, error=error, lease=lease, failed=failed
+        )
+
+
+def ranges_of(bookmarks: Iterable[int]) -> Ranges:
+    """Return bookmarks as half-open ranges."""
+    found: list[list[int]] = []
+    for each in sorted(bookmarks):
+        if found and found[-1][1] == each:
+            found[-1][1] = each + 1
+        else:
+            found.append([each, each + 1])
+    return tuple((first, until) for first, until in found)

@@ -1,0 +1,231 @@
+"""A function for each message: acknowledged when it returns, cancelled when it raises (R131, DESIGN 15.12)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.core.records import Outcome
+from spark_queue.errors import CallerError, SparkQueueError, parsed
+from spark_queue.receiver.message import Message
+from spark_queue.receiver.receiver import Receiver
+
+_LOG = logging.getLogger(__name__)
+
+#: Longest error text that travels with an outcome, in characters.
+_ERROR_CHARACTERS = 4_000
+
+
+class Retry(Exception):  # noqa: N818 - users raise it to say what becomes of a message; nothing failed.
+    """Raised by the function of `Queue.process`: the message goes back to its queue.
+
+    Parameters
+    ----------
+    error
+        Why; a dead letter keeps it.
+    after
+        How long it waits, such as ``"5m"``; default: as the queue's `retry_backoff` says.
+    """
+
+    def __init__(self, error: str | None = None, *, after: str | timedelta | None = None) -> None:
+        super().__init__(error or "")
+        self.error, self.after = error, after
+
+
+class Expire(Exception):  # noqa: N818 - as above.
+    """Raised by the function of `Queue.process`: the message becomes a dead letter.
+
+    Parameters
+    ----------
+    error
+        Why; the dead letter keeps it.
+    """
+
+    def __init__(self, error: str | None = None) -> None:
+        super().__init__(error or "")
+        self.error = error
+
+
+@dataclass(slots=True, kw_only=True)
+class Processed:
+    """Counts of the messages on which a function was run, by what became of them."""
+
+    acknowledged: int = 0
+    #: By `Retry`, or since the function raised, or did not end in time.
+    cancelled: int = 0
+    expired: int = 0
+    #: Of all these, outcomes that came too late to be recorded.
+    lost: int = 0
+
+
+class Processing:
+    """One run of a function over a receiver's messages."""
+
+    def __init__(
+        self, receiver: Receiver, fn: Callable[[Message], Any], *, concurrency: int, on_barrier: Callable[[Message], Any] | None,
+        stop_timeout: str, signals: bool,
+    ) -> None:  # fmt: skip
+        self._receiver = receiver
+        self._fn = fn
+        self._on_barrier = on_barrier
+        self._concurrency = concurrency
+        self._stop_s = parsed(parse_duration_ms, stop_timeout, key="stop_timeout", where="process") / 1_000
+        self._signals = signals
+        self._done = Processed()
+        self._counting = threading.Lock()
+        self._trouble: BaseException | None = None
+
+    def run(self) -> Processed:
+        """Run until the receiver is at its end, and return the counts."""
+        with self._receiver, self._handled_signals():
+            if inspect.iscoroutinefunction(self._fn) or inspect.iscoroutinefunction(getattr(self._fn, "__call__", None)):  # noqa: B004 - only its kind is asked.
+                asyncio.run(self._run_async())
+            else:
+                self._run_threads()
+            if self._trouble is not None:
+                raise self._trouble
+        self._done.lost = self._receiver.status.lost
+        return self._done
+
+    @contextmanager
+    def _handled_signals(self) -> Iterator[None]:
+        """Stop at SIGTERM and SIGINT, where that was asked for."""
+        if not self._signals:
+            yield
+            return
+        before = {each: signal.signal(each, lambda *_: self._receiver.stop()) for each in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    # ------------------------------------------------------------- a function
+
+    def _run_threads(self) -> None:
+        # Daemons: a function that does not end must not keep its program from ending.
+        threads = [
+            threading.Thread(target=self._work, name=f"sparkqueue-process-{number}", daemon=True)
+            for number in range(self._concurrency)
+        ]
+        for each in threads:
+            each.start()
+        stop = threading.Event()
+        try:
+            while any(each.is_alive() for each in threads) and not self._receiver.is_stopping:
+                stop.wait(0.1)
+        except BaseException:
+            self._receiver.stop()
+            raise
+        finally:
+            self._await_end(threads)
+
+    def _await_end(self, threads: list[threading.Thread]) -> None:
+        """Let what runs end within its time; what does not is cancelled with its receiver."""
+        timer = threading.Event()
+        left_s = self._stop_s
+        while any(each.is_alive() for each in threads) and left_s > 0:
+            timer.wait(0.05)
+            left_s -= 0.05
+
+    def _work(self) -> None:
+        try:
+            for message in self._receiver:
+                self._run_on(message)
+        except BaseException as trouble:  # noqa: BLE001 - `run` raises it.
+            self._trouble = self._trouble or trouble
+            self._receiver.stop()
+
+    def _run_on(self, message: Message) -> None:
+        fn = self._on_barrier if message.is_barrier else self._fn
+        try:
+            if fn is not None:
+                fn(message)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, it is the outcome.
+            self._settle(message, raised)
+        else:
+            self._settle(message, None)
+
+    # ------------------------------------------------------------- a coroutine function
+
+    async def _run_async(self) -> None:
+        tasks = [asyncio.create_task(self._work_async()) for _ in range(self._concurrency)]
+        waiting: set[asyncio.Task[None]] = set(tasks)
+        try:
+            while waiting and not self._receiver.is_stopping:
+                _, waiting = await asyncio.wait(waiting, timeout=0.1)
+        finally:
+            self._receiver.stop()
+            if waiting:
+                _, waiting = await asyncio.wait(waiting, timeout=self._stop_s)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work_async(self) -> None:
+        try:
+            async for message in self._receiver:
+                fn = cast("Callable[[Message], Awaitable[Any]] | None", self._on_barrier if message.is_barrier else self._fn)
+                try:
+                    if fn is not None:
+                        found = fn(message)
+                        if inspect.isawaitable(found):
+                            await found
+                except Exception as raised:  # noqa: BLE001 - whatever it is, it is the outcome.
+                    self._settle(message, raised)
+                else:
+                    self._settle(message, None)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as trouble:  # noqa: BLE001 - `run` raises it.
+            self._trouble = self._trouble or trouble
+            self._receiver.stop()
+
+    # ------------------------------------------------------------- outcomes
+
+    def _settle(self, message: Message, raised: Exception | None) -> None:
+        """Settle a message by how its function ended, unless that has settled it itself."""
+        if message.said is not None:
+            if raised is not None and not isinstance(raised, Retry | Expire):
+                _LOG.error("The function raised after it had settled message %d.", message.bookmark, exc_info=raised)
+            return
+        with suppress(CallerError):
+            # It may be settled, or closed, at this moment.
+            match raised:
+                case None:
+                    _ = message.acknowledge()
+                    self._count("acknowledged")
+                case Retry():
+                    _ = message.cancel(retry_after=raised.after, error=raised.error)
+                    self._count("cancelled")
+                case Expire():
+                    _ = message.expire(error=raised.error)
+                    self._count("expired")
+                case _:
+                    _LOG.warning(
+                        "The function failed on message %d of queue '%s'.", message.bookmark, self._receiver.queue, exc_info=raised
+                    )
+                    error = f"{type(raised).__name__}: {raised}"[:_ERROR_CHARACTERS]
+                    _ = self._receiver.settle(message, Outcome.CANCEL, error=error, failed=True)
+                    self._count("cancelled")
+
+    def _count(self, name: str) -> None:
+        with self._counting:
+            setattr(self._done, name, getattr(self._done, name) + 1)
+
+
+def process(receiver: Receiver, fn: Callable[[Message], Any], **how: Any) -> Processed:
+    """Run a function on each message of a receiver; see `Queue.process`."""
+    return Processing(receiver, fn, **how).run()
+
+
+__all__ = ["Expire", "Processed", "Retry", "SparkQueueError", "process"]

@@ -1,0 +1,472 @@
+"""`Receiver`: a consumer in plain Python, as users hold it (R131 to R140, DESIGN 9)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.core.records import Outcome
+from spark_queue.errors import CallerError, SparkQueueError, parsed
+from spark_queue.journal.store import Store
+from spark_queue.protocol.connection import Endpoint
+from spark_queue.receiver.batch import MessageBatch
+from spark_queue.receiver.bodies import MessageBodies
+from spark_queue.receiver.hand import Hand, to_outcomes
+from spark_queue.receiver.message import Message, Settlement
+from spark_queue.receiver.session import Session, is_unknown, made_name, passes
+
+_LOG = logging.getLogger(__name__)
+
+#: Longest pause before the coordinator is asked again that did not answer, in seconds.
+_PAUSE_S = 1.0
+
+#: How often a coordinator that does not answer is worth a warning, in seconds.
+_WARNED_S = 60.0
+
+#: How long a receiver that ends waits for the answers to its last outcomes, in seconds.
+_LAST_ANSWERS_S = 30.0
+
+#: Text of a message that was handed out, and not settled when its receiver ended.
+_UNSETTLED = "its receiver ended before it was settled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverStatus:
+    """What a receiver has in hand."""
+
+    subscription: str
+    #: Messages that wait to be handed out, and those that were, and are not settled.
+    waiting: int
+    in_work: int
+    #: Outcomes without an answer.
+    unanswered: int
+    #: Outcomes that were recorded, and messages that were lost.
+    settled: int
+    lost: int
+
+
+def log_lost(message: Message) -> None:
+    """Warn of a message whose outcome was refused, or whose lease is over."""
+    _LOG.warning("message %d was lost: its lease %d is over, and others may have it", message.bookmark, message.lease)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """How a receiver wants its messages; see `Queue.receive`."""
+
+    store: Store
+    endpoint: Endpoint
+    queue: str
+    subscription: str | None
+    max_backlog: int
+    filter_sql: str | None
+    wait: str | None
+    until_empty: bool
+    on_lost: Callable[[Message], None] | None
+
+
+class Receiver:
+    """Messages of a queue, one by one; use it in a ``with`` statement, or an ``async with``.
+
+    Made by `Queue.receive`. Iterate over it, also with ``async for``, or call `get` or `batches`. Its threads ask for messages,
+    send outcomes and renew leases; no function of the user's runs on them but `on_lost`.
+    """
+
+    def __init__(self, wanted: Wanted, journal_id: Callable[[], str]) -> None:
+        self._wanted = wanted
+        self._journal_id = journal_id
+        self._wait_ms = None if wanted.wait is None else parsed(parse_duration_ms, wanted.wait, key="wait", where="receive")
+        self.subscription = wanted.subscription or made_name()
+        self._process = os.getpid()
+        self._session: Session | None = None
+        self._hand = Hand(wanted.queue, max_backlog=wanted.max_backlog)
+        self._bodies: MessageBodies | None = None
+        self._threads: list[threading.Thread] = []
+        #: No more messages are asked for; those in work go on.
+        self._is_stopping = False
+        #: Everything is over.
+        self._is_closed = False
+        self._is_at_end = False
+        self._came_s = 0.0
+        #: What no time mends.
+        self._trouble: SparkQueueError | None = None
+        self._warned_s = -_WARNED_S
+
+    # ------------------------------------------------------------- beginning and end
+
+    def __enter__(self) -> Self:
+        self._check_process()
+        if self._session is not None:
+            raise self._closed("was begun before", "beginning it again", "Make another one with Queue.receive().")
+        wanted = self._wanted
+        self._session = session = Session(
+            wanted.store, self._journal_id(), wanted.endpoint, queue=wanted.queue, subscription=self.subscription,
+            max_backlog=wanted.max_backlog, filter_sql=wanted.filter_sql, ends=wanted.subscription is None,
+            available_now=wanted.until_empty,
+        )  # fmt: skip
+        drawn = session.drawn
+        self._hand = Hand(wanted.queue, max_backlog=wanted.max_backlog, at_most_once=drawn.at_most_once)
+        self._bodies = MessageBodies(wanted.store, drawn.message_type, drawn.columns)
+        self._came_s = time.monotonic()
+        for name, run in (("poll", self._poll), ("settle", self._settle), ("renew", self._renew)):
+            # Daemons: a program that ends must not wait for them.
+            thread = threading.Thread(target=self._run, args=(run,), name=f"sparkqueue-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if os.getpid() != self._process or self._session is None:
+            # The child of a fork has a dead copy; the messages are its parent's.
+            return
+        reason = _UNSETTLED if value is None else f"{type(value).__name__}: {value}".removesuffix(": ")
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        """Give back what is in hand, and end the threads."""
+        assert self._session is not None
+        self.stop()
+        for each in self._hand.messages_in_work():
+            try:
+                _ = self._hand.say(each, Outcome.CANCEL, error=reason)
+            except CallerError:
+                # Settled at this moment by another thread.
+                continue
+        deadline_s = time.monotonic() + _LAST_ANSWERS_S
+        with self._hand.changed:
+            self._hand.changed.wait_for(
+                lambda: not self._hand.unanswered or self._trouble is not None, deadline_s - time.monotonic()
+            )
+        begun = self._hand.begun()
+        self._is_closed = True
+        self._hand.notify()
+        if self._trouble is None or passes(self._trouble):
+            self._session.leave(begun=begun)
+        self._hand.fail(self._closed("has ended", "settling", "Its leases end by themselves."))
+        self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.to_thread(self.__exit__, kind, value, trace)
+
+    def stop(self) -> None:
+        """Ask for no more messages, and give back those that were not handed out; iteration ends. It does not wait.
+
+        May be called from any thread, and from a signal handler.
+        """
+        self._is_stopping = True
+        # The lock may be this thread's own, where a signal came inside of it.
+        threading.Thread(target=self._hand.notify, daemon=True).start()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no more messages are asked for."""
+        return self._is_stopping or self._trouble is not None
+
+    # ------------------------------------------------------------- messages
+
+    def __iter__(self) -> Iterator[Message]:
+        while (message := self.get()) is not None:
+            yield message
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while (message := await self.get_async()) is not None:
+            yield message
+
+    def get(self, timeout: float | None = None) -> Message | None:
+        """Return the next message; None where none came in time, or the receiver is at its end.
+
+        Parameters
+        ----------
+        timeout
+            Most seconds to wait; default: until a message comes, or the receiver ends.
+
+        Raises
+        ------
+        CallerError
+            RECEIVER_CLOSED or RECEIVER_FORKED.
+        SparkQueueError
+            What no time mends: SUBSCRIPTION_TAKEN, ACCESS_DENIED, UNKNOWN_QUEUE, a damaged message file.
+        """
+        self._check_open("getting a message")
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        with self._hand.changed:
+            while True:
+                if (message := self._hand.take()) is not None or self._is_over():
+                    return message
+                left_s = None if deadline_s is None else deadline_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return None
+                self._hand.ask_renewal()
+                self._hand.changed.wait(left_s)
+
+    async def get_async(self, timeout: float | None = None) -> Message | None:
+        """Return the next message, as `get` does, without blocking the event loop."""
+        self._check_open("getting a message")
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(told.set)
+
+        end_watch = self._hand.watch(tell)
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                told.clear()
+                if (message := self._hand.take()) is not None or self._is_over():
+                    return message
+                left_s = None if deadline_s is None else deadline_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return None
+                self._hand.ask_renewal()
+                try:
+                    await asyncio.wait_for(told.wait(), left_s)
+                except TimeoutError:
+                    continue
+        finally:
+            end_watch()
+
+    def batches(self, max_messages: int, *, linger: str = "0s") -> Iterator[MessageBatch]:
+        """Yield messages by the batch, as Arrow tables; each is settled as a whole, but for the exceptions that it is given.
+
+        Parameters
+        ----------
+        max_messages
+            Most messages of a batch; no batch has more than `max_backlog`.
+        linger
+            How long a batch that is not full waits for more messages; by default it is what is there.
+        """
+        linger_s = parsed(parse_duration_ms, linger, key="linger", where="batches") / 1_000
+        while (first := self.get()) is not None:
+            batch, until_s = [first], time.monotonic() + linger_s
+            # A barrier is a batch of its own.
+            while len(batch) < max_messages and not first.is_barrier:
+                message = self.get(max(0.0, until_s - time.monotonic()))
+                if message is None:
+                    break
+                if message.is_barrier:
+                    self._hand.put_back([message])
+                    break
+                batch.append(message)
+            yield MessageBatch(self, batch)
+
+    @property
+    def status(self) -> ReceiverStatus:
+        """What it has in hand now."""
+        hand = self._hand
+        return ReceiverStatus(
+            subscription=self.subscription, waiting=hand.waiting, in_work=hand.in_work, unanswered=hand.unanswered,
+            settled=hand.settled, lost=hand.lost,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------- for messages
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._wanted.queue
+
+    @property
+    def message_type(self) -> str:
+        """The name of its message type."""
+        assert self._session is not None
+        return self._session.drawn.message_type
+
+    def settle(
+        self, message: Message, outcome: str, *, retry_after_ms: int | None = None, error: str | None = None, failed: bool = False
+    ) -> Settlement:
+        """Say what becomes of a message; see `Message`."""
+        self._check_open("settling a message")
+        return self._hand.say(message, outcome, retry_after_ms=retry_after_ms, error=error, failed=failed)
+
+    # ------------------------------------------------------------- threads
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as fault:  # noqa: BLE001 - a thread that dies unseen would leave its receiver waiting for ever.
+            self._fail(fault)
+
+    def _poll(self) -> None:
+        session, hand = self._begun, self._hand
+        while self._awaits_room():
+            newest, limit, began_s = hand.newest, hand.room, time.monotonic()
+            was_empty = hand.is_empty
+            try:
+                granted, pieces = session.next(newest=newest, limit=limit, waits=not (self._wanted.until_empty and was_empty))
+                if pieces is not None and granted.messages:
+                    messages = list(self._messages(granted.lease, pieces))
+                    hand.add(granted.lease, messages, until_s=began_s + session.lease_period_ms / 1_000, alone=granted.alone)
+                    self._came_s = time.monotonic()
+                else:
+                    self._note_nothing(withheld=granted.withheld, was_empty=was_empty)
+            except SparkQueueError as trouble:
+                self._meet(trouble)
+        if not (self._is_closed or session.drawn.at_most_once) and self._trouble is None:
+            # What was not handed out goes back at once; what is in work is kept until it ends.
+            hand.drop_waiting()
+            if keeps := hand.begun():
+                session.leave(begun=keeps, keeps=keeps)
+
+    def _awaits_room(self) -> bool:
+        """Wait until more messages are wanted; returns whether any are."""
+        hand = self._hand
+        with hand.changed:
+            hand.changed.wait_for(lambda: hand.wants_more or self._asks_no_more())
+            return not self._asks_no_more()
+
+    def _is_over_for_all(self) -> bool:
+        return self._is_closed or self._trouble is not None
+
+    def _asks_no_more(self) -> bool:
+        return self._is_stopping or self._is_at_end or self._is_closed or self._trouble is not None
+
+    def _note_nothing(self, *, withheld: bool, was_empty: bool) -> None:
+        waited_ms = (time.monotonic() - self._came_s) * 1_000
+        is_silent = self._wait_ms is not None and waited_ms >= self._wait_ms
+        if (self._wanted.until_empty and was_empty and not withheld) or (is_silent and was_empty):
+            self._is_at_end = True
+            self._hand.notify()
+
+    def _messages(self, lease: int, pieces: pa.Table) -> Iterator[Message]:
+        assert self._bodies is not None
+        columns = pieces.to_pydict()
+        keys = columns.get("keys") or [None] * pieces.num_rows
+        for path, first_row, rows, bookmark, deliveries, cancels, is_barrier, of_rows in zip(
+            columns["path"], columns["first_row"], columns["rows"], columns["bookmark"], columns["delivery_count"],
+            columns["cancel_count"], columns["is_barrier"], keys, strict=True,
+        ):  # fmt: skip
+            place = 0
+            for part in self._bodies.rows(path, first_row, rows):
+                for row in range(part.table.num_rows):
+                    yield Message(
+                        self, part, row, bookmark=bookmark + place, lease=lease, delivery_count=deliveries, cancel_count=cancels,
+                        is_barrier=is_barrier, key=None if of_rows is None else of_rows[place],
+                    )  # fmt: skip
+                    place += 1
+
+    def _settle(self) -> None:
+        session, hand = self._begun, self._hand
+        while True:
+            with hand.changed:
+                hand.changed.wait_for(lambda: hand.waits_to_settle or self._is_over_for_all())
+                if self._is_over_for_all():
+                    return
+            said, request = hand.take_said(), uuid.uuid4().hex
+            outcomes = list(to_outcomes(said))
+            while not self._is_over_for_all():
+                try:
+                    refused = session.settle(outcomes, request=request)
+                except SparkQueueError as trouble:
+                    self._meet(trouble)
+                    continue
+                self._tell_lost(hand.answer(said, refused))
+                break
+
+    def _renew(self) -> None:
+        session, hand = self._begun, self._hand
+        renewed_s = time.monotonic()
+        while True:
+            due_s = renewed_s + session.lease_period_ms / 3_000
+            with hand.changed:
+                hand.changed.wait_for(lambda: self._is_closed or hand.wants_renewal, max(0.0, due_s - time.monotonic()))
+                if self._is_over_for_all():
+                    return
+                newest, is_wanted = hand.newest, hand.wants_renewal
+            if not hand.has_leases:
+                renewed_s = time.monotonic()
+                continue
+            began_s = time.monotonic()
+            try:
+                standing = session.renew(newest)
+            except SparkQueueError as trouble:
+                self._meet(trouble)
+                continue
+            renewed_s = began_s
+            self._tell_lost(hand.renewed(newest, standing, until_s=began_s + session.lease_period_ms / 1_000))
+            if is_wanted and hand.wants_renewal:
+                # A lease that came meanwhile, or one that lasts too short a time to be begun.
+                time.sleep(0.01)
+
+    def _meet(self, trouble: SparkQueueError) -> None:
+        """Wait where time may mend a failure, begin anew where the subscription has ended, and end otherwise."""
+        if is_unknown(trouble):
+            self._begin_anew()
+        elif passes(trouble):
+            now_s = time.monotonic()
+            if now_s >= self._warned_s + _WARNED_S:
+                self._warned_s = now_s
+                _LOG.warning("queue '%s' is asked again: %s", self._wanted.queue, trouble)
+            with self._hand.changed:
+                self._hand.changed.wait_for(lambda: self._is_closed, _PAUSE_S / 5)
+        else:
+            self._fail(trouble)
+
+    def _begin_anew(self) -> None:
+        """Attach again: nothing was heard of this receiver for so long that its subscription has ended (R140)."""
+        try:
+            self._begun.attach()
+        except SparkQueueError as trouble:
+            if not passes(trouble):
+                self._fail(trouble)
+            return
+        self._tell_lost(self._hand.lose_all())
+
+    def _fail(self, trouble: Exception) -> None:
+        if self._trouble is None:
+            if not isinstance(trouble, SparkQueueError):
+                _LOG.exception("A thread of the receiver of queue '%s' failed.", self._wanted.queue, exc_info=trouble)
+            self._trouble = trouble  # type: ignore[assignment]  # Whatever it is, the next step raises it.
+        self._hand.fail(trouble)
+
+    def _tell_lost(self, messages: list[Message]) -> None:
+        told = self._wanted.on_lost or log_lost
+        for each in messages:
+            try:
+                told(each)
+            except Exception:  # noqa: BLE001 - a user's function ends none of our threads.
+                _LOG.exception("on_lost of queue '%s' failed.", self._wanted.queue)
+
+    # ------------------------------------------------------------- checks
+
+    @property
+    def _begun(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    def _is_over(self) -> bool:
+        """Return whether no message comes any more; raises what no time mends."""
+        if self._trouble is not None:
+            raise self._trouble
+        if self._is_stopping and self._begun.drawn.at_most_once:
+            # Nobody would ever deliver what waits here.
+            return not self._hand.waiting
+        return self._is_stopping or self._is_closed or (self._is_at_end and not self._hand.waiting)
+
+    def _check_process(self) -> None:
+        here = os.getpid()
+        if here != self._process:
+            raise CallerError("RECEIVER_FORKED", pid=here, parent=self._process, queue=self._wanted.queue)
+
+    def _check_open(self, what: str) -> None:
+        self._check_process()
+        if self._session is None:
+            raise self._closed("was not begun", what, "Use it in a `with` statement.")
+        if self._is_closed:
+            raise self._closed("has ended", what, "What it had in hand is back in the queue.")
+
+    def _closed(self, reason: str, what: str, next_step: str) -> CallerError:
+        return CallerError("RECEIVER_CLOSED", queue=self._wanted.queue, reason=reason, what=what, next_step=next_step)

@@ -1,0 +1,113 @@
+"""A receiver's calls: one start of a subscription, numbered polls, settlements, renewals, a goodbye (P1, R131)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import sys
+import uuid
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from spark_queue.client.coordinator_client import CoordinatorClient, call_once
+from spark_queue.core import commands, replies
+from spark_queue.core.commands import OutcomeRows
+from spark_queue.core.records import AckMode, Ranges
+from spark_queue.errors import CallerError, CoordinatorError, JournalError, SparkQueueError
+from spark_queue.journal.store import Store
+from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
+
+_LOG = logging.getLogger(__name__)
+
+#: A receiver that ends waits no longer for the coordinator, in seconds; unheard, its leases end by themselves.
+_LEAVE_S = 2.0
+
+#: Most characters of each part of a made name.
+_PART = 60
+
+
+def made_name() -> str:
+    """Return a name for the subscription of a receiver that was given none: of its program, host and process, and its alone."""
+    program = Path(sys.argv[0] or "python").stem or "python"
+    parts = (re.sub(r"[^A-Za-z0-9_.-]", "_", each)[:_PART] for each in (program, socket.gethostname()))
+    return "-".join([*parts, str(os.getpid()), uuid.uuid4().hex[:6]])
+
+
+def passes(trouble: SparkQueueError) -> bool:
+    """Return whether time may mend a failure: the coordinator is away, or the store does not answer."""
+    return (isinstance(trouble, CoordinatorError) and trouble.code != "UNAUTHENTICATED") or (
+        isinstance(trouble, JournalError) and trouble.code == "STORE_FAILED"
+    )
+
+
+def is_unknown(trouble: SparkQueueError) -> bool:
+    """Return whether the subscription has ended meanwhile (R140)."""
+    return isinstance(trouble, CallerError) and trouble.code == "UNKNOWN_SUBSCRIPTION"
+
+
+class Session:
+    """One start of a receiver; may be used by several threads, but one polls at a time."""
+
+    def __init__(
+        self, store: Store, journal_id: str, endpoint: Endpoint, *, queue: str, subscription: str, max_backlog: int,
+        filter_sql: str | None, ends: bool, available_now: bool,
+    ) -> None:  # fmt: skip
+        self._store, self._journal_id, self._endpoint = store, journal_id, endpoint
+        self._client = CoordinatorClient(store, journal_id, endpoint=endpoint)
+        self._about: dict[str, Any] = {"queue": queue, "subscription": subscription}
+        self._asks: dict[str, Any] = {
+            "max_backlog": max_backlog, "filter": filter_sql, "ends": ends, "available_now": available_now
+        }  # fmt: skip
+        self.attach()
+
+    def attach(self) -> None:
+        """Begin a start of the subscription: the newest wins (P1)."""
+        self.drawn = cast(replies.Drawn, self._client.call(commands.DrawIncarnation(**self._about)))
+        self.lease_period_ms = self.drawn.lease_period_ms
+        self._numbers = count(1)
+        incarnation, call = self.drawn.incarnation, next(self._numbers)
+        attach = commands.Attach(**self._about, incarnation=incarnation, call=call, ack_mode=AckMode.RECEIVE, **self._asks)
+        self._client.call(attach)
+
+    def next(self, *, newest: int, limit: int, waits: bool) -> tuple[replies.Granted, pa.Table | None]:
+        """Ask for more messages, and wait for them at the coordinator; `newest` is the newest lease that arrived (R135)."""
+        wait_ms = min(LONG_POLL_LIMIT_MS, self.lease_period_ms // 3) if waits else 0
+        incarnation, call = self.drawn.incarnation, next(self._numbers)
+        asked = commands.Next(
+            **self._about, incarnation=incarnation, call=call, finished=newest, limit=limit, wait_ms=wait_ms, asks_again=waits
+        )
+        granted, pieces = self._client.granted(asked)
+        self.lease_period_ms = granted.lease_period_ms or self.lease_period_ms
+        return granted, pieces
+
+    def settle(self, outcomes: Iterable[OutcomeRows], *, request: str) -> tuple[replies.RefusedRows, ...]:
+        """Settle messages; a repeat under the same id is answered as the first was (R134)."""
+        command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request)
+        return cast(replies.HeldSettled, self._client.call(command)).refused
+
+    def renew(self, newest: int) -> tuple[int, ...]:
+        """Extend all leases in hand, up to one; returns those that stand (R136)."""
+        command = commands.Renew(**self._about, incarnation=self.drawn.incarnation, call=0, lease=newest)
+        renewed = cast(replies.Renewed, self._client.call(command, timeout_s=max(0.5, self.lease_period_ms / 3_000)))
+        self.lease_period_ms = renewed.lease_period_ms
+        return renewed.leases
+
+    def leave(self, *, begun: Ranges = (), keeps: Ranges = ()) -> None:
+        """Give back what is in hand, if a coordinator runs (R137)."""
+        leave = commands.Leave(**self._about, incarnation=self.drawn.incarnation, call=0, begun=begun, keeps=keeps)
+        try:
+            # None is started to hear a goodbye, so this does not go by the session's own client.
+            call_once(self._store, self._journal_id, leave, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_S)
+        except SparkQueueError as reason:
+            _LOG.info("leaving was not reported, so the leases end by themselves: %s", reason)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
