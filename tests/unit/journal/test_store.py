@@ -7,6 +7,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+import obstore
 import pytest
 
 from spark_queue.errors import ConfigError, JournalError
@@ -75,6 +76,18 @@ def test_objects_are_written_read_listed_and_deleted(place: Path) -> None:
     assert [entry.key for entry in store.list("a", after="a/1")] == ["a/2"]
     store.delete(["a/1", "a/none"])
     assert [entry.key for entry in store.list("a")] == ["a/2"]
+
+
+def test_a_store_that_lists_also_what_stands_before_the_place_it_was_told_to_begin_at_is_not_believed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(place))
+    store.make_folder("a")
+    for key in ("a/1", "a/2", "a/3"):
+        store.write(key, b"")
+    listed = obstore.list
+    monkeypatch.setattr(obstore, "list", lambda found, prefix, **_: listed(found, prefix))
+    assert [entry.key for entry in store.list("a", after="a/1")] == ["a/2", "a/3"]
 
 
 def test_writer_leaves_nothing_when_it_fails(place: Path) -> None:
