@@ -18,7 +18,7 @@ from spark_queue.core.records import JournalCreated, MergedFile, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.delta import damaged_files
+from spark_queue.journal.damage import damaged_files
 from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_table import lacks, open_messages

@@ -11,7 +11,9 @@ from deltalake import DeltaTable
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.damage import damaged
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_entry import (
     DEFINITIONS_TXN,
     PUBLISHER_TXN,
@@ -150,7 +152,7 @@ class Commit:
         is_stream = identity.transaction is not None and identity.transaction.name.startswith(f"{STREAM_TXN}:")
         writer = "stream" if is_stream else "publisher"
         # One token for all attempts: a first attempt whose reply was lost may land during a later one.
-        self._mark = delta.Mark(
+        self._mark = Mark(
             writer=writer, first_sequence=sequences[0], last_sequence=sequences[1], deliver_after_ms=plan.deliver_after_ms
         )
 
@@ -203,7 +205,7 @@ class Commit:
                 if unlike
                 else f"It is partitioned by {', '.join(partitions)}."
             )
-            raise delta.damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
+            raise damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
 
     def _read_on(self, head: DeltaHead) -> bool:
         """Read the commits of others, or open the log anew; returns whether it went on from the head."""
@@ -355,8 +357,7 @@ class Commit:
         """Commit behind the head; returns None where that was done, and otherwise a reason, which is not certain."""
         now_ms = self._clock.wall_ms()
         files = [
-            delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=now_ms, stats=file.stats())
-            for file in decision.files
+            NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=now_ms, stats=file.stats()) for file in decision.files
         ]
         try:
             is_own = head.put(files, mark=self._mark, transactions=dict(decision.transactions), at_ms=now_ms)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spark_queue.journal import delta
+from spark_queue.journal.damage import damaged
+from spark_queue.journal.entry_parts import NewFile
 from spark_queue.journal.record_blocks import RecordBlock, read_block, stage_rows
 from spark_queue.journal.store import CONTROL, Store
 
@@ -30,7 +31,7 @@ _DATA_FILE = re.compile(r"control/(\d{20})-[0-9a-f]{32}\.parquet")
 class Merge:
     """Staged files, and the paths of those whose records they hold together."""
 
-    files: Sequence[delta.NewFile]
+    files: Sequence[NewFile]
     removed: Sequence[str]
     at_ms: int
 
@@ -82,7 +83,7 @@ def _merged(store: Store, group: Sequence[RecordBlock]) -> pa.Table:
     # Whole, with columns that are unknown here: those of a newer version must survive a merge by an older one.
     rows = pa.concat_tables([read_block(store, file) for file in group], promote_options="default")
     if not np.array_equal(rows.column("record").to_numpy(), np.arange(group[0].first, group[-1].last + 1)):
-        raise delta.damaged(store, f"records are missing in control/{group[0].path} to {group[-1].path}", "They are not dense.")
+        raise damaged(store, f"records are missing in control/{group[0].path} to {group[-1].path}", "They are not dense.")
     return rows
 
 

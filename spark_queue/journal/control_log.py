@@ -8,10 +8,11 @@ from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import DefinitionsApplied, Kind, Record
 from spark_queue.errors import CoordinatorError, SparkQueueError
-from spark_queue.journal import control_checkpoint, delta, entry_writing, snapshot
+from spark_queue.journal import control_checkpoint, entry_writing, snapshot
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_table import ControlTable
 from spark_queue.journal.definitions_notice import announce
+from spark_queue.journal.entry_parts import COORDINATOR_TXN, Mark, NewFile
 from spark_queue.journal.log_entry import LogEntry
 from spark_queue.journal.log_listing import LastCheckpoint
 from spark_queue.journal.reader import open_control
@@ -96,11 +97,11 @@ class DeltaControlLog:
             self._store.check_put_if_absent()
         rows, held_since = [to_row(record) for record in records], self.table.held_since
         if _are_held(rows):
-            mark = delta.Mark(writer=_WRITER, records=rows, held_since=self.version + 1 if held_since is None else held_since)
+            mark = Mark(writer=_WRITER, records=rows, held_since=self.version + 1 if held_since is None else held_since)
             self._commit([], epoch=epoch, at_ms=records[-1].at_ms, mark=mark)
         else:
             files = stage_records(self._store, records)
-            self._commit(files, epoch=epoch, at_ms=records[-1].at_ms, mark=delta.Mark(writer=_WRITER, held_since=held_since))
+            self._commit(files, epoch=epoch, at_ms=records[-1].at_ms, mark=Mark(writer=_WRITER, held_since=held_since))
         self._epoch, self._next_record = epoch, records[-1].record + 1
         self.replay_cost += _replay_cost(records)
         self._announce(records)
@@ -119,14 +120,12 @@ class DeltaControlLog:
         ]
         merged, removed = ([], []) if merge is None else (merge.files, merge.removed)
         if files or merged:
-            self._commit([*files, *merged], epoch=epoch, at_ms=at_ms, mark=delta.Mark(writer=_WRITER), removed=removed)
+            self._commit([*files, *merged], epoch=epoch, at_ms=at_ms, mark=Mark(writer=_WRITER), removed=removed)
         else:
             # Whoever makes a checkpoint now must still reign, too.
             self.check(epoch=epoch)
 
-    def _commit(
-        self, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, mark: delta.Mark, removed: Sequence[str] = ()
-    ) -> None:
+    def _commit(self, files: Sequence[NewFile], *, epoch: int, at_ms: int, mark: Mark, removed: Sequence[str] = ()) -> None:
         """Commit at the head, in the order that outlives a power loss, and check that it holds."""
         base = self.version
         self._refuse_in_doubt(epoch)
@@ -167,7 +166,7 @@ class DeltaControlLog:
     def look(self, *, epoch: int) -> ControlTable:
         """Read the log anew, and refuse one of a newer reign; another thread may go on appending meanwhile."""
         table = open_control(self._store)
-        found = table.transactions.get(delta.COORDINATOR_TXN, 0)
+        found = table.transactions.get(COORDINATOR_TXN, 0)
         if found != epoch:
             raise self._deposed(epoch, f"the log carries epoch {found}")
         return table

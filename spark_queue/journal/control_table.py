@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from spark_queue.journal import control_checkpoint, delta
+from spark_queue.journal import control_checkpoint
+from spark_queue.journal.damage import is_whole_checkpoint
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, parse_entry
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, last_checkpoint, version_of
 from spark_queue.journal.record_blocks import RecordBlock
@@ -174,7 +175,7 @@ def _found(store: Store, get: Callable[[str], bytes | None]) -> tuple[str | None
     newest = max((version_of(key) for key in keys if is_entry(key)), default=-1)
     checkpoints = [key for key in keys if is_checkpoint(key)]
     # One that was torn with the commit that it is of goes when its version is written again.
-    while checkpoints and version_of(checkpoints[-1]) > newest and not delta.is_whole_checkpoint(get(checkpoints[-1])):
+    while checkpoints and version_of(checkpoints[-1]) > newest and not is_whole_checkpoint(get(checkpoints[-1])):
         checkpoints.pop()
     return checkpoints[-1] if checkpoints else None, newest
 

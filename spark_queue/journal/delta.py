@@ -6,44 +6,33 @@ who wrote it (DESIGN 15.9). How delta-rs behaves is measured, not assumed; `test
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
+from spark_queue.journal.damage import damaged, damaged_files
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_listing import (
     checkpoint_key,
     hint_key,
-    is_checkpoint,
-    is_entry,
     missing_version,
-    version_of,
     versions_after,
 )
 from spark_queue.journal.store import Store, log_key
 from spark_queue.journal.table_features import columns_of, protocol
 
 _Found = TypeVar("_Found")
-
-#: Transaction id that carries the epoch, in the control log and in message tables (DESIGN 3.4).
-COORDINATOR_TXN = "c:coordinator"
-
-#: Key of our own facts in commitInfo, and their version.
-MARK_KEY = "sparkqueue"
-MARK_VERSION = 1
 
 #: Longest pause between attempts, in seconds, and the first.
 _BACK_OFF_S = 0.5
@@ -63,78 +52,6 @@ MESSAGE_PROPERTIES = {"delta.dataSkippingStatsColumns": "topic,expires_at"}
 
 #: Of the control log: every commit's file is merged into others soon, and a checkpoint names each that left within this time.
 CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """Our part of a commitInfo."""
-
-    #: Its writer: ``creator``, ``coordinator``, ``publisher``, ``stream`` or ``replicator``.
-    writer: str
-    #: Names the commit, so that its writer can find it again.
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    first_sequence: int | None = None
-    last_sequence: int | None = None
-    #: How long after the commit its messages are delivered at the earliest; None for at once.
-    deliver_after_ms: int | None = None
-    #: Of a commit that merges message files: each as `core.message_files.relocation.MergedFile` is stored.
-    merged: Sequence[dict[str, Any]] = ()
-    #: Of a commit that lets message files go: their paths.
-    retired: Sequence[str] = ()
-    #: Of a commit of records: those that its entry holds, as `record_table.Row`.
-    records: Sequence[Any] = ()
-    #: Of a commit to the control log: the version of the oldest entry whose records no data file has.
-    held_since: int | None = None
-    #: Of a commit of messages that were pulled: where they were published first, as the message log reads it.
-    pulled: Mapping[str, Any] = field(default_factory=dict)
-
-    def commit_info(self, actions: int | None, *, is_append: bool = True) -> dict[str, Any]:
-        """Return the commitInfo of a commit of `actions` further actions; by a count a torn entry is known from a whole one.
-
-        `is_append` says that the commit only adds files.
-        """
-        mark: dict[str, Any] = {"v": MARK_VERSION, "token": self.token, "writer": self.writer}
-        if actions is not None:
-            mark["actions"] = actions
-        if self.first_sequence is not None:
-            mark |= {"first_sequence": self.first_sequence, "last_sequence": self.last_sequence}
-        if self.deliver_after_ms is not None:
-            mark["deliver_after_ms"] = self.deliver_after_ms
-        if self.merged:
-            mark["moved"] = list(self.merged)
-        if self.retired:
-            mark["retired"] = list(self.retired)
-        if self.records:
-            mark["records"] = list(self.records)
-        if self.held_since is not None:
-            mark["held_since"] = self.held_since
-        return {MARK_KEY: {**mark, **self.pulled}, "isBlindAppend": is_append}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewFile:
-    """A data file to add."""
-
-    #: Relative to the table.
-    path: str
-    size_bytes: int
-    modified_ms: int
-    #: Delta's statistics: numRecords, minValues, maxValues, nullCount; as values, or in JSON.
-    stats: dict[str, Any] | str
-    #: Whether it brings rows that were not in the table before.
-    data_change: bool = True
-    #: Values of the partition columns, as Delta writes them.
-    partition_values: Mapping[str, str | None] = field(default_factory=dict)
-
-    def entry(self) -> dict[str, Any]:
-        """Return the form that it has in a log entry."""
-        return {
-            "path": self.path, "partitionValues": dict(self.partition_values), "size": self.size_bytes,
-            "modificationTime": self.modified_ms, "dataChange": self.data_change, "stats": self._stats(),
-        }  # fmt: skip
-
-    def _stats(self) -> str:
-        return self.stats if isinstance(self.stats, str) else json.dumps(self.stats, separators=(",", ":"))
 
 
 #: Errors of delta-rs for a log that it cannot make out: a ValueError where partitions do not fit the schema (tried).
@@ -299,44 +216,3 @@ def _unreadable(store: Store, key: str, what: str, reason: Exception) -> Journal
     # Nor does it name the file that it cannot make out.
     found = damaged_files(store, key)
     return found[0] if found else damaged(store, what, store.reason(reason))
-
-
-def damaged_files(store: Store, table: str) -> list[JournalError]:
-    """Return an error for each file of a log that cannot be made out, and that is needed to open its table."""
-    keys = [entry.key for entry in store.list(f"{table}/_delta_log")]
-    newest = max(filter(is_checkpoint, keys), key=version_of, default=None)
-    faults: dict[str, str] = {}
-    if newest is not None and not is_whole_checkpoint(store.read(newest)):
-        faults[newest] = "It is no whole checkpoint."
-    for key in filter(is_entry, keys):
-        if newest is None or version_of(key) > version_of(newest):
-            fault = _fault_of_entry(store.read(key))
-            faults |= {} if fault is None else {key: fault}
-    return [damaged(store, f"{key} is not whole", fault) for key, fault in faults.items()]
-
-
-def _fault_of_entry(data: bytes | None) -> str | None:
-    """Return why an entry cannot be made out; None for one that can, or that was cleaned away meanwhile."""
-    lines = (data or b"").splitlines()
-    if data is not None and not any(map(bytes.strip, lines)):
-        return "It is empty."
-    for number, line in enumerate(lines, 1):
-        try:
-            json.loads(line.strip() or b"{}")
-        except (ValueError, RecursionError) as reason:
-            return f"Its line {number} is no JSON: {reason}."
-    return None
-
-
-def is_whole_checkpoint(data: bytes | None) -> bool:
-    """Return whether a checkpoint can be read, as far as its rows about the table."""
-    try:
-        pq.ParquetFile(io.BytesIO(data or b"")).read(columns=["metaData"])
-    except (pa.ArrowException, OSError, KeyError):
-        return False
-    return True
-
-
-def damaged(store: Store, what: str, reason: str) -> JournalError:
-    """Make JOURNAL_DAMAGED."""
-    return JournalError("JOURNAL_DAMAGED", path=store.path, what=what, reason=reason)

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, entry_writing, log_entry
-from spark_queue.journal.delta import Mark, NewFile
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.store import Store, log_key
 
 #: The age of a head after which it is read on before anything is put behind it, in milliseconds: entries stand for ten minutes.

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.journal.delta import COORDINATOR_TXN, Mark, NewFile
+from spark_queue.journal.entry_parts import COORDINATOR_TXN, Mark, NewFile
 from spark_queue.journal.log_entry import LogEntry, parse_entry
 from spark_queue.journal.store import Store, log_key
 

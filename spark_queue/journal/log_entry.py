@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from spark_queue.journal.delta import MARK_KEY
+from spark_queue.journal.entry_parts import MARK_KEY
 from spark_queue.journal.store import Store, log_key
 
 #: Begins the transaction id that carries the highest sequence of a named publisher, in message tables.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import MergedFile, MovedRows
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
-from spark_queue.journal import delta
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.message_file import MessageFiles, fitted, fitting
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.staging import write_rows
@@ -82,7 +82,7 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
             # Its queues say so where it matters; the other files can be merged all the same.
             _LOG.warning("Files of message type '%s' stay unmerged: %s", work.message_type, damage)
             continue
-        mark = delta.Mark(writer="coordinator", merged=[msgspec.to_builtins(merged)])
+        mark = Mark(writer="coordinator", merged=[msgspec.to_builtins(merged)])
         if not work.commit(mark, removed=[file.path for file in run], added=[added]):
             # Something that was to be merged has gone meanwhile; the next round plans anew.
             return True
@@ -91,7 +91,7 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
     return has_merged
 
 
-def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFile, MergedFile]:
+def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[NewFile, MergedFile]:
     path = f"{uuid.uuid4().hex}.parquet"
     parts = tuple(
         MovedRows(path=file.path, first_row=file.first_row, row_count=file.row_count, bookmark=file.first) for file in run
@@ -100,7 +100,7 @@ def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFil
     schema = work.schema()
     mapping = {METADATA_KEY: msgspec.json.encode(merged).decode()}
     file = write_rows(work.store, f"{work.key}/{path}", _rows(work, run, schema), schema, now_ms=work.now_ms, metadata=mapping)
-    added = delta.NewFile(path=path, size_bytes=file.size_bytes, modified_ms=work.now_ms, stats=file.stats(), data_change=False)
+    added = NewFile(path=path, size_bytes=file.size_bytes, modified_ms=work.now_ms, stats=file.stats(), data_change=False)
     return added, merged
 
 

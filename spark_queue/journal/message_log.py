@@ -18,7 +18,8 @@ from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
 from spark_queue.core.records import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.delta import Mark, NewFile
+from spark_queue.journal.damage import damaged
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.entry_writing import create_entry
 from spark_queue.journal.log_entry import (
     PUBLISHER_TXN,
@@ -294,7 +295,7 @@ class DeltaMessageLog:
         if entry is None or entry.token != token:
             found = "missing" if entry is None else f"another commit ({entry.operation})"
             reason = "The control log has entered its messages, so bookmarks would change their meaning."
-            raise delta.damaged(self._store, f"version {version} of {self._key} is {found}", reason)
+            raise damaged(self._store, f"version {version} of {self._key} is {found}", reason)
 
     def _entry(self, version: int) -> LogEntry | None:
         entry = self._read(version)
@@ -313,7 +314,7 @@ class DeltaMessageLog:
             raise self._odd(version, reason) from None
         except TornEntryError as reason:
             what = f"{log_key(self._key, version)} is not whole"
-            raise delta.damaged(self._store, what, self._store.reason(reason)) from None
+            raise damaged(self._store, what, self._store.reason(reason)) from None
 
     def _understood(self, entry: LogEntry) -> MessageLogEntry:
         """Return the meaning of an entry; one that cannot be made out keeps the type from being read further, and nothing else."""
@@ -329,4 +330,4 @@ class DeltaMessageLog:
 
     def _odd(self, version: int, reason: Exception) -> JournalError:
         what = f"{log_key(self._key, version)} has content that no commit of messages has"
-        return delta.damaged(self._store, what, f"{type(reason).__name__}: {self._store.reason(reason)}")
+        return damaged(self._store, what, f"{type(reason).__name__}: {self._store.reason(reason)}")

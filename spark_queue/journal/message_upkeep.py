@@ -15,7 +15,7 @@ from functools import partial
 from spark_queue.core.message_files.message_type import KEPT_MS
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.delta import Mark
+from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.message_compaction import MergeLimits, merge
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.store import Store, StoredObject, messages_key

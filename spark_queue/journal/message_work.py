@@ -10,6 +10,7 @@ import pyarrow as pa
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, entry_writing
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.entry_parts import COORDINATOR_TXN, Mark, NewFile
 from spark_queue.journal.message_table import arrow_schema, open_messages
 from spark_queue.journal.store import Store, log_key, messages_key
 from spark_queue.journal.transaction import commit_transaction
@@ -38,7 +39,7 @@ class MessageTableWork:
             store,
             self.key,
             DeltaHead(store, self.key, self._table),
-            name=delta.COORDINATOR_TXN,
+            name=COORDINATOR_TXN,
             version=lambda newest: epoch if newest < epoch else None,
             writer="coordinator",
             at_ms=now_ms,
@@ -50,7 +51,7 @@ class MessageTableWork:
     def refresh(self) -> None:
         """Read the head, and check that the reign still holds."""
         delta.refresh(self.store, self.key, self._table)
-        found = self._table.transaction_version(delta.COORDINATOR_TXN)
+        found = self._table.transaction_version(COORDINATOR_TXN)
         if found != self._epoch:
             raise self._deposed(f"message type '{self.message_type}' carries epoch {found}")
 
@@ -65,7 +66,7 @@ class MessageTableWork:
         sizes: list[Any] = actions.column("size_bytes").to_pylist()
         return dict(zip(paths, sizes, strict=True))
 
-    def commit(self, mark: delta.Mark, *, removed: Sequence[str], added: Sequence[delta.NewFile] = ()) -> bool:
+    def commit(self, mark: Mark, *, removed: Sequence[str], added: Sequence[NewFile] = ()) -> bool:
         """Commit that paths go and files come by a swap at the head; returns whether all that goes still stood there.
 
         After a lost race the head is read anew and the change looked over again: a stale one would double rows (tried).
@@ -81,7 +82,7 @@ class MessageTableWork:
             delta.back_off(attempt)
         raise JournalError("PUBLISH_CONTENDED", path=self.store.uri(self.key), attempts=_ATTEMPTS)
 
-    def _swap(self, version: int, mark: delta.Mark, removed: Sequence[str], added: Sequence[delta.NewFile]) -> bool:
+    def _swap(self, version: int, mark: Mark, removed: Sequence[str], added: Sequence[NewFile]) -> bool:
         durable = self._is_durable()
         if durable:
             self.store.sync([*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)])
@@ -93,7 +94,7 @@ class MessageTableWork:
             self.store.sync([log_key(self.key, version)])
         return created is not None
 
-    def _check_landed(self, base: int, removed: Sequence[str], added: Sequence[delta.NewFile]) -> None:
+    def _check_landed(self, base: int, removed: Sequence[str], added: Sequence[NewFile]) -> None:
         """Look whether the commit is where readers look: after a pause its version may have been cleaned away (DESIGN 3.4)."""
         self.refresh()
         standing = self.sizes().keys()

@@ -8,11 +8,11 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import FORMAT, DefinitionsApplied, JournalCreated, Kind, Record
 from spark_queue.errors import JournalError
-from spark_queue.journal import control_table, delta
+from spark_queue.journal import control_table
 from spark_queue.journal.control_table import ControlTable, OddLogError
+from spark_queue.journal.damage import damaged
 from spark_queue.journal.record_blocks import ControlRows, RecordBlock, read_known, read_records, to_records_of
 from spark_queue.journal.record_table import SEPARATE_KINDS
-from spark_queue.journal.repair import open_repaired
 from spark_queue.journal.store import CONTROL, Store
 
 
@@ -64,7 +64,7 @@ def read_setup(store: Store) -> Sequence[Record]:
     found = list_blocks(store)
     of = {kind: [block for block in found if block.holds_only(kind)] for kind in SEPARATE_KINDS}
     if not all(of.values()):
-        raise delta.damaged(store, "its control log names no journal", "The file with its first records is not listed.")
+        raise damaged(store, "its control log names no journal", "The file with its first records is not listed.")
     blocks = [of[Kind.JOURNAL_CREATED][0], of[Kind.DEFINITIONS_APPLIED][-1]]
     created, applied = (to_records_of(store, read_known(store, block))[-1] for block in blocks)
     return created, applied
@@ -75,12 +75,14 @@ def open_control(store: Store) -> ControlTable:
     try:
         table = control_table.read(store)
     except OddLogError:
+        from spark_queue.journal.repair import open_repaired  # noqa: PLC0415 - delta-rs, which a log in order does without.
+
         # Where nothing can be repaired, this names what is wrong.
         open_repaired(store, CONTROL)
         try:
             table = control_table.read(store)
         except OddLogError as odd:
-            raise delta.damaged(store, odd.what, store.reason(odd)) from None
+            raise damaged(store, odd.what, store.reason(odd)) from None
     if table is None:
         raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
     if table.protocol.get("minReaderVersion", 0) > 1:

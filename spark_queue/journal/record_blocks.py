@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
-from spark_queue.journal import delta
+from spark_queue.journal.damage import damaged
+from spark_queue.journal.entry_parts import NewFile
 from spark_queue.journal.record_table import (
     CONTROL_SCHEMA,
     SEPARATE_KINDS,
@@ -191,7 +192,7 @@ def read_block(store: Store, block: RecordBlock, *, columns: list[str] | None = 
         return held if columns is None else held.select(columns)
     data = store.read(f"{CONTROL}/{block.path}")
     if data is None:
-        raise delta.damaged(store, f"{block.name} is missing", "The log names it.")
+        raise damaged(store, f"{block.name} is missing", "The log names it.")
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         absent = sorted(set(CONTROL_SCHEMA.names) - set(file.schema_arrow.names))
@@ -202,7 +203,7 @@ def read_block(store: Store, block: RecordBlock, *, columns: list[str] | None = 
         # The files are small and many, and read at once already: threads for the columns of each cost more than they bring.
         return file.read_row_groups(groups, columns=columns, use_threads=False).slice(skipped)
     except (pa.ArrowException, OSError, ValueError) as reason:
-        raise delta.damaged(store, f"{block.name} cannot be read", store.reason(reason)) from None
+        raise damaged(store, f"{block.name} cannot be read", store.reason(reason)) from None
 
 
 def _groups_since(file: pq.ParquetFile, row: int) -> tuple[list[int], int]:
@@ -220,7 +221,7 @@ def to_records_of(store: Store, rows: pa.Table) -> list[Record]:
     except NewerDetailError as newer:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=str(newer)) from None
     except DetailError as wrong:
-        raise delta.damaged(store, f"{wrong.record} cannot be read", store.reason(wrong)) from None
+        raise damaged(store, f"{wrong.record} cannot be read", store.reason(wrong)) from None
 
 
 def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
@@ -228,15 +229,15 @@ def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
     odd = np.flatnonzero(numbers != np.arange(first, first + len(numbers)))
     if len(odd):
         number = first + int(odd[0])
-        raise delta.damaged(store, f"record {number} is missing", f"The control log continues with record {numbers[odd[0]]}.")
+        raise damaged(store, f"record {number} is missing", f"The control log continues with record {numbers[odd[0]]}.")
     back = np.flatnonzero(np.diff(epochs) < 0)
     if len(back):
         before, epoch = epochs[back[0] : back[0] + 2]
         what = f"record {first + int(back[0]) + 1} has epoch {epoch} after {before}"
-        raise delta.damaged(store, what, "Epochs never go back.")
+        raise damaged(store, what, "Epochs never go back.")
 
 
-def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile]:
+def stage_records(store: Store, records: Sequence[Record]) -> list[NewFile]:
     """Write records to data files that no commit names yet; kinds of `SEPARATE_KINDS` go to files of their own."""
     groups: list[list[Record]] = []
     for record in records:
@@ -248,11 +249,11 @@ def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile
     return [stage_rows(store, block, to_table(group), at_ms=group[-1].at_ms) for group, block in staged]
 
 
-def stage_rows(store: Store, block: RecordBlock, rows: pa.Table, *, at_ms: int, data_change: bool = True) -> delta.NewFile:
+def stage_rows(store: Store, block: RecordBlock, rows: pa.Table, *, at_ms: int, data_change: bool = True) -> NewFile:
     """Write the rows of a file's records, which no commit names yet."""
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, row_group_size=_ROW_GROUP_RECORDS, **(_OF_A_COMMIT if rows.num_rows <= _COMMIT_RECORDS else {}))
     data = sink.getvalue().to_pybytes()
     with store.writer(f"{CONTROL}/{block.path}") as written:
         written.write(data)
-    return delta.NewFile(path=block.path, size_bytes=len(data), modified_ms=at_ms, stats=block.stats(), data_change=data_change)
+    return NewFile(path=block.path, size_bytes=len(data), modified_ms=at_ms, stats=block.stats(), data_change=data_change)

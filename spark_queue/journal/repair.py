@@ -10,6 +10,8 @@ from deltalake import DeltaTable
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.damage import damaged, is_whole_checkpoint
+from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.log_entry import is_torn
 from spark_queue.journal.log_listing import checkpoint_key, hint_key, is_checkpoint, version_of, versions_after
 from spark_queue.journal.store import Store, log_key
@@ -39,7 +41,7 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
         # Nor does delta-rs mind one that was cut at the end of a line: where it stays as it is, only we refuse it.
         if table is not None and is_torn(store, key, table.version()):
             what = f"{log_key(key, table.version())} is not whole"
-            raise delta.damaged(store, what, "The one before it is not whole either, but a power loss damages only one commit.")
+            raise damaged(store, what, "The one before it is not whole either, but a power loss damages only one commit.")
     return table
 
 
@@ -56,7 +58,7 @@ def repair_head(store: Store, key: str) -> bool:
     entry = log_key(key, versions[-1])
     store.write(entry + TORN, store.read(entry) or b"")
     about = {"timestamp": SystemClock().wall_ms(), "operation": "REPAIR", "operationParameters": {}}
-    info = {"commitInfo": {**about, **delta.Mark(writer="repair").commit_info(0)}}
+    info = {"commitInfo": {**about, **Mark(writer="repair").commit_info(0)}}
     store.write(entry, json.dumps(info).encode() + b"\n")
     store.sync([entry])
     _log.warning("Version %d of %s in '%s' was torn by a power loss and is set aside as %s", versions[-1], key, store.path, TORN)
@@ -67,7 +69,7 @@ def _set_torn_checkpoint_aside(store: Store, key: str) -> None:
     """Set a newest checkpoint that cannot be read aside, if the log still holds everything since the one before."""
     folder = f"{key}/_delta_log"
     checkpoints = [entry.key for entry in store.list(folder) if is_checkpoint(entry.key)]
-    if not checkpoints or delta.is_whole_checkpoint(store.read(checkpoints[-1])):
+    if not checkpoints or is_whole_checkpoint(store.read(checkpoints[-1])):
         return
     start = version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1
     needed = range(start + 1, version_of(checkpoints[-1]) + 1)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.delta import Mark
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.store import Store, log_key
 
 _TRANSACTION_ATTEMPTS = 100

@@ -17,6 +17,7 @@ from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import control_compaction, delta, snapshot
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.damage import damaged
 from spark_queue.journal.log_entry import LogEntry
 from spark_queue.journal.log_listing import LastCheckpoint, is_checkpoint, is_entry, last_checkpoint, version_of
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
@@ -141,7 +142,7 @@ class Upkeep:
             except JournalError as trouble:
                 troubles.append(trouble)
             except Exception as fault:  # noqa: BLE001 - writers of messages chose the content of their files
-                troubles.append(delta.damaged(self._store, "a log could not be kept short", f"{type(fault).__name__}: {fault}"))
+                troubles.append(damaged(self._store, "a log could not be kept short", f"{type(fault).__name__}: {fault}"))
         allocator.return_free_memory()
         for further in troubles[1:]:
             _log.warning("The logs could not be shortened: %s", further)
@@ -186,7 +187,7 @@ class Upkeep:
                 raise
             # A newer reign claims the control log first: otherwise a writer of messages of this type has made it up.
             what = f"the log of message type '{message_type}' names a reign that the control log does not know"
-            raise delta.damaged(self._store, what, lost.reason) from None
+            raise damaged(self._store, what, lost.reason) from None
 
     def _is_over(self, epoch: int) -> bool:
         try:
@@ -199,7 +200,7 @@ class Upkeep:
         # At the last entered version, not at the head: versions that have not entered must stay readable commit by commit.
         table = delta.open_table(self._store, work.key, version=version)
         if table is None:
-            raise delta.damaged(self._store, f"{work.key} is missing", "The journal's definitions name it.")
+            raise damaged(self._store, f"{work.key} is missing", "The journal's definitions name it.")
         delta.checkpoint(self._store, work.key, table, durable=self._control.durable)
         self._checkpoints[work.key] = last_checkpoint(self._store, work.key)
         clean(self._store, work.key, below=version, before_ms=work.now_ms - MESSAGES_KEPT_MS)

@@ -16,8 +16,8 @@ from deltalake.exceptions import DeltaError
 from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
 from spark_queue.journal import delta
-from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import arrow_schema
 from spark_queue.journal.store import Store, log_key, normal_path

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from spark_queue.journal.delta import COORDINATOR_TXN
+from spark_queue.journal.entry_parts import COORDINATOR_TXN
 from spark_queue.journal.store import CONTROL, MESSAGES, Store, StoredObject, TooLargeError
 
 #: Called with a step's name and "before" or "after"; may raise OSError, or end the process.

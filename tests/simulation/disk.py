@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_queue.journal.delta import is_whole_checkpoint
+from spark_queue.journal.damage import is_whole_checkpoint
 from tests.simulation.bucket import ENTRY, Bucket, TableState
 
 #: Bytes and time of the last write.

@@ -16,8 +16,8 @@ from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Record
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import control_log, delta_head, snapshot
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.delta import Mark
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.publisher import open_head
 from spark_queue.journal.reader import JournalReader

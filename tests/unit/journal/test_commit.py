@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import commit, delta, log_entry
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.publisher import Identity, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import messages_key
@@ -188,8 +189,8 @@ def fail_behind_another(disk: Disk, number: int) -> Callable[..., bool]:
         head = DeltaHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
         file = stage_file(disk.plan(), orders([number]).to_batches(), now_ms=0)
         assert file is not None
-        new = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats=file.stats())
-        PUT(head, [new], mark=delta.Mark(writer="publisher"), transactions={}, at_ms=0)
+        new = NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats=file.stats())
+        PUT(head, [new], mark=Mark(writer="publisher"), transactions={}, at_ms=0)
         return PUT(*given, **named)
 
     return put

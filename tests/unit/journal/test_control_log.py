@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import delta, entry_writing, reader, record_blocks
+from spark_queue.journal import entry_writing, reader, record_blocks
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_entry import LogEntry
 from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.record_table import CONTROL_SCHEMA
@@ -273,10 +274,10 @@ def test_a_reign_that_was_claimed_right_after_a_commit_has_it(disk: Disk, monkey
         control.append([left(number + 1)], epoch=1)
 
 
-def commit_unasked(disk: Disk, files: Sequence[delta.NewFile]) -> None:
+def commit_unasked(disk: Disk, files: Sequence[NewFile]) -> None:
     """Commit files at the head of the control log, whatever they hold."""
     version = int(DeltaTable(disk.store.uri(CONTROL)).version()) + 1
-    assert entry_writing.create_entry(disk.store, CONTROL, version, files, mark=delta.Mark(writer="x"), epoch=None, at_ms=0)
+    assert entry_writing.create_entry(disk.store, CONTROL, version, files, mark=Mark(writer="x"), epoch=None, at_ms=0)
 
 
 def test_load_names_a_missing_record(disk: Disk) -> None:
@@ -369,7 +370,7 @@ def test_every_claim_probes_the_store(disk: Disk, monkeypatch: pytest.MonkeyPatc
 
 def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:
     (file,) = record_blocks.stage_records(disk.store, [left(2)])
-    stranger = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats={"numRecords": 1})
+    stranger = NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats={"numRecords": 1})
     commit_unasked(disk, [stranger])
     with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*has no statistics"):
         DeltaControlLog(disk.store).load()

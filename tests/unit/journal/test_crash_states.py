@@ -17,7 +17,7 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.delta import Mark
+from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.message_table import create
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.opening import opened

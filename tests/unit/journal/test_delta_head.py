@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.delta import Mark
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.store import messages_key
 from spark_queue.journal.upkeep import clean
 from tests.unit.journal.journal_on_disk import Disk

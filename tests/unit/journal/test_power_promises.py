@@ -10,7 +10,7 @@ import pytest
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.delta import Mark, NewFile
+from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.message_table import create
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
