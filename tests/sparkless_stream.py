@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_queue.journal.schema import schema_of
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import LOCAL
+from spark_queue.protocol.endpoint import LOCAL
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.foreach_batch import BatchFunction
 from spark_queue.source.into import SinkWrapper

@@ -28,7 +28,7 @@ def stop_coordinator(journal: Journal, journal_id: str) -> bool:
     """Tell the coordinator to end; returns whether one runs."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
-    from spark_queue.protocol.connection import Endpoint
+    from spark_queue.protocol.endpoint import Endpoint
 
     endpoint = journal.endpoint
     if endpoint.addresses is not None and _nobody_listens(journal, journal_id):

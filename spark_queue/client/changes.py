@@ -20,7 +20,7 @@ from spark_queue.journal.expressions import EXPRESSION_KEYS
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import check_columns
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.restored import read_definitions
 from spark_queue.replication.validation import agree, columns_of

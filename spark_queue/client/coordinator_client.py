@@ -28,8 +28,9 @@ from spark_queue.core.definitions.keys import ADMINISTER, CHANGE
 from spark_queue.errors import ConfigError, CoordinatorError, error
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Presence
+from spark_queue.protocol.connection import Connection, ConnectionLostError, Presence
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.protocol.host import (
     Report,
     StartOptions,

@@ -15,7 +15,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.views import JournalView, state_at
 
 

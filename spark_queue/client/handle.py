@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from spark_queue.core.definitions.definition import Definitions

@@ -13,7 +13,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import JournalError
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 
 #: The wait of a drain for leases to end, and for the peer, between two looks, in seconds.
 _PAUSE_S = 1.0

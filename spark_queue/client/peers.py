@@ -12,7 +12,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
 from spark_queue.metrics.figures import peer_figures
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.replication.restored import lag_of
 from spark_queue.views import JournalView, state_at
 

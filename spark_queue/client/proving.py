@@ -21,7 +21,7 @@ from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import LeaseError
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.views import JournalView, state_at
 
 _NUMBER = re.compile(r"(?:.*/)?(\d+)")

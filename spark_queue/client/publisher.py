@@ -27,7 +27,7 @@ from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.rows import kept, to_arrow
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from spark_queue.client.replicated import ReplicationWait

@@ -17,7 +17,7 @@ from spark_queue.journal.log_entry import TornEntryError, read_entry
 from spark_queue.journal.reader import JournalReader
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import LOCAL, Endpoint
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.record_checks import is_sound

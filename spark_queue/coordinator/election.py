@@ -21,8 +21,9 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal.store import Store
 from spark_queue.ports import Clock, ControlLog
-from spark_queue.protocol.connection import LOCAL, Presence, ping
+from spark_queue.protocol.connection import Presence, ping
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, AdvertisementStore, read_advertisement
+from spark_queue.protocol.endpoint import LOCAL
 from spark_queue.protocol.host import is_loopback, location_of
 
 _LOG = logging.getLogger(__name__)

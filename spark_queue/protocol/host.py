@@ -17,10 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import msgspec
-import pyarrow as pa
-from pyarrow import flight
 
-from spark_queue import forks
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.store import Store
 
@@ -114,29 +111,6 @@ def normalise_address(address: str) -> str:
     except ValueError:
         raise ConfigError("BAD_VALUE", key="coordinator", where="the caller", value=address, expected="host:port") from None
     return plain if is_loopback(plain) else f"grpc+tls://{address}"
-
-
-def open_client(address: str) -> flight.FlightClient:
-    """Make a client, which connects at its first call."""
-    roots, named = None, os.environ.get(TLS_ROOTS_VARIABLE)
-    if named is not None and address.startswith("grpc+tls"):
-        try:
-            roots = Path(named).read_text()
-        except (OSError, UnicodeDecodeError):
-            expected = "a PEM file that can be read"
-            raise ConfigError(
-                "BAD_VALUE", key=TLS_ROOTS_VARIABLE, where="the environment", value=named, expected=expected
-            ) from None
-    expected = "HOST:PORT"
-    try:
-        if keeps_secrets(address):
-            client = flight.FlightClient(address, tls_root_certs=roots)
-            forks.keep_in_children(client)
-            return client
-        expected = "HOST:PORT or grpc+tls://HOST:PORT: without TLS anyone on the way could read the token"
-    except (pa.ArrowException, ValueError):
-        pass
-    raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

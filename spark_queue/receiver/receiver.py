@@ -19,7 +19,7 @@ from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.receiver.batch import MessageBatch
 from spark_queue.receiver.bodies import MessageBodies
 from spark_queue.receiver.hand import Hand, to_outcomes

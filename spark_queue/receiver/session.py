@@ -21,7 +21,7 @@ from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import AckMode, Ranges
 from spark_queue.errors import CallerError, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
 
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from spark_queue.core import replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_ends import QUERY_ID, RunEnd, end_of
 from spark_queue.source.run_reporter import RunReporter

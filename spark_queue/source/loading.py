@@ -42,7 +42,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     names = {name.lower() for name in options}
     given = _typed(options, streaming="topic" not in names and not _OF_QUEUE_STREAM.isdisjoint(names))
     if given.coordinator is not None or given.token_file is not None:
-        from spark_queue.protocol.connection import Endpoint
+        from spark_queue.protocol.endpoint import Endpoint
 
         Endpoint(given.coordinator, given.token_file).check()
     store = Store(given.journal, given.storage)

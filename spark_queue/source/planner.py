@@ -16,7 +16,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.renewal import LeaseRenewer
 

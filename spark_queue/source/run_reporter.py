@@ -12,7 +12,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import EXPLICIT
 from spark_queue.source.offsets import QueueOffset
 

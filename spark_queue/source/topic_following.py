@@ -12,7 +12,7 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.log_looks import LogLooks
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.source.topic_log import TopicLog
 
 _log = logging.getLogger(__name__)

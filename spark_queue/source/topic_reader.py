@@ -94,7 +94,7 @@ def _open_log(options: TopicStreamOptions, offset: TopicOffset) -> TopicLog:
 def _follower_of(log: TopicLog, options: TopicStreamOptions, offset: TopicOffset) -> TopicFollower:
     # Only a stream that goes on waits for messages; the client of a coordinator takes a while to import.
     from spark_queue.journal.store import Store
-    from spark_queue.protocol.connection import Endpoint
+    from spark_queue.protocol.endpoint import Endpoint
     from spark_queue.source.topic_following import TopicFollower
 
     store, endpoint = Store(options.journal, options.storage), Endpoint(options.coordinator, options.token_file)

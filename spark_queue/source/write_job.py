@@ -10,7 +10,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 if TYPE_CHECKING:
     from spark_queue.journal.staging import StagedFile, StagingPlan
-    from spark_queue.protocol.connection import Endpoint
+    from spark_queue.protocol.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

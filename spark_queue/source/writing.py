@@ -14,7 +14,7 @@ from spark_queue.errors import CallerError
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.read import read_options
 from spark_queue.settings.types import BatchWriteOptions, Purpose, WriteOptions
 from spark_queue.source.committing import readable_checkpoint

@@ -15,7 +15,7 @@ from spark_queue.core import commands
 from spark_queue.dashboard.app import make_app
 from spark_queue.dashboard.guard import Access
 from spark_queue.following.follower import JournalFollower
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
 TOKEN = "a token for one test"

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_queue.protocol.connection import LOCAL
+from spark_queue.protocol.endpoint import LOCAL
 from spark_queue.source.run_reporter import RunReporter
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal, kill

@@ -19,8 +19,8 @@ from spark_queue import Journal
 from spark_queue.journal.log_looks import UNAWAITED_MS
 from spark_queue.journal.store import ADVERTISEMENT_KEY, CONTROL, Store
 from spark_queue.journal.store_files import requests_made
-from spark_queue.protocol.connection import LOCAL
 from spark_queue.protocol.discovery import RENEWAL_S
+from spark_queue.protocol.endpoint import LOCAL
 from spark_queue.source.run_reporter import RunReporter
 from tests.benchmarks.figure import Bench, Figure
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, kill, planner_of, serving

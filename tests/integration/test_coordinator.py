@@ -18,8 +18,9 @@ from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import Endpoint, Presence, ping
+from spark_queue.protocol.connection import Presence, ping
 from spark_queue.protocol.discovery import read_advertisement
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.host import location_of
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
 from tests.records import detail_of

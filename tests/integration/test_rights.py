@@ -14,7 +14,7 @@ from spark_queue import Journal
 from spark_queue.cli.verify import verify
 from spark_queue.errors import AccessError, CallerError, ConfigError, CoordinatorError
 from spark_queue.protocol import user_files
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.host import location_of
 from spark_queue.protocol.tokens import new_token, token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE

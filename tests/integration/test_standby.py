@@ -21,7 +21,7 @@ from spark_queue import Journal
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, Planner, World
 from tests.integration.hosts import KINDS, Host, Hosts, hosts_of
 from tests.integration.s3_server import BUCKET, HOST, s3_server

@@ -11,7 +11,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.commands import Caller
 from spark_queue.errors import CallerError
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 

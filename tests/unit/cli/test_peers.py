@@ -12,7 +12,7 @@ from spark_queue import Journal
 from spark_queue.cli import doctor
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.cli.test_queue_verbs import Asked
 

@@ -15,7 +15,7 @@ from spark_queue import Journal
 from spark_queue.client.proving import ProvenLease
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.cli.sparkq import Terminal
 
 

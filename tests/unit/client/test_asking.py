@@ -14,7 +14,7 @@ from spark_queue.client.coordinator_client import environment
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 
 ROOT = str(Path(spark_queue.__file__).parent.parent)
 

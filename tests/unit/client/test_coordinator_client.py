@@ -18,8 +18,9 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.connection import ConnectionLostError, Endpoint, Presence
+from spark_queue.protocol.connection import ConnectionLostError, Presence
 from spark_queue.protocol.discovery import Advertisement
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.host import host_id
 
 HERE, STARTED = "grpc://127.0.0.1:1", "grpc://127.0.0.1:2"

@@ -23,16 +23,9 @@ from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
 from spark_queue.protocol import wire
-from spark_queue.protocol.connection import (
-    LOCATION_HEADER,
-    TOKEN_REFUSAL,
-    Connection,
-    ConnectionLostError,
-    Endpoint,
-    Presence,
-    ping,
-)
+from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL, Connection, ConnectionLostError, Presence, ping
 from spark_queue.protocol.discovery import Advertisement
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.host import Bind, host_id, location_of
 from spark_queue.protocol.proof import PROOF_HEADER, Meeting, key_of
 from spark_queue.protocol.tokens import new_token, token_hash

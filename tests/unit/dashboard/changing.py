@@ -12,7 +12,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.commands import Caller
 from spark_queue.errors import AccessError
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 

@@ -17,7 +17,7 @@ from starlette.types import Message
 
 from spark_queue.dashboard import guard
 from spark_queue.protocol import guesses
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.asking import HOST, TOKEN, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 from tests.unit.dashboard.strange_requests import FIELDS, MARK, WORDS, Stranger, StrangeRequest, guesses_of

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.source.foreach_batch import BatchWrapper
 from spark_queue.source.run_ends import RunEnd
 

@@ -9,7 +9,7 @@ import pytest
 from spark_queue.client import coordinator_client
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner as planner_module
 from spark_queue.source.planner import QueuePlanner

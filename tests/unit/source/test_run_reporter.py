@@ -9,7 +9,7 @@ import pytest
 
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, CoordinatorError, SparkQueueError
-from spark_queue.protocol.connection import LOCAL, Endpoint
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.run_reporter import RunReporter
 from tests.unit.journal.journal_on_disk import Disk

@@ -11,7 +11,7 @@ import pytest
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.store import Store
-from spark_queue.protocol.connection import LOCAL, Endpoint
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.source import committing
 from spark_queue.source.stream_writer import BatchWriter, StreamWriter
 from spark_queue.source.write_job import Staged, WriteJob

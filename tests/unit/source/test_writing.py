@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_queue import Journal
 from spark_queue.errors import AccessError, SparkQueueError
-from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
 from spark_queue.source.write_job import WriteJob
