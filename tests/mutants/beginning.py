@@ -79,6 +79,7 @@ BEGINNING = (
         "    if command.incarnation != subscription.incarnation:\n",
         "    work.sessions.keep(subscription.name, work.sessions.of(subscription.name, command.incarnation))\n"
         "    if command.incarnation != subscription.incarnation:\n", ("tests/unit/core/test_scenarios.py",),
+        within="_planner",
     ),
     Mutant(
         "a deposed reign folds the log of another and goes on (P7)",

@@ -21,6 +21,7 @@ from tests.mutants.ordering import ORDERING
 from tests.mutants.page_figures import PAGE_FIGURES
 from tests.mutants.peer_files import PEER_FILES
 from tests.mutants.peers import PEERS
+from tests.mutants.receiving import RECEIVING
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.secrecy import SECRECY
@@ -54,6 +55,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RIGHTS,
     *SECRECY,
     *SINKS,
+    *RECEIVING,
     *STRANGERS,
     *METRICS,
     *DASHBOARD,

@@ -22,8 +22,7 @@ CORE = (
     Mutant(
         "a subscription ends before it is known what its new owner may see",
         "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters())"
-        " if text is not None])\n"
-        "    known = hand_to_caller(work, known)\n",
+        " if text is not None])\n",
         "    known = hand_to_caller(work, known)\n"
         "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.row_filters())"
         " if text is not None])\n",

@@ -79,7 +79,7 @@ DECIDING = (
     ),
     Mutant(
         "a proof acknowledges in explicit mode",
-        "acknowledges=subscription.ack_mode == AUTO", "acknowledges=True", _SCENARIOS, within="next_lease",
+        "acknowledges=subscription.ack_mode == AckMode.AUTO", "acknowledges=True", _SCENARIOS, within="next_lease",
     ),
     Mutant(
         "two planner starts read an at-most-once lease",

@@ -35,7 +35,7 @@ LETTERS = (
     Mutant(
         "a suspect is never too old",
         "    rows = remove_aged(work, rows, lease=lease)\n    if not rows:\n", "    if not rows:\n",
-        _SCENARIOS, within="give_back_failed",
+        _SCENARIOS, within="give_back_lone",
     ),
     Mutant("a late proof leaves inactive letters", " - letters.rows[State.INACTIVE]", "", _SCENARIOS),
     Mutant("a probe that comes late is not acknowledged", " or (alone and lease.failure is not None):", " or alone:", _SCENARIOS),

@@ -57,20 +57,20 @@ ORDERING = (
     ),
     Mutant(
         "what failed alone goes with the others of its key",
-        "    free = without_lone(ledger, free_of(work, subscription))\n",
+        "    free = together(ledger, subscription, free_of(work, subscription))\n",
         "    free = free_of(work, subscription)\n",
         _SCENARIOS,
     ),
     Mutant(
         "a cancelled message leaves those behind it where they are",
-        "    within = within - give_back_followers(work, cancelled, within, lease=lease)\n",
-        "",
+        "    followers = followers_of_cancelled(work, cancelled, within)\n",
+        "    followers = BitMap64()\n",
         _SCENARIOS,
     ),
     Mutant(
         "by hand, a cancelled message leaves those behind it where they are",
-        "        if part.verdict.outcome == Outcome.CANCEL:\n            behind |=",
-        "        if not part:\n            behind |=",
+        "            followers = followers_of_cancelled(work, part.rows, work.ledger.rows[State.LEASED])\n",
+        "            followers = BitMap64()\n",
         _SCENARIOS,
     ),
     Mutant(

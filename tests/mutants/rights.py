@@ -33,8 +33,8 @@ RIGHTS = (
     ),
     Mutant(
         "a retention may be shorter than signs of life are apart",
-        "retention_ms = max(work.ledger.definition.subscription_retention_ms, work.ledger.definition.lease_period_ms)",
-        "retention_ms = work.ledger.definition.subscription_retention_ms", ("tests/unit/core/test_scenarios.py",),
+        "    return max(ledger.definition.subscription_retention_ms, ledger.definition.lease_period_ms)\n",
+        "    return ledger.definition.subscription_retention_ms\n", ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(
         "a dry run of new definitions asks less than applying them",

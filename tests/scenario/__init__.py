@@ -55,17 +55,20 @@ Steps that act
         (``"price > 3 and region = EU"``) or give (``price``); the rest is NULL.
     ``merge TYPE``
         Compaction puts the messages of a message type into one file; the old files are lost.
-    ``draw P Q/S [backlog=n] [mode=explicit] [filter=EXPRESSION] [available_now]``, ``attach P``, ``planner P …``
-        A planner start of subscription S of queue Q draws its place in the order, attaches, or does both.
+    ``draw P Q/S [backlog=n] [mode=explicit] [filter=EXPRESSION] [available_now] [ends]``, ``attach P``, ``planner P …``
+        A planner start of subscription S of queue Q draws its place in the order, attaches, or does both. With mode=receive it is a
+        receiver, whose subscription may end with it.
     ``next P [limit=n] [finished=n] [lost]``
         Asks for work, and waits where nothing is there, so that owners are asked for theirs. `finished` is the newest lease in
         the checkpoint of the subscription, unless given; a lost reply does not get there.
     ``waits P [limit=n]``
         Its poll waits at the coordinator: whoever asks next, this one is known to be there.
+    ``held P [OUTCOME ROWS [lease=n] [failed] [after=5s] [error=…] , …] [request=ID]``
+        A receiver settles what it has, under its newest lease unless given; answers what came too late, and what has become of it.
     ``checkpoint Q/S n``
         Somebody changed the checkpoint: 0 is an empty one.
     ``rows P [lease=n]``, ``renew P [lease=n]``, ``leave P``, ``unsubscribe Q/S``
-        As named; the lease is that of the checkpoint, unless given.
+        As named; the lease is that of the checkpoint, unless given. ``leave P [begun ROWS ,] [keeps ROWS]`` is a receiver's.
     ``pause Q``, ``unpause Q``
         By somebody's word.
     ``start P [as RUN] [sink]``

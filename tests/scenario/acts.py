@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from spark_queue.core import commands
-from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.replies import Settled, SinkTold
@@ -80,6 +80,7 @@ def _draw(world: World, words: Words) -> str:
         ack_mode=words.option("mode") or "auto",
         filter_sql=words.option("filter"),
         available_now=words.flag("available_now"),
+        ends=words.flag("ends"),
     )
     return "done"
 
@@ -88,6 +89,7 @@ def _attach(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
     call = _call(planner, words)
     wishes: dict[str, Any] = {"ack_mode": planner.ack_mode, "max_backlog": planner.max_backlog, "filter": planner.filter_sql}
+    wishes["ends"] = planner.ends
     world.decide(commands.Attach(**_who(planner), call=call, **wishes, available_now=planner.available_now))
     return "done"
 
@@ -96,8 +98,7 @@ def _planner(world: World, words: Words) -> str:
     name = words.take()
     words_of_draw = [name, words.take()]
     words_of_draw += [f"{key}={value}" for key in ("backlog", "mode", "filter") if (value := words.option(key)) is not None]
-    if words.flag("available_now"):
-        words_of_draw.append("available_now")
+    words_of_draw += [flag for flag in ("available_now", "ends") if words.flag(flag)]
     _draw(world, Words(tuple(words_of_draw)))
     return _attach(world, Words((name,)))
 
@@ -115,7 +116,8 @@ def _next(world: World, words: Words) -> str:
     lease = world.state.ledger(planner.queue).leases[granted.lease]
     if not lost:
         world.checkpoints[place] = lease.number
-    return f"lease {lease.number}: {'barrier ' if lease.is_barrier else ''}{rows_text(lease.rows)}"
+    kind = "barrier " if lease.is_barrier else "alone " if granted.alone else ""
+    return f"lease {lease.number}: {kind}{rows_text(lease.rows)}"
 
 
 def _waits(world: World, words: Words) -> str:
@@ -139,13 +141,27 @@ def _rows(world: World, words: Words) -> str:
 
 def _renew(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
-    world.decide(commands.Renew(**_who(planner), call=0, lease=_lease(world, planner, words)))
-    return "done"
+    renewed = world.decide(commands.Renew(**_who(planner), call=0, lease=_lease(world, planner, words)))
+    return f"stand {' '.join(map(str, renewed.leases)) or 'none'}" if planner.ack_mode == "receive" else "done"
 
 
 def _leave(world: World, words: Words) -> str:
-    world.decide(commands.Leave(**_who(world.planners[words.take()]), call=0))
+    planner = world.planners[words.take()]
+    said = {clause.take(): tuple(to_ranges(clause.rows())) for clause in words.clauses()}
+    world.decide(commands.Leave(**_who(planner), call=0, **said))
     return "done"
+
+
+def _held(world: World, words: Words) -> str:
+    planner, request = world.planners[words.take()], words.option("request") or ""
+    newest, outcomes = world.checkpoints.get((planner.queue, planner.subscription), 0), []
+    for clause in words.clauses():
+        lease, failed = clause.number("lease", newest), clause.flag("failed")
+        outcomes += [replace(each, lease=lease, failed=failed) for each in _outcomes(clause)]
+    about: dict[str, Any] = {"queue": planner.queue, "subscription": planner.subscription, "request": request}
+    refused = world.decide(commands.SettleHeld(**about, outcomes=tuple(outcomes))).refused
+    texts = (f"{rows_text(to_bitmap(each.ranges))} {each.reason}{f' {each.holder}' if each.holder else ''}" for each in refused)
+    return ", ".join(texts) or "done"
 
 
 def _unsubscribe(world: World, words: Words) -> str:
@@ -332,6 +348,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "rows": _rows,
     "renew": _renew,
     "leave": _leave,
+    "held": _held,
     "unsubscribe": _unsubscribe,
     "pause": _pause,
     "unpause": _unpause,

@@ -38,6 +38,8 @@ class Planner:
     ack_mode: str
     filter_sql: str | None
     available_now: bool
+    #: Of a receiver: whether its subscription ends with it.
+    ends: bool = False
     call: int = 0
 
 

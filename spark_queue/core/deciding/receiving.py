@@ -59,8 +59,8 @@ def next_of_receiver(work: UnitOfWork, subscription: Subscription, session: Sess
     """Grant a receiver more messages; a lease that it does not know of yet is given again, since its reply was lost (R135)."""
     in_hand = work.ledger.leases_in_hand(subscription, newest=subscription.lease)
     lease = next((each for each in in_hand if each.number > command.finished), None)
-    if lease is None and any(each.is_barrier for each in in_hand):
-        # Nothing else is in hand beside a barrier, nor is that one given twice.
+    if lease is None and any(each.is_barrier or work.ledger.dying(each.leased) for each in in_hand):
+        # Beside a barrier, and beside a message that may kill its receiver, nothing else is in hand.
         return None
     if lease is None:
         lease = grant(work, subscription, session, call=command.call, limit=command.limit)
@@ -76,6 +76,7 @@ def renew_held(work: UnitOfWork, subscription: Subscription, command: Renew) -> 
     queue = work.ledger.definition
     if command.incarnation != subscription.incarnation:
         return Renewed(lease_period_ms=queue.lease_period_ms)
+    work.sessions.heard_at_ms[subscription.name] = work.now_ms
     in_hand = [each for each in work.ledger.leases_in_hand(subscription, newest=command.lease) if not each.is_barrier]
     due_at_ms = work.now_ms + queue.lease_period_ms
     if any(not each.confirmed or each.due_at_ms < due_at_ms for each in in_hand):
@@ -110,6 +111,8 @@ def settle_held(work: UnitOfWork, command: SettleHeld) -> HeldSettled:
     given = [(*read_outcome(work, each), each) for each in command.outcomes]
     check_outcomes(work, ((verdict, rows) for verdict, rows, _ in given), ledger.entered, "never entered the queue")
     known = ledger.subscriptions.get(command.subscription)
+    if known is not None:
+        work.sessions.heard_at_ms[known.name] = work.now_ms
     parts = [(verdict, rows, said, _lease_of(work, command.subscription, said)) for verdict, rows, said in given]
     for verdict, rows, _, lease in parts:
         _check_barrier(work, verdict, rows, lease)

@@ -20,6 +20,7 @@ RULES = {
     *(f"R{number}" for number in (6, 14, 15, 16, 17, 19, 22, 23, 24, 29, 31, 36, 38, 39, 40, 41, 47, 48)),
     *(f"R{number}" for number in (50, 51, 52, 53, 54, 55, 56, 57, 58, 60, 61, 62, 63, 64, 90)),
     *(f"R{number}" for number in (123, 124, 125, 126, 127)),
+    *(f"R{number}" for number in range(131, 141)),
     *(f"R{number}" for number in (67, 68, 69, 70, 71, 72, 73, 75, 77, 78)),
     *(f"P{number}" for number in range(1, 7)),
     "15.1",

@@ -1,0 +1,205 @@
+"""Bugs in what becomes of messages that receivers have: each rule of R131 to R140, weakened."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+_WORLDS = ("tests/simulation/test_receivers.py",)
+_HAND = ("tests/unit/receiver/test_hand.py",)
+
+RECEIVING = (
+    Mutant(
+        "a receiver goes on with what an older start of its name had (R137)",
+        "        for lease in _leases(work, known):\n            _end(work, lease, Return.DISCONNECTED)\n",
+        "",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a stream goes on with what a receiver of its name had (R131)",
+        "    if known.receives != receives:\n",
+        "    if known.receives and not known.receives:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "one message that is too late refuses those beside it (R132)",
+        "    rows = rows & (settleable(work, lease) if is_acknowledged else lease.leased)\n",
+        "    may = settleable(work, lease) if is_acknowledged else lease.leased\n    rows = rows if rows.issubset(may) else BitMap64()\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a cancel counts after the end of its lease (R133)",
+        "(settleable(work, lease) if is_acknowledged else lease.leased)",
+        "settleable(work, lease)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "an acknowledgement after the end of its lease is forgotten (R133)",
+        "            may_come_late = receives and (lease.recoverable or self.outstanding(lease))\n",
+        "            may_come_late = receives and self.outstanding(lease)\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a repeat is decided anew (R134)",
+        "    commands.SettleHeld: Handling(receiving.settle_held, receiving.settled_held_before),\n",
+        "    commands.SettleHeld: Handling(receiving.settle_held),\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a repeat hears nothing of refusals (R134)",
+        "    return HeldSettled(refused=tuple(state.refused_of(command.request)))\n",
+        "    return HeldSettled()\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a lease whose answer was lost is not given again (R135)",
+        "    lease = next((each for each in in_hand if each.number > command.finished), None)\n",
+        "    lease = None\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a renewal extends the newest lease alone (R136)",
+        "            and lease.number <= newest and self.is_open(lease)\n",
+        "            and lease.number == newest and self.is_open(lease)\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a renewal extends leases that have not arrived (R136)",
+        "            and lease.number <= newest and self.is_open(lease)\n",
+        "            and self.is_open(lease)\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a superseded start renews the leases of its successor (R136)",
+        "    if command.incarnation != subscription.incarnation:\n        return Renewed",
+        "    if False:\n        return Renewed",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "what was not begun counts as delivered after a goodbye (R137)",
+        "((back & begun, False), (back - begun, True))",
+        "((back & begun, False), (back - begun, False))",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a silent end counts a delivery (R138)",
+        "returned = records.Returned(undelivered=not is_counted,",
+        "returned = records.Returned(undelivered=False,",
+        _WORLDS,
+    ),
+    Mutant(
+        "a silent end marks nothing (R138)",
+        "marked=reason != Return.UNSUBSCRIBED)",
+        "marked=False)",
+        _WORLDS,
+    ),
+    Mutant(
+        "a message that kills comes beside others (R138)",
+        "each.is_barrier or work.ledger.dying(each.leased) for each in in_hand)",
+        "each.is_barrier for each in in_hand)",
+        _WORLDS,
+    ),
+    Mutant(
+        "a message that kills does not wait for an empty hand (R138)",
+        "        return oldest(dying, 1) if not backlogs[asker.name] else BitMap64()\n",
+        "        return oldest(dying, 1)\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a message that kills is granted in every fetch (R138)",
+        "    if dying and (dying == rows or not asker.tried_marked):\n",
+        "    if dying:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a message that kills counts as delivered before anybody said that it begins (R138)",
+        "    is_counted = lease.confirmed and len(lease.rows) == 1",
+        "    is_counted = len(lease.rows) == 1",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "messages behind a cancelled one stay where they are (R139)",
+        "    behind = work.ledger.selection.order_keys.followers(cancelled, held)\n",
+        "    behind = BitMap64()\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a made subscription outlives its receiver (R140)",
+        '    if subscription.ends:\n        end_subscription(work, subscription, reason="left")\n',
+        "",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a made subscription ends only as others do (R140)",
+        "    if subscription.ends:\n        return ledger.definition.lease_period_ms\n",
+        "",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a barrier is given twice (R140)",
+        "any(each.is_barrier or work.ledger.dying",
+        "any(work.ledger.dying",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "at most once what is settled keeps its key (R140)",
+        "        ledger.delivered.forget(rows)\n        ledger.selection.order_keys.leave(rows)\n    elif record.reason in",
+        "        ledger.delivered.forget(rows)\n    elif record.reason in",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a function that fails is never to blame (15.12)",
+        "    if not (failed and verdict.outcome == Outcome.CANCEL):\n",
+        "    if True:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a success of a receiver ends no alarm (15.12)",
+        "    if is_acknowledged:\n        confirm(work, subscription)\n",
+        "",
+        _SCENARIOS,
+    ),
+    # The receiver's own side.
+    Mutant(
+        "two messages of a key are handed out at a time (R139)",
+        "        elif message.key in self._behind:\n            self._behind[message.key].append(message)\n",
+        "        elif message.key in self._behind:\n            self._ready.append(message)\n",
+        _HAND,
+    ),
+    Mutant(
+        "what stands behind a cancelled message is handed out (R139)",
+        "            for each in behind:\n                self._held.pop(each.bookmark, None)\n            behind.clear()\n",
+        "",
+        _HAND,
+    ),
+    Mutant(
+        "a message begins after its lease's end (R136)",
+        "        return not lease.alone and self._monotonic_s() < lease.until_s\n",
+        "        return not lease.alone\n",
+        _HAND,
+    ),
+    Mutant(
+        "a message that kills begins before a renewal names its lease (R138)",
+        "        return not lease.alone and self._monotonic_s() < lease.until_s\n",
+        "        return self._monotonic_s() < lease.until_s\n",
+        _HAND,
+    ),
+    Mutant(
+        "the buffer keeps what no lease holds any more (R136)",
+        "            if each.bookmark not in self._in_work:\n                self._drop(each)\n            elif not each.is_lost:\n",
+        "            if each.bookmark in self._in_work and not each.is_lost:\n",
+        _HAND,
+    ),
+    Mutant(
+        "what is granted again to the receiver that works on it is handed out twice (R136)",
+        "                known = self._held.get(each.bookmark)\n",
+        "                known = None\n",
+        _HAND,
+    ),
+    Mutant(
+        "an outcome that was refused under the old lease is not said under the new one (R136)",
+        "                elif again is not None:\n",
+        "                elif again is None and again is not None:\n",
+        _HAND,
+    ),
+)

@@ -1,0 +1,281 @@
+"""What a receiver has in hand: what is handed out next, what is lost, and which outcome goes under which lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from spark_queue.core.records import Outcome
+from spark_queue.core.replies import RefusedRows
+from spark_queue.errors import CallerError, LeaseError
+from spark_queue.receiver.hand import Hand, ranges_of, to_outcomes
+from spark_queue.receiver.message import Message, Settlement
+
+
+class NoReceiver:
+    """A receiver of which only its messages' names are asked."""
+
+    queue = "Q"
+    message_type = "json"
+
+    def settle(self, message: Message, outcome: str, **about: object) -> Settlement:
+        """Refuse: these tests say outcomes to the hand."""
+        raise NotImplementedError
+
+
+class Clock:
+    """The monotonic clock, in seconds."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def messages(lease: int, rows: Iterable[int], *, keys: dict[int, int] | None = None, is_barrier: bool = False) -> list[Message]:
+    """Make messages of a lease."""
+    return [
+        Message(
+            NoReceiver(), None, 0, bookmark=row, lease=lease, delivery_count=1, cancel_count=0, is_barrier=is_barrier,  # type: ignore[arg-type]  # Nobody reads a body.
+            key=None if keys is None else keys.get(row),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def hand(clock: Clock) -> Hand:
+    return Hand("Q", max_backlog=10, monotonic_s=clock)
+
+
+def taken(hand: Hand) -> list[int]:
+    """Take all messages that may begin now."""
+    return [each.bookmark for each in iter(hand.take, None)]
+
+
+def say(hand: Hand, row: int, outcome: Outcome = Outcome.ACKNOWLEDGE) -> Settlement:
+    """Say the outcome of a message in work."""
+    return hand.say(next(each for each in hand.messages_in_work() if each.bookmark == row), outcome)
+
+
+def test_messages_are_handed_out_in_their_order_and_fetched_anew_when_half_is_free(hand: Hand) -> None:
+    hand.add(1, messages(1, range(10)), until_s=60)
+    assert (hand.room, hand.wants_more) == (0, False)
+    assert taken(hand) == list(range(10))
+    for row in range(5):
+        assert not hand.wants_more
+        say(hand, row)
+    assert (hand.room, hand.wants_more, hand.in_work, hand.unanswered) == (5, True, 5, 5)
+
+
+def test_a_message_is_settled_once(hand: Hand) -> None:
+    hand.add(1, messages(1, [7]), until_s=60)
+    message = hand.take()
+    assert message is not None
+    hand.say(message, Outcome.CANCEL)
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*bookmark 7 was settled before, as 'cancel'"):
+        hand.say(message, Outcome.ACKNOWLEDGE)
+
+
+def test_outcomes_that_are_alike_travel_together(hand: Hand) -> None:
+    hand.add(1, messages(1, [0, 1, 2, 5]), until_s=60)
+    hand.add(2, messages(2, [8]), until_s=60)
+    taken(hand)
+    for row in (5, 0, 1, 8):
+        say(hand, row)
+    say(hand, 2, Outcome.CANCEL)
+    found = [(each.lease, each.outcome, each.ranges) for each in to_outcomes(hand.take_said())]
+    assert found == [(1, "acknowledge", ((0, 2), (5, 6))), (2, "acknowledge", ((8, 9),)), (1, "cancel", ((2, 3),))]
+
+
+def test_a_refused_outcome_is_told_with_its_reason_and_others_succeed(hand: Hand) -> None:
+    hand.add(1, messages(1, [0, 1]), until_s=60)
+    taken(hand)
+    lost, done = say(hand, 0), say(hand, 1)
+    said = hand.take_said()
+    refused = [RefusedRows(lease=1, ranges=((0, 1),), reason="leased", holder="other")]
+    assert [each.bookmark for each in hand.answer(said, refused)] == [0]
+    done.result(0)
+    with pytest.raises(
+        LeaseError, match=r"MESSAGE_LOST.*lease 1: subscription .other. was leased it since"
+    ):
+        lost.result(0)
+    assert (hand.settled, hand.lost, hand.is_empty) == (1, 1, True)
+
+
+def test_nobody_waits_for_an_answer_for_longer_than_asked(hand: Hand) -> None:
+    hand.add(1, messages(1, [0]), until_s=60)
+    taken(hand)
+    with pytest.raises(TimeoutError):
+        say(hand, 0).result(0.01)
+
+
+def test_of_a_key_one_message_is_handed_out_at_a_time_in_order(hand: Hand) -> None:
+    """R139."""
+    hand.add(1, messages(1, range(5), keys={0: 1, 1: 1, 2: 2, 3: 1}), until_s=60)
+    assert taken(hand) == [0, 2, 4]
+    say(hand, 0)
+    assert taken(hand) == [1]
+    say(hand, 1, Outcome.EXPIRE)
+    assert taken(hand) == [3]
+    say(hand, 3)
+    hand.add(2, messages(2, [9], keys={9: 1}), until_s=60)
+    assert taken(hand) == [9]
+
+
+def test_behind_a_cancelled_message_everything_of_its_key_is_let_go_at_once(hand: Hand) -> None:
+    """R139: from the cancel on, not from the answer."""
+    hand.add(1, messages(1, range(4), keys={0: 1, 1: 1, 3: 1}), until_s=60)
+    assert taken(hand) == [0, 2]
+    say(hand, 0, Outcome.CANCEL)
+    assert taken(hand) == []
+    assert (hand.in_work, hand.waiting) == (1, 0)
+    hand.answer(hand.take_said(), [])
+    hand.add(2, messages(2, [0, 1, 3], keys={0: 1, 1: 1, 3: 1}), until_s=60)
+    assert taken(hand) == [0]
+
+
+def test_nothing_begins_after_the_end_of_its_lease_before_a_renewal(hand: Hand, clock: Clock) -> None:
+    """R136."""
+    hand.add(1, messages(1, [0]), until_s=60)
+    hand.add(2, messages(2, [1]), until_s=90)
+    clock.now_s = 60
+    assert taken(hand) == []
+    assert hand.wants_renewal
+    assert hand.renewed(2, [1, 2], until_s=120) == []
+    assert taken(hand) == [0, 1]
+    assert not hand.wants_renewal
+
+
+def test_what_no_renewal_names_is_dropped_and_what_is_in_work_is_lost(hand: Hand) -> None:
+    """R136: a lease that came after the renewal was asked for stands."""
+    hand.add(1, messages(1, [0, 1], keys={0: 1, 1: 1}), until_s=60)
+    hand.add(2, messages(2, [2]), until_s=60)
+    first = hand.take()
+    assert first is not None
+    hand.add(3, messages(3, [3]), until_s=60)
+    lost = hand.renewed(2, [2], until_s=90)
+    assert (lost, first.is_lost) == ([first], True)
+    assert taken(hand) == [2, 3]
+    assert hand.renewed(3, [2, 3], until_s=90) == []
+    # It may still be acknowledged, and nothing of its key waits any more.
+    hand.say(first, Outcome.ACKNOWLEDGE)
+    hand.add(4, messages(4, [1], keys={1: 1}), until_s=90)
+    assert taken(hand) == [1]
+
+
+def test_what_is_granted_again_to_who_works_on_it_goes_on_under_the_new_lease(hand: Hand) -> None:
+    """R136."""
+    hand.add(1, messages(1, [0, 1]), until_s=60)
+    working = hand.take()
+    assert working is not None
+    hand.renewed(1, [], until_s=90)
+    assert working.is_lost
+    hand.add(2, messages(2, [0, 1]), until_s=120)
+    assert (working.lease, working.is_lost) == (2, False)
+    assert taken(hand) == [1]
+    hand.say(working, Outcome.ACKNOWLEDGE)
+    assert [each.lease for each in hand.take_said()] == [2]
+
+
+def test_an_outcome_that_was_refused_under_the_old_lease_is_said_under_the_new_one(hand: Hand) -> None:
+    """R136: the message was granted again while its outcome was under way."""
+    hand.add(1, messages(1, [0]), until_s=60)
+    taken(hand)
+    settlement = say(hand, 0)
+    said = hand.take_said()
+    hand.add(2, messages(2, [0]), until_s=120)
+    assert taken(hand) == []
+    assert hand.answer(said, [RefusedRows(lease=1, ranges=((0, 1),), reason="leased", holder="s")]) == []
+    assert not settlement.is_done
+    again = hand.take_said()
+    assert [(each.lease, each.outcome) for each in again] == [(2, "acknowledge")]
+    hand.answer(again, [])
+    settlement.result(0)
+
+
+def test_a_message_that_was_cancelled_and_granted_again_is_a_delivery_of_its_own(hand: Hand) -> None:
+    hand.add(1, messages(1, [0]), until_s=60)
+    taken(hand)
+    say(hand, 0, Outcome.CANCEL)
+    said = hand.take_said()
+    hand.add(2, messages(2, [0]), until_s=120)
+    assert taken(hand) == []
+    hand.answer(said, [])
+    assert taken(hand) == [0]
+
+
+def test_a_message_that_kills_begins_after_a_renewal_that_names_its_lease(hand: Hand) -> None:
+    """R138."""
+    hand.add(4, messages(4, [0]), until_s=60, alone=True)
+    assert taken(hand) == []
+    assert hand.wants_renewal
+    hand.renewed(3, [], until_s=60)
+    assert taken(hand) == []
+    hand.renewed(4, [4], until_s=60)
+    assert taken(hand) == [0]
+
+
+def test_a_barrier_is_no_lease_that_could_end(hand: Hand, clock: Clock) -> None:
+    hand.add(1, messages(1, [0], is_barrier=True), until_s=60)
+    assert not hand.has_leases
+    clock.now_s = 100
+    assert hand.renewed(1, [], until_s=160) == []
+    assert taken(hand) == [0]
+
+
+def test_at_most_once_nothing_is_lost_and_nothing_is_too_late(clock: Clock) -> None:
+    """R140: nobody else will ever have it."""
+    hand = Hand("Q", max_backlog=10, at_most_once=True, monotonic_s=clock)
+    hand.add(1, messages(1, [0, 1]), until_s=60)
+    assert hand.take() is not None
+    clock.now_s = 100
+    assert hand.renewed(1, [], until_s=160) == []
+    assert taken(hand) == [1]
+
+
+def test_all_is_lost_when_the_subscription_has_ended(hand: Hand) -> None:
+    hand.add(5, messages(5, [0, 1]), until_s=60)
+    working = hand.take()
+    assert hand.lose_all() == [working]
+    assert (hand.waiting, hand.in_work, hand.newest) == (0, 1, 0)
+
+
+def test_a_stop_lets_go_of_what_waits_and_keeps_what_is_in_work(hand: Hand) -> None:
+    hand.add(1, messages(1, range(4), keys={0: 1, 1: 1}), until_s=60)
+    assert hand.take() is not None
+    hand.drop_waiting()
+    assert (hand.waiting, hand.begun(), taken(hand)) == (0, ((0, 1),), [])
+
+
+def test_what_was_handed_out_too_soon_goes_back_to_its_place(hand: Hand) -> None:
+    hand.add(1, messages(1, range(3)), until_s=60)
+    first = hand.take()
+    assert first is not None
+    hand.put_back([first])
+    assert taken(hand) == [0, 1, 2]
+
+
+def test_outcomes_fail_together_once_nothing_more_will_be_settled(hand: Hand) -> None:
+    hand.add(1, messages(1, [0, 1]), until_s=60)
+    taken(hand)
+    sent = say(hand, 0)
+    hand.take_said()
+    waits = say(hand, 1)
+    trouble = LeaseError("MESSAGE_LOST", outcome="x", bookmark=1, queue="Q", lease=1, reason="x")
+    hand.fail(trouble)
+    for each in (sent, waits):
+        with pytest.raises(LeaseError):
+            each.result(0)
+    assert hand.unanswered == 0
+
+
+def test_bookmarks_become_ranges() -> None:
+    assert ranges_of([5, 1, 2, 3, 9, 8]) == ((1, 4), (5, 6), (8, 10))
+    assert ranges_of([]) == ()
