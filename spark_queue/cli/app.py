@@ -29,6 +29,7 @@ from spark_queue.cli.status import check, status
 from spark_queue.cli.stop import stop
 from spark_queue.cli.tokens import group as tokens
 from spark_queue.cli.verb import OF_COORDINATOR, OF_STORE, VerbTarget, verb
+from spark_queue.cli.work import work
 
 app = typer.Typer(
     name="sparkq",
@@ -100,7 +101,7 @@ def doctor(
 
 for each in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, decide, prove, revive, proxied_transfer),
-    *(init, apply, options, publish, status, check, peek, explain, dead_letters, log),
+    *(init, apply, options, publish, work, status, check, peek, explain, dead_letters, log),
     *(metrics, dashboard, verify, backup, serve, stop, mark_restored, doctor),
 ):
     app.command()(each)

@@ -183,6 +183,7 @@ class CoordinatorClient:
         self._turn = 0
         self._start = start
         self._connection: Connection | None = None
+        self._is_ended = False
         self._finding = threading.Lock()
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float | None = None) -> wire.AnyReply:
@@ -224,6 +225,11 @@ class CoordinatorClient:
         """Let go of the connection; a later call opens a new one."""
         self._connection = None
 
+    def end(self) -> None:
+        """Let go of the connection for good: calls under way are not tried again, and start no coordinator."""
+        self._is_ended = True
+        self.close()
+
     def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # Before any lock: another thread may have held it at the fork.
         forks.check_process()
@@ -236,7 +242,7 @@ class CoordinatorClient:
         )
         deadline_s = time.monotonic() + timeout_s
         reason = ""
-        while (left_s := deadline_s - time.monotonic()) > 0:
+        while (left_s := deadline_s - time.monotonic()) > 0 and not self._is_ended:
             began_s = time.monotonic()
             connection = self._connect(deadline_s + grace_s)
             asked_s = time.monotonic()

@@ -15,7 +15,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
@@ -36,6 +36,9 @@ _WARNED_S = 60.0
 
 #: How long a receiver that ends waits for the answers to its last outcomes, in seconds.
 _LAST_ANSWERS_S = 30.0
+
+#: How long it waits for calls that are under way after that, in seconds.
+_LAST_CALLS_S = 5.0
 
 #: Text of a message that was handed out, and not settled when its receiver ended.
 _UNSETTLED = "its receiver ended before it was settled"
@@ -151,10 +154,12 @@ class Receiver:
         begun = self._hand.begun()
         self._is_closed = True
         self._hand.notify()
-        if self._trouble is None or passes(self._trouble):
+        if self._trouble is None:
             self._session.leave(begun=begun)
         self._hand.fail(self._closed("has ended", "settling", "Its leases end by themselves."))
-        self._session.close()
+        self._session.end()
+        for thread in self._threads:
+            thread.join(_LAST_CALLS_S)
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)
@@ -249,7 +254,7 @@ class Receiver:
         linger
             How long a batch that is not full waits for more messages; by default it is what is there.
         """
-        linger_s = parsed(parse_duration_ms, linger, key="linger", where="batches") / 1_000
+        linger_s = parsed(parse_pause_ms, linger, key="linger", where="batches") / 1_000
         while (first := self.get()) is not None:
             batch, until_s = [first], time.monotonic() + linger_s
             # A barrier is a batch of its own.

@@ -35,8 +35,8 @@ _PART = 60
 
 def made_name() -> str:
     """Return a name for the subscription of a receiver that was given none: of its program, host and process, and its alone."""
-    program = Path(sys.argv[0] or "python").stem or "python"
-    parts = (re.sub(r"[^A-Za-z0-9_.-]", "_", each)[:_PART] for each in (program, socket.gethostname()))
+    program = Path(sys.argv[0]).stem.lstrip("-") if sys.argv[0] != "-c" else ""
+    parts = (re.sub(r"[^A-Za-z0-9_.-]", "_", each)[:_PART] for each in (program or "python", socket.gethostname()))
     return "-".join([*parts, str(os.getpid()), uuid.uuid4().hex[:6]])
 
 
@@ -108,6 +108,6 @@ class Session:
         except SparkQueueError as reason:
             _LOG.info("leaving was not reported, so the leases end by themselves: %s", reason)
 
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._client.close()
+    def end(self) -> None:
+        """Let go of the connection, and try no call again that is under way."""
+        self._client.end()

@@ -147,7 +147,7 @@ def _renew(world: World, words: Words) -> str:
 
 def _leave(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
-    said = {clause.take(): tuple(to_ranges(clause.rows())) for clause in words.clauses()}
+    said: dict[str, Any] = {clause.take(): tuple(to_ranges(clause.rows())) for clause in words.clauses()}
     world.decide(commands.Leave(**_who(planner), call=0, **said))
     return "done"
 

@@ -64,6 +64,11 @@ def parse_duration_ms(value: Any) -> int:
     return duration_ms
 
 
+def parse_pause_ms(value: Any) -> int:
+    """Parse a duration that may be none at all, ``"0s"``."""
+    return 0 if value in ("0s", "0ms") else parse_duration_ms(value)
+
+
 def parse_silence_ms(value: Any) -> int:
     """Parse a silence: a beacon may be late, or lost, without its writer being gone."""
     if (silence_ms := parse_duration_ms(value)) < SILENCE_LEAST_MS:

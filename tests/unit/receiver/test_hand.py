@@ -70,7 +70,7 @@ def test_messages_are_handed_out_in_their_order_and_fetched_anew_when_half_is_fr
     assert taken(hand) == list(range(10))
     for row in range(5):
         assert not hand.wants_more
-        say(hand, row)
+        _ = say(hand, row)
     assert (hand.room, hand.wants_more, hand.in_work, hand.unanswered) == (5, True, 5, 5)
 
 
@@ -78,9 +78,9 @@ def test_a_message_is_settled_once(hand: Hand) -> None:
     hand.add(1, messages(1, [7]), until_s=60)
     message = hand.take()
     assert message is not None
-    hand.say(message, Outcome.CANCEL)
+    _ = hand.say(message, Outcome.CANCEL)
     with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*bookmark 7 was settled before, as 'cancel'"):
-        hand.say(message, Outcome.ACKNOWLEDGE)
+        _ = hand.say(message, Outcome.ACKNOWLEDGE)
 
 
 def test_outcomes_that_are_alike_travel_together(hand: Hand) -> None:
@@ -88,8 +88,8 @@ def test_outcomes_that_are_alike_travel_together(hand: Hand) -> None:
     hand.add(2, messages(2, [8]), until_s=60)
     taken(hand)
     for row in (5, 0, 1, 8):
-        say(hand, row)
-    say(hand, 2, Outcome.CANCEL)
+        _ = say(hand, row)
+    _ = say(hand, 2, Outcome.CANCEL)
     found = [(each.lease, each.outcome, each.ranges) for each in to_outcomes(hand.take_said())]
     assert found == [(1, "acknowledge", ((0, 2), (5, 6))), (2, "acknowledge", ((8, 9),)), (1, "cancel", ((2, 3),))]
 
@@ -120,11 +120,11 @@ def test_of_a_key_one_message_is_handed_out_at_a_time_in_order(hand: Hand) -> No
     """R139."""
     hand.add(1, messages(1, range(5), keys={0: 1, 1: 1, 2: 2, 3: 1}), until_s=60)
     assert taken(hand) == [0, 2, 4]
-    say(hand, 0)
+    _ = say(hand, 0)
     assert taken(hand) == [1]
-    say(hand, 1, Outcome.EXPIRE)
+    _ = say(hand, 1, Outcome.EXPIRE)
     assert taken(hand) == [3]
-    say(hand, 3)
+    _ = say(hand, 3)
     hand.add(2, messages(2, [9], keys={9: 1}), until_s=60)
     assert taken(hand) == [9]
 
@@ -133,7 +133,7 @@ def test_behind_a_cancelled_message_everything_of_its_key_is_let_go_at_once(hand
     """R139: from the cancel on, not from the answer."""
     hand.add(1, messages(1, range(4), keys={0: 1, 1: 1, 3: 1}), until_s=60)
     assert taken(hand) == [0, 2]
-    say(hand, 0, Outcome.CANCEL)
+    _ = say(hand, 0, Outcome.CANCEL)
     assert taken(hand) == []
     assert (hand.in_work, hand.waiting) == (1, 0)
     hand.answer(hand.take_said(), [])
@@ -165,7 +165,7 @@ def test_what_no_renewal_names_is_dropped_and_what_is_in_work_is_lost(hand: Hand
     assert taken(hand) == [2, 3]
     assert hand.renewed(3, [2, 3], until_s=90) == []
     # It may still be acknowledged, and nothing of its key waits any more.
-    hand.say(first, Outcome.ACKNOWLEDGE)
+    _ = hand.say(first, Outcome.ACKNOWLEDGE)
     hand.add(4, messages(4, [1], keys={1: 1}), until_s=90)
     assert taken(hand) == [1]
 
@@ -180,7 +180,7 @@ def test_what_is_granted_again_to_who_works_on_it_goes_on_under_the_new_lease(ha
     hand.add(2, messages(2, [0, 1]), until_s=120)
     assert (working.lease, working.is_lost) == (2, False)
     assert taken(hand) == [1]
-    hand.say(working, Outcome.ACKNOWLEDGE)
+    _ = hand.say(working, Outcome.ACKNOWLEDGE)
     assert [each.lease for each in hand.take_said()] == [2]
 
 
@@ -203,7 +203,7 @@ def test_an_outcome_that_was_refused_under_the_old_lease_is_said_under_the_new_o
 def test_a_message_that_was_cancelled_and_granted_again_is_a_delivery_of_its_own(hand: Hand) -> None:
     hand.add(1, messages(1, [0]), until_s=60)
     taken(hand)
-    say(hand, 0, Outcome.CANCEL)
+    _ = say(hand, 0, Outcome.CANCEL)
     said = hand.take_said()
     hand.add(2, messages(2, [0]), until_s=120)
     assert taken(hand) == []

@@ -1,0 +1,269 @@
+"""`Queue.process` and ``sparkq work``: a function for each message, in threads or on an event loop (R131, R138, DESIGN 15.12)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_queue import Expire, Journal, Message, Queue, Retry
+from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World
+from tests.source_tree import ROOT
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """Return a journal of which a lease lasts two seconds."""
+    return make_world(queue={"lease_period": "2s", "max_deliveries": 4, "max_cancels": 2, "dead_letter_queue": "FAILED"})
+
+
+def queue_of(world: World) -> Queue:
+    """Return the users' handle of the queue."""
+    return Journal(world.store.path).queue(QUEUE)
+
+
+def letters(world: World) -> list[tuple[int, str, str | None]]:
+    """Return the dead letters: bookmark, reason and error."""
+    found = Journal(world.store.path).view("dead_letters", queue=QUEUE).to_pylist()
+    return [(row["bookmark"], row["reason"], row["error"]) for row in found]
+
+
+def until(shows: Callable[[], bool]) -> None:
+    """Wait until something shows."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not shows():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def test_what_returns_is_acknowledged_and_exceptions_say_the_rest(world: World) -> None:
+    world.publish(6)
+    tries: Counter[int] = Counter()
+
+    def handle(message: Message) -> None:
+        tries[message.bookmark] += 1
+        if message.bookmark == 1 and tries[1] == 1:
+            raise Retry("not now")
+        if message.bookmark == 2:
+            raise Expire("never")
+        if message.bookmark == 3:
+            # Its own word counts.
+            _ = message.expire(error="by itself")
+
+    done = queue_of(world).process(handle, wait="500ms")
+    assert (done.acknowledged, done.cancelled, done.expired, done.lost) == (4, 1, 1, 0)
+    assert letters(world) == [(2, "forced_expire", "never"), (3, "forced_expire", "by itself")]
+    assert tries == {0: 1, 1: 2, 2: 1, 3: 1, 4: 1, 5: 1}
+    assert queue_of(world).status().queue_depth == 0
+
+
+def test_a_message_on_which_the_function_fails_is_a_dead_letter_in_the_end_and_others_go_on(world: World) -> None:
+    journal = Journal(world.store.path)
+    world.definitions["queues"][QUEUE] |= {"retry_backoff": "50ms"}
+    journal.apply(world.definitions)
+    world.publish(8)
+
+    def handle(message: Message) -> None:
+        if message.bookmark == 3:
+            raise ValueError("bad")
+
+    done = journal.queue(QUEUE).process(handle, wait="1s", concurrency=2)
+    assert done.acknowledged == 7
+    assert letters(world) == [(3, "max_cancels", "ValueError: bad")]
+
+
+def test_a_function_that_fails_on_everything_pauses_its_subscription_and_makes_no_dead_letter(world: World) -> None:
+    """15.12."""
+    journal = Journal(world.store.path)
+    # It is tried again as soon as that says.
+    world.definitions["queues"][QUEUE] |= {"retry_backoff": "100ms"}
+    journal.apply(world.definitions)
+    world.publish(12)
+    broken = threading.Event()
+    broken.set()
+
+    def handle(_message: Message) -> None:
+        if broken.is_set():
+            raise ConnectionError("down")
+
+    alarms: list[str | None] = []
+
+    def mend() -> None:
+        until(lambda: queue_of(world).status().alarm is not None)
+        alarms.append(queue_of(world).status().alarm)
+        broken.clear()
+
+    mending = threading.Thread(target=mend)
+    mending.start()
+    done = queue_of(world).process(handle, subscription="mail", wait="4s")
+    mending.join(DEADLINE_S)
+    assert (done.acknowledged, done.expired) == (12, 0)
+    assert "mail" in str(alarms[-1])
+    assert "ConnectionError: down" in str(alarms[-1])
+    assert letters(world) == []
+    assert queue_of(world).status().alarm is None
+
+
+def test_so_many_messages_are_in_work_at_once_as_asked(world: World) -> None:
+    world.publish(12)
+    running, most, lock = 0, 0, threading.Lock()
+
+    def handle(_message: Message) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.2)
+        with lock:
+            running -= 1
+
+    done = queue_of(world).process(handle, concurrency=4, until_empty=True)
+    assert (done.acknowledged, most) == (12, 4)
+
+
+def test_a_coroutine_function_runs_on_one_event_loop(world: World) -> None:
+    world.publish(12)
+    loops, running, most = set[int](), 0, 0
+
+    async def handle(message: Message) -> None:
+        nonlocal running, most
+        loops.add(id(asyncio.get_running_loop()))
+        running, most = running + 1, max(most, running + 1)
+        await asyncio.sleep(0.2)
+        running -= 1
+        if message.bookmark == 5:
+            raise Expire("no")
+
+    done = queue_of(world).process(handle, concurrency=4, until_empty=True)
+    assert (done.acknowledged, done.expired, len(loops), most) == (11, 1, 1, 4)
+
+
+def test_the_messages_of_a_key_are_handled_one_after_the_other(make_world: MakeWorld) -> None:
+    """R139."""
+    world = make_world(queue={"order_key": "CAST(get_json_object(value, '$.n') AS INT) % 3"})
+    world.publish(30)
+    order: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    running: set[int] = set()
+
+    def handle(message: Message) -> None:
+        key = message.bookmark % 3
+        assert key not in running
+        running.add(key)
+        time.sleep(0.01)
+        order[key].append(message.bookmark)
+        running.remove(key)
+
+    done = queue_of(world).process(handle, concurrency=4, max_backlog=20, until_empty=True)
+    assert done.acknowledged == 30
+    assert all(rows == sorted(rows) for rows in order.values())
+
+
+def test_a_barrier_is_skipped_or_handled(make_world: MakeWorld) -> None:
+    world = make_world(queue={"barrier": "CAST(get_json_object(value, '$.n') AS INT) = 2"})
+    world.publish(4)
+    met: list[tuple[str, int]] = []
+    done = queue_of(world).process(
+        lambda message: met.append(("message", message.bookmark)),
+        on_barrier=lambda message: met.append(("barrier", message.bookmark)),
+        until_empty=True,
+    )
+    assert met == [("message", 0), ("message", 1), ("barrier", 2), ("message", 3)]
+    assert done.acknowledged == 4
+
+
+def test_an_error_that_is_no_message_s_ends_it(world: World) -> None:
+    world.publish(2)
+
+    def handle(_message: Message) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        queue_of(world).process(handle)
+    assert queue_of(world).status().available == 2
+
+
+_WORKER = """
+import os, time
+
+def handle(message):
+    with open(os.environ["DONE"], "a") as done:
+        done.write(f"{message.bookmark}\\n")
+    if message.bookmark == int(os.environ.get("KILLS", "-1")):
+        os.kill(os.getpid(), 9)
+    time.sleep(float(os.environ.get("TAKES", "0")))
+"""
+
+
+def worker(world: World, place: Path, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+    """Start `sparkq work` on a module in a directory."""
+    (place / "mailer.py").write_text(_WORKER)
+    command = [sys.executable, "-m", "spark_queue.cli", "work", world.store.path, QUEUE, "mailer:handle", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DONE": str(place / "done"), **variables}
+    return subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def handled(place: Path) -> list[int]:
+    """Return what was handled, in order."""
+    return [int(line) for line in (place / "done").read_text().split()] if (place / "done").exists() else []
+
+
+def test_a_message_that_kills_its_process_takes_no_other_with_it(world: World, tmp_path: Path) -> None:
+    """R138: a supervisor starts it again, and in the end it alone is a dead letter."""
+    world.publish(10)
+    starts = 0
+    while queue_of(world).status().queue_depth:
+        starts += 1
+        with worker(world, tmp_path, "--wait", "4s", KILLS="4") as process:
+            process.communicate(timeout=DEADLINE_S)
+        assert starts < 12
+    assert [(bookmark, reason) for bookmark, reason, _ in letters(world)] == [(4, "max_deliveries")]
+    counts = Counter(handled(tmp_path))
+    assert {row: count for row, count in counts.items() if row != 4 and count > 1} == {}
+    assert sorted(counts) == list(range(10))
+
+
+def test_a_signal_lets_what_runs_end_and_gives_back_the_rest(world: World, tmp_path: Path) -> None:
+    world.publish(6)
+    with worker(world, tmp_path, "--max-backlog", "6", TAKES="1") as process:
+        until(lambda: len(handled(tmp_path)) == 2)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert output == b"2 acknowledged, 0 cancelled, 0 expired, 0 lost\n"
+    found = Journal(world.store.path).view("messages", queue=QUEUE).to_pylist()
+    assert [(row["bookmark"], row["delivery_count"]) for row in found] == [(2, 0), (3, 0), (4, 0), (5, 0)]
+
+
+def test_what_does_not_end_in_time_is_cancelled(world: World, tmp_path: Path) -> None:
+    world.publish(1)
+    with worker(world, tmp_path, "--stop-timeout", "500ms", TAKES="60") as process:
+        until(lambda: handled(tmp_path) == [0])
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    (row,) = Journal(world.store.path).view("messages", queue=QUEUE).to_pylist()
+    assert (row["delivery_count"], row["cancel_count"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [("mailer", "a module and a function"), ("mailer:gone", "no attribute 'gone'"), ("gone:handle", "No module named 'gone'")],
+)
+def test_a_function_that_is_not_there_is_refused_by_name(world: World, tmp_path: Path, named: str, told: str) -> None:
+    (tmp_path / "mailer.py").write_text(_WORKER)
+    command = [sys.executable, "-m", "spark_queue.cli", "work", world.store.path, QUEUE, named]
+    found = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False, timeout=DEADLINE_S
+    )
+    assert found.returncode == 1
+    assert b"BAD_VALUE" in found.stderr
+    assert told in found.stderr.decode().replace("\n", " ")

@@ -1,0 +1,378 @@
+"""Receivers and coordinators as real processes: `Queue.receive` by hand, by a loop, asynchronously, by the batch (R131 to R140)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from spark_queue import Journal, Queue
+from spark_queue.errors import CallerError, ConfigError, LeaseError
+from spark_queue.receiver.message import Message
+from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World, stopped
+from tests.source_tree import ROOT
+
+#: The number in a body, in Spark SQL.
+NUMBER = "CAST(get_json_object(value, '$.n') AS INT)"
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """Return a journal of which a lease lasts two seconds."""
+    return make_world(queue={"lease_period": "2s", "max_deliveries": 3, "dead_letter_queue": "FAILED"})
+
+
+def queue_of(world: World) -> Queue:
+    """Return the users' handle of the queue."""
+    return Journal(world.store.path).queue(QUEUE)
+
+
+def number(message: Message) -> int:
+    """Return the number in a message's body."""
+    return int(message.value()["n"])
+
+
+def until(shows: Callable[[], bool]) -> None:
+    """Wait until something shows."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not shows():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_messages_come_one_by_one_and_leave_when_they_are_acknowledged(world: World) -> None:
+    world.publish(25)
+    queue = queue_of(world)
+    with queue.receive(max_backlog=4, until_empty=True) as messages:
+        found = []
+        for message in messages:
+            found.append((number(message), message.bookmark, message.delivery_count, message.topic))
+            message.acknowledge().result(DEADLINE_S)
+            assert messages.status.in_work == 0
+    assert found == [(row, row, 1, "ORDERS") for row in range(25)]
+    status = queue.status()
+    assert (status.queue_depth, status.acknowledged, status.subscriptions) == (0, 25, 0)
+
+
+def test_a_message_knows_its_columns(make_world: MakeWorld) -> None:
+    world = make_world()
+    journal = Journal(world.store.path)
+    journal.apply(
+        {
+            "message_types": {"order": {"columns": "id BIGINT NOT NULL, price DOUBLE, at TIMESTAMP", "topics": ["O"]}},
+            "queues": {"Q": {"underlying_topic": "O"}},
+        },
+        remove=[QUEUE],
+    )
+    journal.publish([{"id": 7, "price": 1.5, "at": None}], topic="O")
+    with journal.queue("Q").receive(until_empty=True) as messages:
+        message = messages.get(DEADLINE_S)
+        assert message is not None
+        assert (message["id"], message["price"], message["sequence"]) == (7, 1.5, 1)
+        assert message.value() == {"id": 7, "price": 1.5, "at": None}
+        with pytest.raises(CallerError, match=r"UNKNOWN_COLUMN.*'prise' in the message\. Did you mean 'price'"):
+            message["prise"]
+
+
+def test_cancelled_messages_come_again_and_expired_ones_are_dead_letters(world: World) -> None:
+    world.publish(3)
+    queue = queue_of(world)
+    with queue.receive() as messages:
+        first, second, third = (messages.get(DEADLINE_S) for _ in range(3))
+        assert first is not None
+        assert second is not None
+        assert third is not None
+        first.cancel(retry_after=timedelta(milliseconds=300), error="not now").result(DEADLINE_S)
+        second.expire(error="never").result(DEADLINE_S)
+        third.cancel().result(DEADLINE_S)
+        again = [messages.get(DEADLINE_S) for _ in range(2)]
+        assert [(each.bookmark, each.delivery_count, each.cancel_count) for each in again if each] == [(2, 2, 1), (0, 2, 1)]
+        for each in again:
+            assert each is not None
+            _ = each.acknowledge()
+    (letter,) = queue.journal.view("dead_letters", queue=QUEUE).to_pylist()  # type: ignore[attr-defined]  # A handle of users' is a journal.
+    assert (letter["bookmark"], letter["reason"], letter["error"]) == (1, "forced_expire", "never")
+
+
+def test_leaving_with_an_exception_cancels_what_was_handed_out_and_gives_back_the_rest_uncounted(world: World) -> None:
+    world.publish(5)
+    queue = queue_of(world)
+    with pytest.raises(ZeroDivisionError), queue.receive() as messages:  # noqa: PT012 - what raises is the block.
+        messages.get(DEADLINE_S)
+        until(lambda: messages.status.waiting == 4)
+        _ = 1 // 0
+    found = queue.journal.view("messages", queue=QUEUE).to_pylist()  # type: ignore[attr-defined]  # As above.
+    assert [(row["delivery_count"], row["cancel_count"]) for row in found] == [(1, 1), (0, 0), (0, 0), (0, 0), (0, 0)]
+    returned = [record for record in world.records() if record.kind == "returned"]
+    assert "ZeroDivisionError" in str(returned[0].body)
+
+
+def test_an_interrupted_loop_gives_everything_back(world: World) -> None:
+    """As an interrupted cell of a notebook does."""
+    world.publish(3)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(2, signal.pthread_kill, (main, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt), queue_of(world).receive(subscription="cell") as messages:  # noqa: PT012 - as above.
+        timer.start()
+        for _ in messages:
+            pass
+    status = queue_of(world).status()
+    assert (status.backlog, status.available) == (0, 3)
+
+
+def test_the_newest_start_of_a_name_wins(world: World) -> None:
+    """As a restarted kernel does: what the older one had comes to the newer one."""
+    world.publish(2)
+    with queue_of(world).receive(subscription="s") as older:
+        assert older.get(DEADLINE_S) is not None
+        with queue_of(world).receive(subscription="s") as newer:
+            assert [each and each.bookmark for each in (newer.get(DEADLINE_S), newer.get(DEADLINE_S))] == [0, 1]
+            with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):  # noqa: PT012 - the next step raises, or one after it.
+                while older.get(DEADLINE_S) is not None:
+                    pass
+
+
+def test_a_wait_ends_a_receiver_and_a_timeout_does_not(world: World) -> None:
+    world.publish(1)
+    with queue_of(world).receive(wait="300ms") as messages:
+        first = messages.get(DEADLINE_S)
+        assert first is not None
+        assert messages.get(0.05) is None
+        # Not while something is in work, which may come back.
+        assert messages.get(1) is None
+        _ = first.acknowledge()
+        assert [each.bookmark for each in messages] == []
+
+
+def test_until_empty_waits_for_followers_of_a_key_and_delivers_each_message_once(make_world: MakeWorld) -> None:
+    world = make_world(queue={"order_key": f"{NUMBER} % 2"})
+    world.publish(6)
+    with queue_of(world).receive(until_empty=True, max_backlog=2) as messages:
+        found = []
+        for message in messages:
+            found.append(message.bookmark)
+            world.publish(1)
+            _ = message.cancel() if message.bookmark == 3 else message.acknowledge()
+    # 5 goes back behind 3, and neither is delivered twice in one run.
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    assert queue_of(world).status().queue_depth == 7
+
+
+def test_a_coordinator_that_is_killed_costs_nothing(world: World) -> None:
+    world.publish(60)
+    done: list[int] = []
+    with queue_of(world).receive(max_backlog=8, until_empty=True) as messages:
+        for turn, message in enumerate(messages):
+            if turn in (10, 30):
+                os.kill(world.ping().pid, signal.SIGKILL)
+            message.acknowledge().result(DEADLINE_S)
+            done.append(message.bookmark)
+    assert sorted(set(done)) == list(range(60))
+    assert len(world.claims()) == 3
+    assert queue_of(world).status().queue_depth == 0
+
+
+def test_messages_in_work_are_renewed_for_as_long_as_that_takes(world: World) -> None:
+    world.publish(3)
+    with queue_of(world).receive(until_empty=True) as messages:
+        for message in messages:
+            # Longer than a lease lasts.
+            time.sleep(3)
+            assert not message.is_lost
+            message.acknowledge().result(DEADLINE_S)
+    assert queue_of(world).status().expired_leases == 0
+
+
+#: Receives, is stopped for longer than a lease, and ends with 7 where it met what it should.
+_STOPPED = """
+import sys
+from spark_queue import Journal
+from spark_queue.errors import LeaseError
+
+lost = []
+with Journal(sys.argv[1]).queue("WORK").receive(on_lost=lost.append) as messages:
+    first = messages.get(30)
+    print("begun", flush=True)
+    sys.stdin.readline()
+    try:
+        first.acknowledge().result(30)
+    except LeaseError as refused:
+        # Those behind it were in hand, and are not handed out.
+        sys.exit(7 if refused.code == "MESSAGE_LOST" and messages.get(1) is None and lost else 1)
+"""
+
+
+def test_what_a_stopped_process_had_is_lost_and_it_is_told(world: World) -> None:
+    """R133, R136: nothing is handed out after the end of its lease."""
+    world.publish(3)
+    command = [sys.executable, "-c", _STOPPED, world.store.path]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "begun\n"
+        with stopped(process.pid), queue_of(world).receive() as messages:
+            for row in range(3):
+                message = messages.get(DEADLINE_S)
+                assert message is not None
+                message.acknowledge().result(DEADLINE_S)
+                assert message.bookmark == row
+        process.stdin.write("go on\n")
+        process.stdin.close()
+        assert process.wait(DEADLINE_S) == 7
+
+
+def test_an_event_loop_receives_and_may_block_for_two_leases(world: World) -> None:
+    world.publish(6)
+
+    async def work() -> list[int]:
+        found: list[int] = []
+        async with queue_of(world).receive(max_backlog=3, until_empty=True) as messages:
+            async for message in messages:
+                if not found:
+                    # A blocking call: threads of the receiver's own renew.
+                    time.sleep(5)
+                assert not message.is_lost
+                await message.acknowledge()
+                found.append(message.bookmark)
+        return found
+
+    assert asyncio.run(work()) == list(range(6))
+    assert queue_of(world).status().expired_leases == 0
+
+
+def test_an_asynchronous_wait_can_be_cancelled_and_takes_no_message_with_it(world: World) -> None:
+    async def work() -> int | None:
+        async with queue_of(world).receive() as messages:
+            waiting = asyncio.create_task(messages.get_async())
+            await asyncio.sleep(0.3)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert await messages.get_async(0.1) is None
+            await asyncio.to_thread(world.publish, 1)
+            message = await messages.get_async(DEADLINE_S)
+            assert message is not None
+            await message.acknowledge()
+            return message.bookmark
+
+    assert asyncio.run(work()) == 0
+
+
+def test_batches_are_settled_as_a_whole_but_for_exceptions(world: World) -> None:
+    world.publish(10)
+    sizes, exceptions = [], pa.table({"bookmark": [3, 4], "outcome": ["cancel", "expire"], "error": ["later", "bad"]})
+    with queue_of(world).receive(until_empty=True) as messages:
+        for batch in messages.batches(6, linger="1s"):
+            sizes.append(len(batch))
+            assert batch.table.column("bookmark").to_pylist() == [each.bookmark for each in batch.messages]
+            for each in batch.settle(exceptions if len(sizes) == 1 else None):
+                each.result(DEADLINE_S)
+    assert sizes == [6, 4]
+    status = queue_of(world).status()
+    assert (status.acknowledged, status.available, status.dead_letters) == (8, 1, 1)
+
+
+def test_exceptions_of_a_batch_name_its_own_messages(world: World) -> None:
+    world.publish(2)
+    with queue_of(world).receive(until_empty=True) as messages:
+        batch = next(messages.batches(10))
+        with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*bookmark 7 is not in the batch"):
+            batch.settle(pa.table({"bookmark": [7], "outcome": ["cancel"]}))
+        with pytest.raises(CallerError, match=r"column 'outcom' has no meaning"):
+            batch.settle(pa.table({"bookmark": [0], "outcome": ["cancel"], "outcom": [1]}))
+        assert len(batch.settle()) == 2
+
+
+def test_a_barrier_comes_alone_and_is_received_when_it_is_acknowledged(make_world: MakeWorld) -> None:
+    world = make_world(queue={"barrier": f"{NUMBER} = 2"})
+    world.publish(5)
+    found = []
+    with queue_of(world).receive(subscription="s", until_empty=True) as messages:
+        for message in messages:
+            found.append((message.bookmark, message.is_barrier, messages.status.waiting if message.is_barrier else 0))
+            if message.is_barrier:
+                with pytest.raises(CallerError, match="OUTCOME_INVALID.*is a barrier"):
+                    _ = message.expire()
+            message.acknowledge().result(DEADLINE_S)
+    assert found == [(0, False, 0), (1, False, 0), (2, True, 0), (3, False, 0), (4, False, 0)]
+
+
+def test_at_most_once_a_stop_hands_out_what_is_in_hand_already(make_world: MakeWorld) -> None:
+    world = make_world(queue={"semantics": "at-most-once"})
+    world.publish(5)
+    found: list[int] = []
+    with queue_of(world).receive(max_backlog=3) as messages:
+        for message in messages:
+            until(lambda: messages.status.waiting + messages.status.in_work == 3 - len(found) or bool(found))
+            messages.stop()
+            found.append(message.bookmark)
+            _ = message.acknowledge()
+    assert found[:3] == [0, 1, 2]
+    assert queue_of(world).status().queue_depth == 5 - len(found)
+
+
+def test_only_what_matches_the_filter_comes(world: World) -> None:
+    world.publish(6)
+    with queue_of(world).receive(filter=f"{NUMBER} >= 4", until_empty=True) as messages:
+        found = []
+        for message in messages:
+            _ = message.acknowledge()
+            found.append(message.bookmark)
+    assert found == [4, 5]
+
+
+def test_a_copy_in_a_forked_child_is_dead(world: World) -> None:
+    world.publish(1)
+    with queue_of(world).receive() as messages:
+        message = messages.get(DEADLINE_S)
+        assert message is not None
+        child = os.fork()
+        if child == 0:
+            codes = []
+            for use in (message.acknowledge, messages.get, messages.__enter__):
+                try:
+                    use()
+                except CallerError as refused:
+                    codes.append(refused.code)
+            os._exit(7 if codes == ["RECEIVER_FORKED"] * 3 else 1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7
+        message.acknowledge().result(DEADLINE_S)
+
+
+def test_a_receiver_is_used_in_its_block_and_begun_once(world: World) -> None:
+    messages = queue_of(world).receive(until_empty=True)
+    with pytest.raises(CallerError, match=r"RECEIVER_CLOSED.*was not begun.*Use it in a `with` statement"):
+        messages.get()
+    world.publish(1)
+    with messages:
+        message = messages.get(DEADLINE_S)
+    assert message is not None
+    for use in (messages.get, message.acknowledge):
+        with pytest.raises(CallerError, match=r"RECEIVER_CLOSED.*has ended"):
+            use()
+    with pytest.raises(CallerError, match=r"RECEIVER_CLOSED.*was begun before"):
+        messages.__enter__()
+
+
+def test_what_no_time_mends_is_refused_when_it_begins(world: World) -> None:
+    journal = Journal(world.store.path)
+    with pytest.raises(ConfigError, match="UNKNOWN_QUEUE"):
+        journal.queue("WROK").receive().__enter__()
+    with pytest.raises(ConfigError, match="EXPRESSION_INVALID"):
+        queue_of(world).receive(filter="topic >").__enter__()
+    with pytest.raises(ConfigError, match="BAD_VALUE.*max_backlog"):
+        queue_of(world).receive(max_backlog=0)
+    with pytest.raises(ConfigError, match="BAD_VALUE.*wait"):
+        queue_of(world).receive(wait="soon")
