@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication test spark gateway cluster lint alerts bench soak mutants judge nightly release-check docs readme rules clean
+.PHONY: help setup demo demo-replication demo-work test spark gateway stores cluster lint alerts bench soak mutants judge nightly release-check docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -16,6 +16,9 @@ demo: setup ## Take half a million real order lines through a queue, kill a cons
 demo-replication: setup ## Share one queue between two sites, lose one of them, have it back, and balance the books.
 	@$(RUN) python jobs/demo_replication.py
 
+demo-work: setup ## Let a Spark job and a worker in plain Python share a queue, kill both, and balance the books.
+	@$(RUN) python jobs/demo_work.py
+
 test: setup ## Run what a push has to pass: every test but the long forms (LONG_FORMS=1: these, too), in random worlds that the commit picks.
 	@$(RUN) tools/test.sh
 
@@ -25,6 +28,11 @@ spark: setup ## Run the tests of Spark's side on another Spark (VERSION=4.0, wit
 gateway: setup ## Run the tests of object stores also on a real S3 server, which Go builds first.
 	@GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m pytest tests/integration/test_s3.py tests/integration/test_s3_sinks.py tests/integration/test_replication_s3.py
+
+stores: setup ## Run the tests of stores other than S3 on Azurite (ADLS) and fake-gcs-server (GCS), which npm and Go install first.
+	@npm install --prefix build/azurite --no-audit --no-fund --loglevel error azurite@3.35.0
+	@GOBIN=$(CURDIR)/build/bin go install github.com/fsouza/fake-gcs-server@v1.56.1
+	@PATH=$(CURDIR)/build/bin:$(CURDIR)/build/azurite/node_modules/.bin:$$PATH $(RUN) python -m pytest tests/integration/test_store_promises.py tests/integration/test_other_stores.py
 
 cluster: setup ## Run a Spark cluster on machines that are namespaces, kill three of them, and balance the books (as root).
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi

@@ -10,6 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.integration.coordinator_world import MakeWorld, World
+from tests.integration.other_stores import OTHERS
 from tests.integration.sites import MakeSite, peer, site
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions
 
@@ -71,3 +72,11 @@ def make_site(tmp_path: Path, own_user: None) -> Iterator[MakeSite]:
 def world(make_world: MakeWorld) -> World:
     """Make one journal, whose coordinators end with the test."""
     return make_world()
+
+
+collect_ignore = [] if OTHERS else ["test_other_stores.py"]
+
+
+def pytest_report_header() -> str | None:
+    """Say which tests are not collected."""
+    return "without test_other_stores.py: neither Azurite nor fake-gcs-server is at hand (make stores)" if collect_ignore else None
