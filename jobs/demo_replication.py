@@ -11,8 +11,6 @@ build/demo-replication; the exit code says whether the books balance.
 from __future__ import annotations
 
 import argparse
-import gzip
-import itertools
 import shutil
 import subprocess
 import sys
@@ -28,7 +26,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from books_shown import console, say, show_books
-from order_file import ORDERS_CSV, by_day, read_lines
+from order_file import ORDERS_CSV, by_day, first_lines, read_lines
 from reconcile import Entry, read_books
 from spark_queue import Journal
 from submitted import ROOT, SPARKQ, Submitted
@@ -118,7 +116,7 @@ class SitesDemo:
         self._clear()
         try:
             say("two sites share a queue of real order lines; one is lost and comes back: about 2 minutes on two idle cores")
-            file = self._first_lines()
+            file = first_lines(self._orders, self._lines, self._place)
             days = [day for _, day in by_day(read_lines(file))]
             thirds = [days[: len(days) // 3], days[len(days) // 3 : 2 * len(days) // 3], days[2 * len(days) // 3 :]]
             for site, other in zip(self._sites, reversed(SITES), strict=True):
@@ -154,13 +152,6 @@ class SitesDemo:
                 subprocess.run([*SPARKQ, "stop", site.journal.path], check=False, capture_output=True)
         shutil.rmtree(self._place, ignore_errors=True)
         (self._place / "logs").mkdir(parents=True)
-
-    def _first_lines(self) -> Path:
-        """Return a file of the first lines alone: what the plain reading of the books reads, too."""
-        file = self._place / "orders.csv.gz"
-        with gzip.open(self._orders, "rb") as all_lines, gzip.open(file, "wb") as some:
-            some.writelines(itertools.islice(all_lines, self._lines + 1))
-        return file
 
     def _publish(self, days: list[pa.Table], to: list[Site] | None = None) -> None:
         sites = self._sites if to is None else to

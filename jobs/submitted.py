@@ -1,4 +1,4 @@
-"""The jobs of a demo as processes of their own: `publish` as plain Python, all others by spark-submit."""
+"""The jobs of a demo as processes of their own: `publish` and `work` as plain Python, all others by spark-submit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SPARKQ = (sys.executable, "-m", "spark_queue.cli")
 #: Short jobs on two cores: the thorough compiler and the parallel collector would cost more than they bring.
 JAVA_OPTIONS = "-Dlog4j2.configurationFile=conf/log4j2.properties -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: How every job but `publish`, which needs no Spark, is started.
+#: The jobs that need no Spark, and how every other one is started.
+PLAIN = frozenset({"publish", "work"})
 SPARK_SUBMIT = (
     *(str(spark_home() / "bin" / "spark-submit"), "--properties-file", "conf/spark-defaults.conf"),
     *("--master", "local[2]", "--driver-memory", "1500m", "--driver-java-options", JAVA_OPTIONS),
@@ -31,7 +32,7 @@ class Submitted:
         self._log = log
         #: Whether it was killed here.
         self.killed = False
-        runner = (sys.executable,) if job == "publish" else SPARK_SUBMIT
+        runner = (sys.executable,) if job in PLAIN else SPARK_SUBMIT
         command = [*runner, f"jobs/{job}.py", *arguments]
         # Spark's workers must be the Python that has spark_queue.
         environment = {**os.environ, **worker_python()}
