@@ -15,6 +15,9 @@ from spark_queue.errors import check_text, parsed
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
+#: The wait of a publish for peers, unless it says otherwise.
+REPLICATED_WITHIN = "30s"
+
 
 def _text(value: Any) -> str:
     try:

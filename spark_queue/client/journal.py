@@ -11,9 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.client.arguments import checked
+from spark_queue.client.arguments import REPLICATED_WITHIN, checked
 from spark_queue.client.handle import Handle
-from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
 from spark_queue.journal.store import Store
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from spark_queue.client.peer_checks import PeerCheck
     from spark_queue.client.peers import PeerStatus
     from spark_queue.client.proving import ProvenLease
+    from spark_queue.client.publisher import Publisher
     from spark_queue.client.queue import Queue
     from spark_queue.journal.commit import Published
 
@@ -142,6 +142,8 @@ class Journal(Handle):
     ) -> Published:
         """Publish rows in one commit; they are visible, all of them, when this returns.
 
+        What other threads of this process publish to the same message type meanwhile goes together into the next commit.
+
         Parameters
         ----------
         data
@@ -168,7 +170,55 @@ class Journal(Handle):
         CoordinatorError
             REPLICATION_PENDING: it is published, and so many peers do not have it in time.
         """
+        from spark_queue.client.publisher import publish
+
         return publish(
+            self.store,
+            self.endpoint,
+            data,
+            topic=topic,
+            expires_after=expires_after,
+            deliver_after=deliver_after,
+            publisher=publisher,
+            first_sequence=first_sequence,
+            replicated_to=replicated_to,
+            timeout=timeout,
+        )
+
+    @checked
+    async def publish_async(
+        self,
+        data: Any,
+        *,
+        topic: str | None = None,
+        publisher: str | None = None,
+        first_sequence: int | None = None,
+        expires_after: str | None = None,
+        deliver_after: str | None = None,
+        replicated_to: int = 0,
+        timeout: str = REPLICATED_WITHIN,
+    ) -> Published:
+        """Publish rows as `publish` does, without blocking the event loop; those that are awaited at once share commits.
+
+        If the task that waits is cancelled, the rows may be published all the same.
+
+        Parameters
+        ----------
+        data, topic, publisher, first_sequence, expires_after, deliver_after, replicated_to, timeout
+            As for `publish`.
+
+        Raises
+        ------
+        CallerError
+            As for `publish`.
+        ConfigError
+            As for `publish`.
+        CoordinatorError
+            As for `publish`.
+        """
+        from spark_queue.client.publisher import publish_async
+
+        return await publish_async(
             self.store,
             self.endpoint,
             data,
@@ -186,6 +236,8 @@ class Journal(Handle):
 
         Use it in a ``with`` statement.
         """
+        from spark_queue.client.publisher import Publisher
+
         return Publisher(self.store, self.endpoint, name)
 
     @checked

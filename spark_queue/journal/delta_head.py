@@ -41,7 +41,12 @@ class DeltaHead:
     @property
     def is_old(self) -> bool:
         """Whether nobody has read it for so long that its entry may have been cleaned away."""
-        return SystemClock().monotonic_ms() - self._read_at_ms > _OLD_MS
+        return self.age_ms > _OLD_MS
+
+    @property
+    def age_ms(self) -> int:
+        """How long ago it was read, in milliseconds."""
+        return SystemClock().monotonic_ms() - self._read_at_ms
 
     def __init__(self, store: Store, key: str, table: DeltaTable) -> None:
         self._store = store

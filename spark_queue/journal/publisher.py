@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 #: Bits of a sequence, beside its sign.
 _BITS = 63
 
-__all__ = ["Identity", "OpenedName", "Published", "commit_staged", "make_plan", "open_head", "open_name", "publish"]
+__all__ = [
+    "Identity", "OpenedName", "Published", "check_rows", "commit_staged", "make_plan", "open_head", "open_name", "publish",
+    "stage_rows",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +123,23 @@ def publish(
         _check_publisher(identity.publisher)
         _check_numbers(first_sequence, rows.num_rows)
         sequences = Sequences(publisher=identity.publisher, first=first_sequence, column=sequence_column)
-    _check_topics(plan, definitions, _own_topics(plan, rows))
-    file = stage_file(plan, rows.to_batches(), now_ms=clock.wall_ms(), sequences=sequences)
-    assert file is not None, "there are rows"
+    file = stage_rows(plan, definitions, rows, now_ms=clock.wall_ms(), sequences=sequences)
     return Commit(plan, journal_id, [file], identity, clock, known=known).run()
+
+
+def stage_rows(
+    plan: StagingPlan, definitions: Definitions, rows: pa.Table, *, now_ms: int, sequences: Sequences | None = None
+) -> StagedFile:
+    """Write rows, of which there are some, to a message file; without `sequences` they number themselves."""
+    check_rows(plan, definitions, rows)
+    file = stage_file(plan, rows.to_batches(), now_ms=now_ms, sequences=sequences)
+    assert file is not None, "there are rows"
+    return file
+
+
+def check_rows(plan: StagingPlan, definitions: Definitions, rows: pa.Table) -> None:
+    """Refuse rows whose topics are of another message type, or that have none, before anything is written."""
+    _check_topics(plan, definitions, _own_topics(plan, rows))
 
 
 def commit_staged(

@@ -109,7 +109,7 @@ class _Target:
     """The message type that rows go to."""
 
     def __init__(self, definitions: Definitions, topic: str | None, first: Any, row_count: int, times: _Times) -> None:
-        self.message_type = message_type = _message_type_of(definitions, topic, first, row_count)
+        self.message_type = message_type = message_type_of(definitions, topic, first, row_count)
         self.where = f"message type '{message_type}'"
         self._fields = {field.name: field for field in user_schema(definitions.message_type(message_type).columns)}
         self._fields |= {name: pa.field(name, kind) for name, kind in _BESIDE.items()}
@@ -239,8 +239,8 @@ def _missing(series: Any) -> list[bool]:
     return absent
 
 
-def _message_type_of(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
-    """Return the message type of a publish; the topics of further rows are checked when they are staged."""
+def message_type_of(definitions: Definitions, topic: str | None, first: Any = None, row_count: int = 0) -> str:
+    """Return the message type of a publish to a topic, or else to that of its first row; others are looked at when it is staged."""
     topic = topic if topic is not None else first
     # NaN marks a missing value for some.
     if topic is None or (isinstance(topic, float) and math.isnan(topic)):

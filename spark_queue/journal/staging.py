@@ -87,8 +87,7 @@ def stage_file(
 
     Without `sequences` the file's rows number themselves, under a publisher of their own (R99).
     """
-    sequences = sequences or Sequences(publisher=f"~{uuid.uuid4().hex}", first=1)
-    stored = _stored(plan, rows, sequences, now_ms)
+    stored = stored_tables(plan, rows, sequences=sequences or Sequences(publisher=own_publisher(), first=1), now_ms=now_ms)
     if not plan.sums_columns:
         return write_file(plan, stored, now_ms=now_ms)
     sums = ColumnSums(now_ms)
@@ -96,7 +95,13 @@ def stage_file(
     return None if file is None else replace(file, columns=sums.columns)
 
 
-def _stored(plan: StagingPlan, rows: Iterable[pa.RecordBatch], sequences: Sequences, now_ms: int) -> Iterator[pa.Table]:
+def own_publisher() -> str:
+    """Return the publisher of a file whose rows number themselves (R99)."""
+    return f"~{uuid.uuid4().hex}"
+
+
+def stored_tables(plan: StagingPlan, rows: Iterable[pa.RecordBatch], *, sequences: Sequences, now_ms: int) -> Iterator[pa.Table]:
+    """Yield rows as they are stored."""
     first_row = 0
     for batch in rows:
         if batch.num_rows:

@@ -5,6 +5,7 @@ Run by `test_forks.py`, in a process of its own: a test's process has used every
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
@@ -35,7 +36,9 @@ def calls(journal: Journal, queue: Queue, publisher: Any) -> dict[str, Callable[
     return {
         "publish": partial(journal.publish, row, topic="T"),
         "publish by name": partial(journal.publish, row, topic="T", publisher="q"),
+        "publish_async": lambda: asyncio.run(journal.publish_async(row, topic="T")),
         "publisher.publish": partial(publisher.publish, row, topic="T"),
+        "publisher.publish_async": lambda: asyncio.run(publisher.publish_async(row, topic="T")),
         "publisher": journal.publisher("p").__enter__,
         "create": partial(Journal.create, f"{journal.path}-other", _DEFINITIONS),
         "journal_id": journal.journal_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import math
@@ -80,7 +81,9 @@ class AskedError(Exception):
 def told(call: Callable[[], Any]) -> SparkQueueError | None:
     """Return the error of a call; any other than ours is a failure."""
     try:
-        call()
+        found = call()
+        if inspect.iscoroutine(found):
+            asyncio.run(found)
     except SparkQueueError as refused:
         str(refused).encode()
         return refused
