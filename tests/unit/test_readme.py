@@ -219,6 +219,21 @@ def test_example_of_publishing_publishes_and_drops_the_repeat(tmp_path: Path, ca
     assert journal.queue("WORK").status().entered == 8
 
 
+def test_example_of_spreading_keeps_the_rows_of_a_key_in_one_journal_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    journals = [Journal.create(f"shop-{number}", tomllib.loads(pages.example("defining"))) for number in range(4)]
+    rows = [{"item": f"item {number % 9}", "quantity": number} for number in range(36)]
+    exec(pages.example("spreading"), {"rows": rows})
+    stored = [journal.view("messages", queue="WORK", columns=["item", "quantity"]).to_pylist() for journal in journals]
+    assert sum(map(len, stored)) == len(rows)
+    assert sum(part != [] for part in stored) > 1
+    for item in {row["item"] for row in rows}:
+        found = [[row["quantity"] for row in part if row["item"] == item] for part in stored]
+        assert [part for part in found if part] == [[row["quantity"] for row in rows if row["item"] == item]]
+
+
 def test_rows_with_other_names_come_in_as_define_md_says(tmp_path: Path) -> None:
     journal = Journal.create(str(tmp_path / "flats"), tomllib.loads(pages.example("renaming")))
     journal.publish([{"id": 1, "lease": 12, "topic": "two rooms"}, {"id": 2, "lease_months": 6}], topic="FLATS")
