@@ -18,7 +18,7 @@ from spark_queue.journal.store import Store
 KEPT_BYTES = 64 * 1024 * 1024
 
 
-class Rows:
+class BodyRows:
     """Some rows of a message file; a column becomes Python's values when somebody asks for it."""
 
     __slots__ = ("_columns", "_of_user", "table")
@@ -59,7 +59,7 @@ class MessageBodies:
         self._decoded: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
         self._size_bytes = 0
 
-    def rows(self, path: str, first_row: int, count: int) -> Iterator[Rows]:
+    def rows(self, path: str, first_row: int, count: int) -> Iterator[BodyRows]:
         """Yield a stretch of rows of a file, part by part.
 
         Raises
@@ -75,7 +75,7 @@ class MessageBodies:
         for number, (start, end) in enumerate(pairwise(starts)):
             if start < until and first_row < end:
                 low = max(first_row, start)
-                yield Rows(self._group(path, number).slice(low - start, min(until, end) - low), names)
+                yield BodyRows(self._group(path, number).slice(low - start, min(until, end) - low), names)
 
     def _starts(self, path: str) -> list[int]:
         starts = self._groups.get(path)

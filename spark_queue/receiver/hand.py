@@ -1,4 +1,4 @@
-"""What a receiver has in hand: messages that wait, messages in work, and outcomes on their way (R133, R135 to R139).
+"""The hand of a receiver: messages that wait, messages in work, and outcomes on their way (R133, R135 to R139).
 
 It knows neither the coordinator nor a thread of its own; the receiver's threads bring it answers and take outcomes from it.
 """

@@ -14,7 +14,7 @@ from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, check_text
 
 if TYPE_CHECKING:
-    from spark_queue.receiver.bodies import Rows
+    from spark_queue.receiver.bodies import BodyRows
 
 #: The message type whose one column holds JSON text.
 _JSON_TYPE = "json"
@@ -128,7 +128,7 @@ class Message:
     )  # fmt: skip
 
     def __init__(
-        self, receiver: Settles, rows: Rows, row: int, *, bookmark: int, lease: int, delivery_count: int, cancel_count: int,
+        self, receiver: Settles, rows: BodyRows, row: int, *, bookmark: int, lease: int, delivery_count: int, cancel_count: int,
         is_barrier: bool, key: int | None,
     ) -> None:  # fmt: skip
         self._receiver, self._rows, self._row = receiver, rows, row
@@ -150,7 +150,7 @@ class Message:
         return str(self["topic"])
 
     @property
-    def place(self) -> tuple[Rows, int]:
+    def place(self) -> tuple[BodyRows, int]:
         """Its rows, and which of them it is."""
         return self._rows, self._row
 

@@ -24,7 +24,7 @@ from spark_queue.receiver.batch import MessageBatch
 from spark_queue.receiver.bodies import MessageBodies
 from spark_queue.receiver.hand import Hand, to_outcomes
 from spark_queue.receiver.message import Message, Settlement
-from spark_queue.receiver.session import Session, is_unknown, made_name, passes
+from spark_queue.receiver.session import ReceiverSession, is_unknown, made_name, passes
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _UNSETTLED = "its receiver ended before it was settled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverStatus:
-    """What a receiver has in hand."""
+    """Counts of the messages that a receiver has in hand."""
 
     subscription: str
     #: Messages that wait to be handed out, and those that were, and are not settled.
@@ -65,7 +65,7 @@ def log_lost(message: Message) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ReceiverOptions:
     """How a receiver wants its messages; see `Queue.receive`."""
 
     store: Store
@@ -86,13 +86,13 @@ class Receiver:
     send outcomes and renew leases; no function of the user's runs on them but `on_lost`.
     """
 
-    def __init__(self, wanted: Wanted, journal_id: Callable[[], str]) -> None:
+    def __init__(self, wanted: ReceiverOptions, journal_id: Callable[[], str]) -> None:
         self._wanted = wanted
         self._journal_id = journal_id
         self._wait_ms = None if wanted.wait is None else parsed(parse_duration_ms, wanted.wait, key="wait", where="receive")
         self.subscription = wanted.subscription or made_name()
         self._process = os.getpid()
-        self._session: Session | None = None
+        self._session: ReceiverSession | None = None
         self._hand = Hand(wanted.queue, max_backlog=wanted.max_backlog)
         self._bodies: MessageBodies | None = None
         self._threads: list[threading.Thread] = []
@@ -113,7 +113,7 @@ class Receiver:
         if self._session is not None:
             raise self._closed("was begun before", "beginning it again", "Make another one with Queue.receive().")
         wanted = self._wanted
-        self._session = session = Session(
+        self._session = session = ReceiverSession(
             wanted.store, self._journal_id(), wanted.endpoint, queue=wanted.queue, subscription=self.subscription,
             max_backlog=wanted.max_backlog, filter_sql=wanted.filter_sql, ends=wanted.subscription is None,
             available_now=wanted.until_empty,
@@ -270,7 +270,7 @@ class Receiver:
 
     @property
     def status(self) -> ReceiverStatus:
-        """What it has in hand now."""
+        """Counts of the messages in hand now."""
         hand = self._hand
         return ReceiverStatus(
             subscription=self.subscription, waiting=hand.waiting, in_work=hand.in_work, unanswered=hand.unanswered,
@@ -448,7 +448,7 @@ class Receiver:
     # ------------------------------------------------------------- checks
 
     @property
-    def _begun(self) -> Session:
+    def _begun(self) -> ReceiverSession:
         assert self._session is not None
         return self._session
 

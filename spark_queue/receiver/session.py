@@ -52,7 +52,7 @@ def is_unknown(trouble: SparkQueueError) -> bool:
     return isinstance(trouble, CallerError) and trouble.code == "UNKNOWN_SUBSCRIPTION"
 
 
-class Session:
+class ReceiverSession:
     """One start of a receiver; may be used by several threads, but one polls at a time."""
 
     def __init__(

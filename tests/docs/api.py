@@ -10,10 +10,14 @@ from typing import Any
 
 import spark_queue
 from spark_queue.client.publisher import Publisher
+from spark_queue.receiver.batch import MessageBatch
+from spark_queue.receiver.message import Settlement
 
-#: What has a part of its own. `Publisher` is what `Journal.publisher` gives.
+#: The parts of the reference. `Publisher` is what `Journal.publisher` gives; messages are settled with a `Settlement`, or come in a
+#: `MessageBatch`.
 SHOWN: tuple[Any, ...] = (
     *(spark_queue.configure_spark, spark_queue.Journal, Publisher, spark_queue.Queue, spark_queue.is_json),
+    *(spark_queue.Receiver, spark_queue.Message, Settlement, MessageBatch, spark_queue.Retry, spark_queue.Expire),
     spark_queue.SparkQueueError,
 )
 

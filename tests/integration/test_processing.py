@@ -8,9 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ import pytest
 from spark_queue import Expire, Journal, Message, Queue, Retry
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World
 from tests.source_tree import ROOT
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -35,14 +34,6 @@ def letters(world: World) -> list[tuple[int, str, str | None]]:
     """Return the dead letters: bookmark, reason and error."""
     found = Journal(world.store.path).view("dead_letters", queue=QUEUE).to_pylist()
     return [(row["bookmark"], row["reason"], row["error"]) for row in found]
-
-
-def until(shows: Callable[[], bool]) -> None:
-    """Wait until something shows."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not shows():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
 
 
 def test_what_returns_is_acknowledged_and_exceptions_say_the_rest(world: World) -> None:
@@ -98,7 +89,7 @@ def test_a_function_that_fails_on_everything_pauses_its_subscription_and_makes_n
     alarms: list[str | None] = []
 
     def mend() -> None:
-        until(lambda: queue_of(world).status().alarm is not None)
+        wait_until(lambda: queue_of(world).status().alarm is not None)
         alarms.append(queue_of(world).status().alarm)
         broken.clear()
 
@@ -122,7 +113,7 @@ def test_so_many_messages_are_in_work_at_once_as_asked(world: World) -> None:
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.2)
+        threading.Event().wait(0.2)
         with lock:
             running -= 1
 
@@ -158,7 +149,7 @@ def test_the_messages_of_a_key_are_handled_one_after_the_other(make_world: MakeW
         key = message.bookmark % 3
         assert key not in running
         running.add(key)
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
         order[key].append(message.bookmark)
         running.remove(key)
 
@@ -192,14 +183,14 @@ def test_an_error_that_is_no_message_s_ends_it(world: World) -> None:
 
 
 _WORKER = """
-import os, time
+import os, threading
 
 def handle(message):
     with open(os.environ["DONE"], "a") as done:
         done.write(f"{message.bookmark}\\n")
     if message.bookmark == int(os.environ.get("KILLS", "-1")):
         os.kill(os.getpid(), 9)
-    time.sleep(float(os.environ.get("TAKES", "0")))
+    threading.Event().wait(float(os.environ.get("TAKES", "0")))
 """
 
 
@@ -234,7 +225,7 @@ def test_a_message_that_kills_its_process_takes_no_other_with_it(world: World, t
 def test_a_signal_lets_what_runs_end_and_gives_back_the_rest(world: World, tmp_path: Path) -> None:
     world.publish(6)
     with worker(world, tmp_path, "--max-backlog", "6", TAKES="1") as process:
-        until(lambda: len(handled(tmp_path)) == 2)
+        wait_until(lambda: len(handled(tmp_path)) == 2)
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
@@ -246,7 +237,7 @@ def test_a_signal_lets_what_runs_end_and_gives_back_the_rest(world: World, tmp_p
 def test_what_does_not_end_in_time_is_cancelled(world: World, tmp_path: Path) -> None:
     world.publish(1)
     with worker(world, tmp_path, "--stop-timeout", "500ms", TAKES="60") as process:
-        until(lambda: handled(tmp_path) == [0])
+        wait_until(lambda: handled(tmp_path) == [0])
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from spark_queue.errors import CallerError, ConfigError, LeaseError
 from spark_queue.receiver.message import Message
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World, stopped
 from tests.source_tree import ROOT
+from tests.waiting import wait_until
 
 #: The number in a body, in Spark SQL.
 NUMBER = "CAST(get_json_object(value, '$.n') AS INT)"
@@ -39,14 +38,6 @@ def queue_of(world: World) -> Queue:
 def number(message: Message) -> int:
     """Return the number in a message's body."""
     return int(message.value()["n"])
-
-
-def until(shows: Callable[[], bool]) -> None:
-    """Wait until something shows."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not shows():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def test_messages_come_one_by_one_and_leave_when_they_are_acknowledged(world: World) -> None:
@@ -108,7 +99,7 @@ def test_leaving_with_an_exception_cancels_what_was_handed_out_and_gives_back_th
     queue = queue_of(world)
     with pytest.raises(ZeroDivisionError), queue.receive() as messages:  # noqa: PT012 - what raises is the block.
         messages.get(DEADLINE_S)
-        until(lambda: messages.status.waiting == 4)
+        wait_until(lambda: messages.status.waiting == 4)
         _ = 1 // 0
     found = queue.journal.view("messages", queue=QUEUE).to_pylist()  # type: ignore[attr-defined]  # As above.
     assert [(row["delivery_count"], row["cancel_count"]) for row in found] == [(1, 1), (0, 0), (0, 0), (0, 0), (0, 0)]
@@ -187,7 +178,7 @@ def test_messages_in_work_are_renewed_for_as_long_as_that_takes(world: World) ->
     with queue_of(world).receive(until_empty=True) as messages:
         for message in messages:
             # Longer than a lease lasts.
-            time.sleep(3)
+            threading.Event().wait(3)
             assert not message.is_lost
             message.acknowledge().result(DEADLINE_S)
     assert queue_of(world).status().expired_leases == 0
@@ -241,7 +232,7 @@ def test_an_event_loop_receives_and_may_block_for_two_leases(world: World) -> No
             async for message in messages:
                 if not found:
                     # A blocking call: threads of the receiver's own renew.
-                    time.sleep(5)
+                    threading.Event().wait(5)
                 assert not message.is_lost
                 await message.acknowledge()
                 found.append(message.bookmark)
@@ -314,7 +305,7 @@ def test_at_most_once_a_stop_hands_out_what_is_in_hand_already(make_world: MakeW
     found: list[int] = []
     with queue_of(world).receive(max_backlog=3) as messages:
         for message in messages:
-            until(lambda: messages.status.waiting + messages.status.in_work == 3 - len(found) or bool(found))
+            wait_until(lambda: messages.status.waiting + messages.status.in_work == 3 - len(found) or bool(found))
             messages.stop()
             found.append(message.bookmark)
             _ = message.acknowledge()

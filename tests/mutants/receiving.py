@@ -24,7 +24,8 @@ RECEIVING = (
     Mutant(
         "one message that is too late refuses those beside it (R132)",
         "    rows = rows & (settleable(work, lease) if is_acknowledged else lease.leased)\n",
-        "    may = settleable(work, lease) if is_acknowledged else lease.leased\n    rows = rows if rows.issubset(may) else BitMap64()\n",
+        "    may = settleable(work, lease) if is_acknowledged else lease.leased\n"
+        "    rows = rows if rows.issubset(may) else BitMap64()\n",
         _SCENARIOS,
     ),
     Mutant(
@@ -186,7 +187,8 @@ RECEIVING = (
     ),
     Mutant(
         "the buffer keeps what no lease holds any more (R136)",
-        "            if each.bookmark not in self._in_work:\n                self._drop(each)\n            elif not each.is_lost:\n",
+        "            if each.bookmark not in self._in_work:\n"
+        "                self._drop(each)\n            elif not each.is_lost:\n",
         "            if each.bookmark in self._in_work and not each.is_lost:\n",
         _HAND,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spark_queue.core.folds import attempts, barriers, definitions, endings, leases, pauses, peers, replication, subscriptions
+from spark_queue.core.folds import attempts, barriers, definitions, endings, leases, pauses, peers, replication, runs, subscriptions
 from spark_queue.core.records import Entered, EpochClaimed, JournalCreated, Kind, Named, Record, SetAside, Unread, refuse_unknown
 from spark_queue.core.state.faults import set_aside
 from spark_queue.core.state.journal_state import JournalState
@@ -24,9 +24,9 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.LANDED: attempts.landed,
     Kind.FENCED: attempts.fenced,
     Kind.SINK_UNREADABLE: attempts.sink_unreadable,
-    Kind.OUTCOMES: leases.outcomes,
-    Kind.REFUSED: leases.refused,
-    Kind.PROVEN: leases.proven,
+    Kind.OUTCOMES: runs.outcomes,
+    Kind.REFUSED: runs.refused,
+    Kind.PROVEN: runs.proven,
     Kind.RETURNED: endings.returned,
     Kind.REMOVED: endings.removed,
     Kind.DEAD_LETTERED: endings.dead_lettered,

@@ -28,6 +28,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.Rows: {**PLANNER, "lease": 0},
     commands.Renew: {**PLANNER, "lease": 0},
     commands.Leave: PLANNER,
+    commands.SettleHeld: {**WHO, "outcomes": (commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),), lease=1),)},
     commands.StartRun: WHO,
     commands.EndRun: {**WHO, "run": RUN},
     commands.Prove: {**WHO, "run": RUN},
@@ -107,7 +108,8 @@ def test_every_command_has_a_sample() -> None:
 def test_the_right_of_each_command() -> None:
     """R12: what may be asked by whom, once more, since a command that says nothing needs the highest right."""
     of = {right: {each.__name__ for each in SAMPLES if each.right == right} for right in (*RIGHTS, None)}
-    assert of[READ] == set("DrawIncarnation Attach Next Rows Renew Leave StartRun EndRun Prove Prepare AwaitPublish".split())
+    of_planners = "DrawIncarnation Attach Next Rows Renew Leave SettleHeld StartRun EndRun Prove Prepare AwaitPublish".split()
+    assert of[READ] == set(of_planners)
     by_hand = "Settle SettleWhere Purge FindDeadLetters Redrive Unsubscribe Pause Unpause".split()
     assert of[CHANGE] == {*by_hand, "Landed", "Fenced", "SinkUnreadable", "FindAttempts"}
     assert (of[WRITE], of[None]) == ({"Nudge"}, {"Ping"})
