@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from spark_queue.core.definitions.definition import Definitions
+    from spark_queue.journal.reader import JournalReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,13 @@ class Handle:
         JournalError
             NOT_A_JOURNAL.
         """
-        return open_reader(self.store).journal_id
+        return self._reader().journal_id
 
     def definitions(self) -> Definitions:
         """Read the definitions that hold; starts nothing."""
-        return open_reader(self.store).definitions()
+        return self._reader().definitions()
+
+    def _reader(self) -> JournalReader:
+        from spark_queue.journal.reader import open_reader  # noqa: PLC0415 - who only holds a handle loads no pyarrow.
+
+        return open_reader(self.store)

@@ -1,4 +1,7 @@
-"""`Queue`: the users' handle of a queue. It is a value that opens nothing until asked (DESIGN 9)."""
+"""`Queue`: the users' handle of a queue. It is a value that opens nothing until asked (DESIGN 9).
+
+Methods import the modules that they need themselves: a receiver loads neither the views nor what decides.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +10,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from spark_queue import tracing
-from spark_queue.client import coordinator_client, dry_runs
 from spark_queue.client.arguments import checked
-from spark_queue.client.delays import to_delay_ms
 from spark_queue.client.handle import Handle
-from spark_queue.client.letter_choices import letter_choice, to_bookmarks
-from spark_queue.client.outcomes import check_error, to_outcomes
-from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.state.dead_letter import DeadLetter
-from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
-from spark_queue.core.state.letters import standing_letters
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal.open import open_journal
-from spark_queue.views import MessageHistory, QueueCheck, QueueStatus, check_queue, explain, queue_status, state_at
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from spark_queue.core.state.dead_letter import DeadLetter
+    from spark_queue.core.state.letter_kinds import LetterKind
     from spark_queue.receiver.message import Message
     from spark_queue.receiver.processing import Processed
     from spark_queue.receiver.receiver import Receiver
     from spark_queue.source.spark_table import MergeFunction
+    from spark_queue.views import JournalView, MessageHistory, QueueCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ class Queue:
             Settle when `fn` returns instead of when Spark has committed the batch: for stateless jobs that prefer a restart
             without duplicates.
         """
-        from spark_queue.source.foreach_batch import BatchWrapper  # noqa: PLC0415 - this module needs no Spark.
+        from spark_queue.source.foreach_batch import BatchWrapper
 
         return BatchWrapper(
             fn,
@@ -146,7 +140,7 @@ class Queue:
         JournalError
             SINK_FAILED where the table cannot be read.
         """
-        from spark_queue.source.into import SinkWrapper  # noqa: PLC0415 - as above.
+        from spark_queue.source.into import SinkWrapper
 
         return SinkWrapper(
             fn, table=table, topic=topic, storage_options=storage_options, partition_by=partition_by, merge_schema=merge_schema,
@@ -196,9 +190,9 @@ class Queue:
         LeaseError
             At the next step: SUBSCRIPTION_TAKEN, once another consumer has begun under its name.
         """
-        from spark_queue.receiver.receiver import Receiver, Wanted  # noqa: PLC0415 - other users of a queue load none of it.
+        from spark_queue.receiver.receiver import Receiver, ReceiverOptions
 
-        wanted = Wanted(
+        wanted = ReceiverOptions(
             store=self.journal.store, endpoint=self.journal.endpoint, queue=self.name, subscription=subscription,
             max_backlog=max_backlog, filter_sql=filter, wait=wait, until_empty=until_empty, on_lost=on_lost,
         )  # fmt: skip
@@ -248,7 +242,7 @@ class Queue:
         Processed
             Counts, once it has ended: by `wait`, `until_empty` or a signal.
         """
-        from spark_queue.receiver.processing import process  # noqa: PLC0415 - as above.
+        from spark_queue.receiver.processing import process
 
         receiver = self.receive(
             subscription=subscription, max_backlog=2 * concurrency if max_backlog is None else max_backlog, filter=filter,
@@ -303,6 +297,9 @@ class Queue:
         LeaseError
             LEASE_HELD or LEASE_SETTLED.
         """
+        from spark_queue.client.delays import to_delay_ms
+        from spark_queue.client.outcomes import check_error, to_outcomes
+
         if (rows is None) == (where is None):
             reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
             raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
@@ -321,6 +318,8 @@ class Queue:
     def _settle(self, command: commands.Settle | commands.SettleWhere, *, dry_run: bool) -> replies.Settled:
         if dry_run:
             return cast(replies.Settled, self._ask(command, dry_run=True))
+        from spark_queue import tracing
+
         with tracing.span("settle", self.name):
             return cast(replies.Settled, self._ask(command, dry_run=False))
 
@@ -398,6 +397,10 @@ class Queue:
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
             TIMESTAMP_AMBIGUOUS for a time without an offset.
         """
+        from spark_queue.client.letter_choices import letter_choice, to_bookmarks
+        from spark_queue.client.redriving import redrive_rows
+        from spark_queue.core.bitmaps.ranges import to_bitmap
+
         chosen = None if bookmarks is None else to_bookmarks(bookmarks, where=f"redrive of queue '{self.name}'")
         choice = letter_choice(reason=reason, error=error, since=since, until=until)
         asked = commands.FindDeadLetters(queue=self.name, where=where)
@@ -423,11 +426,23 @@ class Queue:
         reason, error, since, until
             Only some, as in `redrive`.
         """
+        from spark_queue.client.letter_choices import letter_choice
+        from spark_queue.core.state.letter_kinds import letter_kinds
+
         choice = letter_choice(reason=reason, error=error, since=since, until=until)
         return letter_kinds(choice.of(self._dead_letters()))
 
     def _dead_letters(self) -> list[DeadLetter]:
-        return standing_letters(state_at(open_journal(self.journal.store)).state, self.name)
+        from spark_queue.core.state.letters import standing_letters
+
+        return standing_letters(self._look(None).state, self.name)
+
+    def _look(self, as_of: datetime | int | None) -> JournalView:
+        """Fold the journal's log, as of a time or a record."""
+        from spark_queue.journal.open import open_journal
+        from spark_queue.views import state_at
+
+        return state_at(open_journal(self.journal.store), as_of)
 
     @checked
     def check(self, *, since: datetime | None = None, wants_empty: bool = False) -> QueueCheck:
@@ -449,11 +464,14 @@ class Queue:
         CallerError
             TIMESTAMP_AMBIGUOUS for a time without an offset.
         """
+        from spark_queue.client.letter_choices import letter_choice
+        from spark_queue.views import check_queue
+
         choice = letter_choice(reason=None, error=None, since=since, until=None)
-        return check_queue(state_at(open_journal(self.journal.store)), self.name, choice=choice, wants_empty=wants_empty)
+        return check_queue(self._look(None), self.name, choice=choice, wants_empty=wants_empty)
 
     @checked
-    def status(self, as_of: datetime | int | None = None) -> QueueStatus:
+    def status(self, as_of: datetime | int | None = None) -> replies.QueueStatus:
         """Return the queue's figures; starts nothing.
 
         Parameters
@@ -461,7 +479,9 @@ class Queue:
         as_of
             An aware time or a record number: what they were then; default: now.
         """
-        return queue_status(state_at(open_journal(self.journal.store), as_of), self.name)
+        from spark_queue.views import queue_status
+
+        return queue_status(self._look(as_of), self.name)
 
     @checked
     def explain(self, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
@@ -481,6 +501,9 @@ class Queue:
         ConfigError
             UNKNOWN_QUEUE.
         """
+        from spark_queue.journal.open import open_journal
+        from spark_queue.views import explain
+
         return explain(open_journal(self.journal.store), self.name, bookmark, as_of)
 
     def pause(self) -> None:
@@ -520,8 +543,7 @@ class Queue:
         CallerError
             UNSUPPORTED_WRITE for a queue that is not set aside.
         """
-        store, command = self.journal.store, commands.Revive(queue=self.name)
-        coordinator_client.call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint)
+        self._call(commands.Revive(queue=self.name))
 
     def unpause(self) -> None:
         """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
@@ -573,8 +595,8 @@ class Queue:
         LeaseError
             SINK_LANDED or SINK_FENCED where the contrary is known by now.
         """
-        from spark_queue.sinks.sink import Fate, Landing  # noqa: PLC0415 - other verbs need no sink.
-        from spark_queue.sinks.topic import sink_at  # noqa: PLC0415 - as above.
+        from spark_queue.sinks.sink import Fate, Landing
+        from spark_queue.sinks.topic import sink_at
 
         who: dict[str, Any] = {"queue": self.name, "subscription": attempt.subscription, "attempt": attempt.attempt}
         journal_id = self.journal.journal_id()
@@ -597,7 +619,14 @@ class Queue:
         return found.fate is Fate.LANDED
 
     def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
-        store, endpoint = self.journal.store, self.journal.endpoint
-        if dry_run:
-            return dry_runs.dry_run(store, command, endpoint)
-        return cast(replies.CoreReply, coordinator_client.call_once(store, self.journal.journal_id(), command, endpoint=endpoint))
+        if not dry_run:
+            return self._call(command)
+        from spark_queue.client import dry_runs
+
+        return dry_runs.dry_run(self.journal.store, command, self.journal.endpoint)
+
+    def _call(self, command: commands.QueueCommand | commands.Revive) -> replies.CoreReply:
+        from spark_queue.client.coordinator_client import call_once
+
+        endpoint = self.journal.endpoint
+        return cast(replies.CoreReply, call_once(self.journal.store, self.journal.journal_id(), command, endpoint=endpoint))

@@ -129,7 +129,9 @@ def read_known(store: Store, block: RecordBlock, *, first: int = 0, schema: pa.S
 
     Columns that a newer version appended to a file mean nothing here; one that is missing is damage.
     """
-    return read_block(store, block, columns=schema.names, first=first).cast(schema)
+    rows = read_block(store, block, columns=schema.names, first=first)
+    # A cast that changes nothing would load `pyarrow.compute`, which costs a receiver more than its own modules.
+    return rows if rows.schema == schema else rows.cast(schema)
 
 
 class ControlRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -189,7 +190,7 @@ def _numbers(values: NDArray[Any], kind: pa.DataType, validity: pa.Buffer | None
 
 def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     columns: dict[str, Any] = {name: batch.column(name) for name in CONTROL_SCHEMA.names}
-    at, due_at = (columns[name].cast(pa.int64()).to_pylist() for name in ("at", "due_at"))
+    at, due_at = (columns[name].view(pa.int64()).to_pylist() for name in ("at", "due_at"))
     ranges = _range_arrays(columns["ranges"])
     details = columns["detail"].to_pylist()
     plain = [columns[name].to_pylist() for name in _PLAIN]
@@ -216,10 +217,14 @@ def _edges(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def _range_arrays(lists: Any) -> list[RangeArray]:
-    flat = lists.flatten()
-    edges = np.empty(2 * len(flat), dtype=np.int64)
-    edges[::2], edges[1::2] = np.from_dlpack(flat.field("first")), np.from_dlpack(flat.field("until"))
-    lengths = lists.value_lengths()
-    lengths = np.from_dlpack(lengths.fill_null(0) if lengths.null_count else lengths)
-    ends = 2 * np.cumsum(lengths)
-    return [RangeArray(edges[end - 2 * length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]
+    if lists.null_count:
+        # What stands behind a NULL counts for nothing; only a stranger writes one.
+        lengths = lists.value_lengths().fill_null(0).to_pylist()
+        lists = pa.ListArray.from_arrays(_numbers(np.cumsum([0, *lengths], dtype=np.int32), pa.int32()), lists.flatten())
+    # By offsets: functions of pyarrow for lists load `pyarrow.compute`, which costs a receiver more memory than its own modules.
+    ends = np.from_dlpack(lists.offsets)
+    pairs = lists.values.slice(ends[0], ends[-1] - ends[0])
+    edges = np.empty(2 * len(pairs), dtype=np.int64)
+    edges[::2], edges[1::2] = np.from_dlpack(pairs.field("first")), np.from_dlpack(pairs.field("until"))
+    places = (2 * (ends - ends[0])).tolist()
+    return [RangeArray(edges[start:end]) for start, end in pairwise(places)]
