@@ -142,6 +142,8 @@ class Journal(Handle):
     ) -> Published:
         """Publish rows in one commit; they are visible, all of them, when this returns.
 
+        What other threads of this process publish to the same message type meanwhile goes together into the next commit.
+
         Parameters
         ----------
         data
@@ -171,6 +173,52 @@ class Journal(Handle):
         from spark_queue.client.publisher import publish
 
         return publish(
+            self.store,
+            self.endpoint,
+            data,
+            topic=topic,
+            expires_after=expires_after,
+            deliver_after=deliver_after,
+            publisher=publisher,
+            first_sequence=first_sequence,
+            replicated_to=replicated_to,
+            timeout=timeout,
+        )
+
+    @checked
+    async def publish_async(
+        self,
+        data: Any,
+        *,
+        topic: str | None = None,
+        publisher: str | None = None,
+        first_sequence: int | None = None,
+        expires_after: str | None = None,
+        deliver_after: str | None = None,
+        replicated_to: int = 0,
+        timeout: str = REPLICATED_WITHIN,
+    ) -> Published:
+        """Publish rows as `publish` does, without blocking the event loop; those that are awaited at once share commits.
+
+        If the task that waits is cancelled, the rows may be published all the same.
+
+        Parameters
+        ----------
+        data, topic, publisher, first_sequence, expires_after, deliver_after, replicated_to, timeout
+            As for `publish`.
+
+        Raises
+        ------
+        CallerError
+            As for `publish`.
+        ConfigError
+            As for `publish`.
+        CoordinatorError
+            As for `publish`.
+        """
+        from spark_queue.client.publisher import publish_async
+
+        return await publish_async(
             self.store,
             self.endpoint,
             data,

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-from collections.abc import Mapping
+import contextvars
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from spark_queue import forks
 from spark_queue.client.arguments import REPLICATED_WITHIN, checked
-from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.client.publish_target import PublishTarget, sending
+from spark_queue.client.shared_target import shared_target
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.errors import AccessError, CallerError, ConfigError, parsed
-from spark_queue.journal.commit import DefinitionsChangedError, Identity, KnownLog, Published
-from spark_queue.journal.delta_head import DeltaHead
-from spark_queue.journal.publisher import OpenedName, make_plan, open_head, open_name
-from spark_queue.journal.publisher import publish as commit
+from spark_queue.journal.commit import Published
+from spark_queue.journal.group_commit import PublishCall
+from spark_queue.journal.publisher import open_name
 from spark_queue.journal.reader import JournalReader, open_reader
-from spark_queue.journal.rows import kept, to_arrow
-from spark_queue.journal.schema import user_schema
+from spark_queue.journal.rows import kept
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from spark_queue.client.replicated import ReplicationWait
-
-_LOG = logging.getLogger(__name__)
 
 
 def publish(
@@ -40,34 +34,66 @@ def publish(
     endpoint: Endpoint,
     data: Any,
     *,
-    topic: str | None,
-    expires_after: str | None,
-    deliver_after: str | None = None,
     publisher: str | None = None,
     first_sequence: int | None = None,
     replicated_to: int = 0,
     timeout: str = REPLICATED_WITHIN,
+    **given: str | None,
 ) -> Published:
     """Publish rows in one commit; a named publisher opens its name with the same commit (DESIGN 15.4).
+
+    `given` are the topic and the times, as `_call` has them.
 
     Raises
     ------
     SparkQueueError
         What is wrong with the rows, the topic or the store; nothing was published. REPLICATION_PENDING: it was.
     """
-    if first_sequence is not None and publisher is None:
-        raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences belong to a publisher.")
-    journal = open_reader(store)
-    target = _Target(journal, journal.numbered_definitions(), endpoint, publisher, opened=None)
-    waiting = target.waiting(replicated_to, timeout) if replicated_to else None
-    given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
-    try:
-        done = target.publish(data, **given, first_sequence=first_sequence)
-    finally:
-        target.close()
+    call = _call(data, publisher=publisher, first_sequence=first_sequence, **given)
+    waiting = _waiting(open_reader(store), endpoint, replicated_to, timeout) if replicated_to else None
+    done = shared_target(store, endpoint).publish(call)
     if waiting is not None:
         waiting.wait([done])
     return done
+
+
+async def publish_async(
+    store: Store, endpoint: Endpoint, data: Any, *, replicated_to: int, timeout: str, **given: Any
+) -> Published:
+    """Publish rows as `publish` does, without blocking the event loop."""
+    if replicated_to or given["topic"] is None or not isinstance(data, list | tuple | pa.Table):
+        # To wait for peers, or to read what rows there are, takes a thread of its own.
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
+        return await asyncio.to_thread(publish, store, endpoint, data, replicated_to=replicated_to, timeout=timeout, **given)
+    return await shared_target(store, endpoint).publish_async(_call(data, **given))
+
+
+def _call(
+    data: Any,
+    *,
+    topic: str | None,
+    expires_after: str | None = None,
+    deliver_after: str | None = None,
+    publisher: str | None = None,
+    first_sequence: int | None = None,
+) -> PublishCall:
+    if first_sequence is not None and publisher is None:
+        raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences belong to a publisher.")
+    durations = {
+        f"{key}_ms": None if value is None else parsed(parse_duration_ms, value, key=key, where="publish")
+        for key, value in (("expires_after", expires_after), ("deliver_after", deliver_after))
+    }
+    numbers: dict[str, Any] = {"first_sequence": first_sequence, **durations}
+    return PublishCall(data=kept(data), topic=topic, publisher=publisher, **numbers)
+
+
+def _waiting(journal: JournalReader, endpoint: Endpoint, replicated_to: int, timeout: str) -> ReplicationWait:
+    """Make the wait until so many peers have the messages published from now on."""
+    # Few publishers wait, and all others would load it.
+    from spark_queue.client.replicated import ReplicationWait  # noqa: PLC0415 - as said above.
+
+    return ReplicationWait(journal, journal.definitions(), replicated_to, timeout, endpoint)
 
 
 class Publisher:
@@ -80,23 +106,29 @@ class Publisher:
         self.name = name
         self._store = store
         self._endpoint = endpoint
-        self._target: _Target | None = None
+        self._journal: JournalReader | None = None
+        self._target: PublishTarget | None = None
         self._last: int | None = None
         #: Whether the last publish ended without an answer.
         self._unsure = False
+        #: Held while one publishes: rows get their numbers one batch after the other.
+        self._publishing = threading.Lock()
+        #: Publishes for event loops, in the order in which they came.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-publisher")
 
     def __enter__(self) -> Self:
-        journal = open_reader(self._store)
+        self._journal = journal = open_reader(self._store)
         numbered = journal.numbered_definitions()
         definitions = numbered[1]
         publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = opened.last_sequence
         self._unsure = False
-        self._target = _Target(journal, numbered, self._endpoint, self.name, opened=opened, nudges_beside=True)
+        self._target = PublishTarget(journal, numbered, self._endpoint, opened=opened)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._thread.shutdown()
         if self._target is not None:
             self._target.close()
         self._target = None
@@ -135,7 +167,52 @@ class Publisher:
         CoordinatorError
             REPLICATION_PENDING: it is published, and so many peers do not have it in time.
         """
-        if self._target is None:
+        # Before any lock: another thread may have held it at the fork.
+        forks.check_process()
+        given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
+        with self._publishing:
+            return self._publish(data, given, first_sequence, replicated_to, timeout)
+
+    @checked
+    async def publish_async(
+        self,
+        data: Any,
+        *,
+        topic: str | None = None,
+        first_sequence: int | None = None,
+        expires_after: str | None = None,
+        deliver_after: str | None = None,
+        replicated_to: int = 0,
+        timeout: str = REPLICATED_WITHIN,
+    ) -> Published:
+        """Publish rows as `publish` does, without blocking the event loop: one batch after the other, in the order of the calls.
+
+        If the task that waits is cancelled, the rows may be published all the same; `last_sequence` then counts them.
+
+        Parameters
+        ----------
+        data, topic, first_sequence, expires_after, deliver_after, replicated_to, timeout
+            As for `publish`.
+
+        Raises
+        ------
+        CallerError
+            As for `publish`.
+        CoordinatorError
+            As for `publish`.
+        """
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
+        given: dict[str, Any] = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
+        given |= {"first_sequence": first_sequence, "replicated_to": replicated_to, "timeout": timeout}
+        # The context has the span that this one is part of.
+        deed = partial(contextvars.copy_context().run, self.publish, data, **given)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, deed)
+
+    def _publish(
+        self, data: Any, given: dict[str, str | None], first_sequence: int | None, replicated_to: int, timeout: str
+    ) -> Published:
+        if self._target is None or self._journal is None:
             reason = f"publisher '{self.name}' is not open."
             raise CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Use it in a `with` statement.")
         first = (self._last or 0) + 1 if first_sequence is None else first_sequence
@@ -145,11 +222,12 @@ class Publisher:
                 "if they did, they count as a repeat. For other rows, open the publisher again."
             )
             raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
-        waiting = self._target.waiting(replicated_to, timeout) if replicated_to else None
+        waiting = _waiting(self._journal, self._endpoint, replicated_to, timeout) if replicated_to else None
         was_unsure, self._unsure = self._unsure, True
         try:
-            given = {"topic": topic, "expires_after": expires_after, "deliver_after": deliver_after}
-            done = self._target.publish(data, **given, first_sequence=first)
+            call = _call(data, publisher=self.name, first_sequence=first, **given)
+            with sending(call, self._target.definitions) as sent:
+                done = self._target.commit([sent])[0].result()
         except (AccessError, CallerError, ConfigError):
             self._unsure = was_unsure
             raise
@@ -158,154 +236,3 @@ class Publisher:
         if waiting is not None:
             waiting.wait([done])
         return done
-
-
-class _Target:
-    """An open journal to publish to, under a name or without one, and the coordinator that hears of it.
-
-    What it knows of logs and definitions it keeps from one publish to the next; each commit finds out whether that still holds.
-    """
-
-    def __init__(
-        self,
-        journal: JournalReader,
-        numbered: tuple[int, Definitions],
-        endpoint: Endpoint,
-        publisher: str | None,
-        *,
-        opened: OpenedName | None,
-        nudges_beside: bool = False,
-    ) -> None:
-        self._journal = journal
-        self._endpoint = endpoint
-        self._publisher = publisher
-        #: The numbers drawn by opening the name; None where a publish opens it with its own commit.
-        self._opened = opened
-        self._heads: dict[str, DeltaHead] = {} if opened is None else dict(opened.heads)
-        self._record, self._definitions = numbered
-        client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
-        self._nudges = _Nudges(client, beside=nudges_beside)
-
-    def close(self) -> None:
-        """Wait until the coordinator was told of the last publish."""
-        self._nudges.close()
-
-    def _look_again(self) -> bool:
-        """Read the definitions that hold now, and return whether they are others: a right may be withdrawn, a topic moved."""
-        before, (self._record, self._definitions) = self._record, self._journal.numbered_definitions()
-        return self._record != before
-
-    def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
-        """Make the wait until so many peers have the messages published from now on."""
-        # Few publishers wait, and all others would load it.
-        from spark_queue.client.replicated import ReplicationWait  # noqa: PLC0415 - as said above.
-
-        return ReplicationWait(self._journal, self._definitions, replicated_to, timeout, self._endpoint)
-
-    def publish(
-        self, data: Any, *, topic: str | None, expires_after: str | None, deliver_after: str | None, first_sequence: int | None
-    ) -> Published:
-        durations = {
-            f"{key}_ms": None if value is None else parsed(parse_duration_ms, value, key=key, where="publish")
-            for key, value in (("expires_after", expires_after), ("deliver_after", deliver_after))
-        }
-        data = kept(data)
-        while True:
-            try:
-                return self._publish(data, topic=topic, durations=durations, first_sequence=first_sequence)
-            except DefinitionsChangedError as changed:
-                if not self._look_again():
-                    # As in a copy whose control log is older than its message logs: these hold, then.
-                    self._record = max(self._record, changed.newest)
-            except (AccessError, CallerError, ConfigError):
-                # By those that hold now it may be none.
-                if not self._look_again():
-                    raise
-
-    def _publish(
-        self, data: Any, *, topic: str | None, durations: Mapping[str, int | None], first_sequence: int | None
-    ) -> Published:
-        store, definitions = self._journal.store, self._definitions
-        message_type, rows = to_arrow(data, definitions, topic=topic)
-        if definitions.principals:
-            # Where there are none, nothing of this is loaded.
-            from spark_queue.client.rights import check_writes  # noqa: PLC0415 - as said above.
-
-            names = [topic] if topic is not None else rows.column("topic").drop_null().unique().to_pylist()
-            check_writes(definitions, map(str, names), partial(self._endpoint.token, store))
-        number = None if self._opened is None else self._opened.number(message_type)
-        identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
-        plan = make_plan(store, definitions, message_type=message_type, topic=topic, **durations)
-        with _span(topic or message_type, rows.num_rows) as is_traced:
-            if is_traced:
-                rows = _with_context(rows, definitions.message_type(message_type).columns)
-            # After a failure nobody knows whether it is still the head.
-            head = self._heads.pop(message_type, None) or open_head(store, self._journal.journal_id, message_type)
-            known = KnownLog(head=head, definitions=self._record)
-            try:
-                done = commit(
-                    plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence, known=known
-                )
-            except DefinitionsChangedError:
-                self._heads[message_type] = head
-                raise
-            except (CallerError, ConfigError):
-                if not head.stands():
-                    # It was another log that refuses this.
-                    raise DefinitionsChangedError(self._record) from None
-                self._heads[message_type] = head
-                raise
-            self._heads[message_type] = head
-            if done.rows:
-                self._nudges.nudge(message_type)
-        return done
-
-
-class _Nudges:
-    """Tells the coordinator of publishes: before each returns, or `beside` them, since its answer waits for a commit of its own."""
-
-    def __init__(self, client: CoordinatorClient, *, beside: bool) -> None:
-        self._client = client
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-nudge") if beside else None
-        #: The message types of those that did not begin yet.
-        self._waiting: set[str] = set()
-
-    def nudge(self, message_type: str) -> None:
-        if self._beside is None:
-            self._client.nudge(message_type)
-        elif message_type not in self._waiting:
-            self._waiting.add(message_type)
-            try:
-                self._beside.submit(self._nudge, message_type)
-            except RuntimeError:
-                # The interpreter is about to end, and starts no thread any more.
-                self._nudge(message_type)
-
-    def _nudge(self, message_type: str) -> None:
-        # Before the call: it may miss what is published during it.
-        self._waiting.discard(message_type)
-        self._client.nudge(message_type)
-
-    def close(self) -> None:
-        if self._beside is not None:
-            self._beside.shutdown()
-        self._client.close()
-
-
-def _span(destination: str, messages: int) -> AbstractContextManager[bool]:
-    """Return the span of a send, which knows whether it is one; a program without OpenTelemetry loads nothing for that."""
-    if "opentelemetry" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
-        return nullcontext(enter_result=False)
-    from spark_queue import tracing  # noqa: PLC0415 - as said above.
-
-    return tracing.span("send", destination, batch__message_count=messages)
-
-
-def _with_context(rows: pa.Table, columns: str) -> pa.Table:
-    """Let rows carry the context of the span that is current, where their message type has a column for it and they have none."""
-    from spark_queue import tracing  # noqa: PLC0415 - it is loaded where there is a span.
-
-    wanted = [field for field in user_schema(columns) if field.name.lower() == tracing.COLUMN and pa.types.is_string(field.type)]
-    if not wanted or any(name.lower() == tracing.COLUMN for name in rows.column_names):
-        return rows
-    return rows.append_column(wanted[0], pa.repeat(pa.scalar(tracing.traceparent(), pa.string()), rows.num_rows))
