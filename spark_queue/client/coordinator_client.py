@@ -207,14 +207,20 @@ class CoordinatorClient:
         pieces = pa.ipc.open_stream(b"".join(parts)).read_all() if parts else None
         return cast(replies.Granted, reply), pieces
 
-    def nudge(self, message_type: str) -> None:
-        """Tell the coordinator of a publish; it would find out by itself a little later, so nothing is raised."""
+    def nudge(self, message_type: str) -> bool:
+        """Tell the coordinator of a publish, and return whether there is one to be told.
+
+        It would find out by itself a little later, so nothing is raised.
+        """
+        is_known = False
         try:
             is_known = self._connection is not None or self._endpoint.addresses is not None
-            if is_known or read_advertisement(self._store, self._journal_id) is not None:
+            is_known = is_known or read_advertisement(self._store, self._journal_id) is not None
+            if is_known:
                 self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # The rows are published all the same, and the caller must learn that.
             _LOG.debug("The coordinator was not notified: %s", reason)
+        return is_known
 
     def forget_past(self) -> None:
         """Delete an advertisement at whose address nobody serves the journal, as a backup has it."""

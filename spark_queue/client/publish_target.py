@@ -25,6 +25,9 @@ from spark_queue.protocol.endpoint import Endpoint
 #: Say in the environment where spans go.
 _SPANS_GO_TO = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
+#: How long nobody is looked for where no coordinator was, in seconds.
+_NOBODY_S = 0.1
+
 
 class PublishTarget:
     """An open journal to publish to, and the coordinator that hears of it; safe to share between threads.
@@ -157,6 +160,9 @@ class _Nudges:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-nudge")
         #: The message types of those that did not begin yet.
         self._waiting: set[str] = set()
+        #: Whether the last one found no coordinator.
+        self._finds_nobody = False
+        self._closing = threading.Event()
 
     def nudge(self, message_type: str) -> None:
         if message_type in self._waiting:
@@ -169,10 +175,14 @@ class _Nudges:
             self._nudge(message_type)
 
     def _nudge(self, message_type: str) -> None:
+        if self._finds_nobody:
+            # Who starts now reads the log itself: nobody is looked for again with each publish.
+            self._closing.wait(_NOBODY_S)
         # Before the call: it may miss what is published during it.
         self._waiting.discard(message_type)
-        self._client.nudge(message_type)
+        self._finds_nobody = not self._client.nudge(message_type)
 
     def close(self) -> None:
+        self._closing.set()
         self._thread.shutdown()
         self._client.close()

@@ -181,7 +181,7 @@ class Commit:
                     return replace(decision.published, message_type=self._plan.message_type, version=base)
                 opened_at = head.version
                 continue
-            self._check_table(head.table)
+            self._check_table(head)
             failure = self._attempt(head, decision)
             if self._look(head, base, decision, is_own=failure is None):
                 self._sync_own(base + 1)
@@ -195,8 +195,11 @@ class Commit:
             # After the pause others have gone on: a put behind them would be refused again.
             self._read_on(head)
 
-    def _check_table(self, table: DeltaTable) -> None:
+    def _check_table(self, head: DeltaHead) -> None:
         """Refuse a table that somebody altered so that the files do not fit it (PROTOCOL 2)."""
+        if head.fitting is self._plan.shape.schema:
+            return
+        table = head.table
         there, partitions = {field.name: field.type for field in arrow_schema(table)}, table.metadata().partition_columns
         unlike = [field.name for field in self._plan.shape.schema if there.get(field.name) != field.type]
         if partitions or unlike:
@@ -206,6 +209,7 @@ class Commit:
                 else f"It is partitioned by {', '.join(partitions)}."
             )
             raise damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
+        head.fitting = self._plan.shape.schema
 
     def _read_on(self, head: DeltaHead) -> bool:
         """Read the commits of others, or open the log anew; returns whether it went on from the head."""

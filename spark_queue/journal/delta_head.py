@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from spark_queue.clock import SystemClock
@@ -33,10 +34,13 @@ class DeltaHead:
         The handle by which the log was opened; it may know older commits only.
     version : int
         The newest version that was read, or committed here.
+    fitting : pyarrow.Schema, optional
+        The columns of files that a writer has found to fit the table.
     """
 
     table: DeltaTable
     version: int
+    fitting: pa.Schema | None
 
     @property
     def is_old(self) -> bool:
@@ -55,7 +59,7 @@ class DeltaHead:
 
     def reset(self, table: DeltaTable) -> None:
         """Begin anew at the version of a handle."""
-        self.table, self.version = table, int(table.version())
+        self.table, self.version, self.fitting = table, int(table.version()), None
         #: The bytes of the head's entry, and of the one that was put behind it last.
         self._entry, self._own = self._store.read(log_key(self._key, self.version)) or b"", b""
         self._read_at_ms = SystemClock().monotonic_ms()

@@ -27,6 +27,9 @@ ROW_GROUP_ROWS = 32_768
 #: Large bodies make smaller row groups, so that a reader never holds much more than this at once, in bytes.
 ROW_GROUP_BYTES = 128 * 1024 * 1024
 
+#: Bytes of rows that are fewer than those of a row group, and so all that a file gets.
+SMALL_BYTES = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingPlan:
@@ -126,15 +129,22 @@ def write_rows(
 ) -> StagedFile:
     """Write stored rows, of which there are some, to a message file that may describe itself in `metadata`."""
     topics, memory_bytes = set[str](), 0
+    groups = _grouped(rows)
+    first, first_bytes = next(groups)
+    # Parquet is written in dozens of pieces: of a few rows, which are all there are, they are put together first.
+    small = pa.BufferOutputStream() if first_bytes <= SMALL_BYTES else None
     with store.writer(key) as sink:
-        with pq.ParquetWriter(cast(IO[bytes], sink), schema, write_statistics=list(bounded_columns(schema))) as writer:
-            for table in _grouped(rows):
+        target = cast(IO[bytes], sink) if small is None else small
+        with pq.ParquetWriter(target, schema, write_statistics=list(bounded_columns(schema))) as writer:
+            for table, table_bytes in chain([(first, first_bytes)], groups):
                 found: list[Any] = table.column("topic").unique().to_pylist()
                 topics.update(found)
-                writer.write_table(table, row_group_size=_row_group_rows(table))
-                memory_bytes += table.nbytes
+                writer.write_table(table, row_group_size=_row_group_rows(table.num_rows, table_bytes))
+                memory_bytes += table_bytes
             if metadata:
                 writer.add_key_value_metadata(dict(metadata))
+        if small is not None:
+            sink.write(small.getvalue())
         size_bytes = sink.tell()
     # Not by way of a `metadata_collector`, which hides the error of a write.
     file: pq.FileMetaData = cast(Any, writer).writer.metadata
@@ -172,21 +182,23 @@ def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | No
                 yield table
 
 
-def _grouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join small tables: each one written becomes a row group of its own."""
+def _grouped(tables: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
+    """Join small tables, since each one written becomes a row group of its own; yields their bytes beside them."""
     pending: list[pa.Table] = []
+    row_count = size_bytes = 0
     for table in tables:
         pending.append(table)
-        if sum(part.num_rows for part in pending) >= ROW_GROUP_ROWS or sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
-            yield pa.concat_tables(pending)
-            pending = []
+        row_count, size_bytes = row_count + table.num_rows, size_bytes + table.nbytes
+        if row_count >= ROW_GROUP_ROWS or size_bytes >= ROW_GROUP_BYTES:
+            yield pa.concat_tables(pending), size_bytes
+            pending, row_count, size_bytes = [], 0, 0
     if pending:
-        yield pa.concat_tables(pending)
+        yield pa.concat_tables(pending), size_bytes
 
 
-def _row_group_rows(table: pa.Table) -> int:
+def _row_group_rows(row_count: int, size_bytes: int) -> int:
     """Return the rows of a row group for rows of this size."""
-    row_bytes = max(1, table.nbytes // table.num_rows)
+    row_bytes = max(1, size_bytes // row_count)
     return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes))
 
 
