@@ -66,10 +66,16 @@ def _actions(table: LogEntry) -> Iterator[dict[str, Any]]:
 
 def read(data: bytes, *, version: int) -> LogEntry:
     """Read what a checkpoint says of a table, as the one entry that would make it; anything else raises one of `FAULTS`."""
-    rows = pq.read_table(pa.BufferReader(data), schema=_SCHEMA, use_threads=False).to_pylist(maps_as_pydicts="strict")
-    of = {name: [row[name] for row in rows if row[name] is not None] for name in _SCHEMA.names}
+    # Not by `pq.read_table`, which loads pyarrow's datasets, and pandas where it is installed.
+    rows = pq.ParquetFile(pa.BufferReader(data)).read(columns=list(_ACTIONS), use_threads=False).to_pylist(maps_as_pydicts="strict")
+    of = {kind: [_known(row[kind], fields) for row in rows if row.get(kind) is not None] for kind, fields in _ACTIONS.items()}
     (metadata,), (protocol,) = of["metaData"], of["protocol"]
     return LogEntry(
         version=version, commit_info={}, adds=of["add"], removes=of["remove"], metadata=metadata, protocol=protocol,
         transactions={txn["appId"]: txn["version"] for txn in of["txn"]},
     )  # fmt: skip
+
+
+def _known(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an action that are known here: other software writes some more, and leaves out what it may."""
+    return {name: action.get(name) for name in fields}
