@@ -90,13 +90,17 @@ def doctor(
     ] = None,
     *,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch Delta's jars for Spark if they are missing.")] = False,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", metavar="PLACE", help="Also check where this checkpoint of a query is.")
+    ] = None,
 ) -> None:
     """Check what queues need on this host, and say how to fix what fails. Exits with 1 if something does."""
     from dataclasses import replace
 
     from spark_queue.cli import doctor as work
 
-    work.doctor(None if path is None else replace(target, path=path).journal, fetch=fetch, as_json=target.as_json)
+    journal = None if path is None else replace(target, path=path).journal
+    work.doctor(journal, fetch=fetch, checkpoint=checkpoint, as_json=target.as_json)
 
 
 for each in (

@@ -25,7 +25,7 @@ from spark_queue.cli.store_rights import Finding, try_rights
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
+from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError, check_text
 from spark_queue.journal import snapshot
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
@@ -35,6 +35,7 @@ from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.protocol.host import location_of
 from spark_queue.session import worker_python
+from spark_queue.source import checkpoint_place
 from spark_queue.views import state_at
 from spark_queue.views.journal_view import repeated_entries
 
@@ -58,11 +59,15 @@ STOP_S = 5.0
 RECOVERY_S = 10
 
 
-def doctor(named: Journal | None, *, fetch: bool, as_json: bool) -> None:
-    """Try this host, and the journal that is named or a scratch one; exits 1 when something fails."""
+def doctor(named: Journal | None, *, fetch: bool, checkpoint: str | None, as_json: bool) -> None:
+    """Try this host, the journal that is named or a scratch one, and a query's checkpoint; exits 1 when something fails."""
+    if checkpoint is not None:
+        check_text(checkpoint, key="checkpoint", where="the arguments")
     findings: list[dict[str, str]] = []
     with nullcontext(named) if named is not None else _scratch() as journal, progress(counted=True) as bar:
         checks = _checks(journal, fetch=fetch)
+        if checkpoint is not None:
+            checks["checkpoint"] = partial(_checkpoint, checkpoint)
         task = bar.add_task("trying", total=len(checks))
         for name, check in checks.items():
             try:
@@ -294,6 +299,13 @@ def _coordinator(journal: Journal) -> Finding:
         reply = _ping(journal)
     advice = "It is reading its log; check again later with `sparkq status`."
     return Finding(result="warning", found=f"process {reply.pid} is still recovering", advice=advice)
+
+
+def _checkpoint(location: str) -> Finding:
+    """Judge the place of a query's checkpoint by its name: a journal does not know where its consumers have theirs."""
+    if checkpoint_place.is_far(location):
+        return Finding(result="warning", found=f"{location}: an object store", advice=checkpoint_place.FAR % location)
+    return Finding(result="ok", found=location)
 
 
 def _log(journal: Journal, journal_id: str) -> Path:

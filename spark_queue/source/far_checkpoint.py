@@ -6,18 +6,10 @@ import logging
 
 from pyspark.sql import SparkSession
 
+from spark_queue.source.checkpoint_place import FAR, is_far
 from spark_queue.source.running_query import running_query
 
 _log = logging.getLogger(__name__)
-
-#: Schemes of Hadoop's that lead to an object store, where a file is written aside and renamed by some twenty requests.
-_OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs"})
-
-_FAR = (
-    "The checkpoint of this query is on an object store (%s). For each batch Spark waits there for about 48 requests, which take "
-    "longer than the batch itself. Unless the query keeps state, put its checkpoint on the driver's own disk: it may be lost at "
-    "any moment, and each row is in the table once all the same."
-)
 
 
 def warn_of_far_checkpoint(session: SparkSession, query_id: str) -> None:
@@ -27,8 +19,8 @@ def warn_of_far_checkpoint(session: SparkSession, query_id: str) -> None:
     except Exception as reason:  # noqa: BLE001 - it asks for what Spark's vendors may have changed.
         _log.info("it is unknown where the checkpoint of query %s is: %s", query_id, reason)
         return
-    if location.partition("://")[0] in _OBJECT_STORES:
-        _log.warning(_FAR, location)
+    if is_far(location):
+        _log.warning(FAR, location)
 
 
 def checkpoint_of(session: SparkSession, query_id: str) -> str:

@@ -341,6 +341,18 @@ def test_doctor_names_each_check_also_of_those_that_fail(sparkq: Terminal, tmp_p
     )
 
 
+def test_doctor_warns_of_a_checkpoint_on_an_object_store_where_one_is_named(sparkq: Terminal, tmp_path: Path) -> None:
+    def found(*arguments: str) -> dict[str, Any]:
+        return {each["check"]: each for each in sparkq("doctor", tmp_path, "--json", *arguments).json}
+
+    far = found("--checkpoint", "s3a://bucket/checkpoints/a")["checkpoint"]
+    assert (far["result"], far["found"]) == ("warning", "s3a://bucket/checkpoints/a: an object store")
+    assert "put its checkpoint on the driver's own disk" in far["advice"]
+    near = found("--checkpoint", "/var/checkpoints/a")["checkpoint"]
+    assert (near["result"], near["found"], near["advice"]) == ("ok", "/var/checkpoints/a", "")
+    assert "checkpoint" not in found()
+
+
 def test_doctor_tells_of_delta_jars_and_fetches_them_only_when_asked(
     sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
