@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import FORMAT, DefinitionsApplied, JournalCreated, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import control_table
@@ -14,6 +13,9 @@ from spark_queue.journal.damage import damaged
 from spark_queue.journal.record_blocks import ControlRows, RecordBlock, read_known, read_records, to_records_of
 from spark_queue.journal.record_table import SEPARATE_KINDS
 from spark_queue.journal.store import CONTROL, Store
+
+if TYPE_CHECKING:
+    from spark_queue.core.definitions.definition import Definitions
 
 
 class JournalReader:
@@ -30,6 +32,8 @@ class JournalReader:
 
     def numbered_definitions(self) -> tuple[int, Definitions]:
         """Read the definitions that hold now, with the number of their record."""
+        from spark_queue.core.definitions import parsing  # noqa: PLC0415 - a receiver asks for the journal's id only.
+
         created, applied = read_setup(self.store)
         if created.body_as(JournalCreated).journal != self.journal_id:
             found = created.body_as(JournalCreated).journal

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from spark_queue.core.definitions.column_names import ColumnNames
-from spark_queue.core.definitions.definition import INSTANCE_COLUMNS, RESERVED_COLUMNS
+from spark_queue.core.definitions.column_names import INSTANCE_COLUMNS, RESERVED_COLUMNS, ColumnNames
 from spark_queue.errors import ConfigError
 
 INSTANT = pa.timestamp("us", tz="UTC")

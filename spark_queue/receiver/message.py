@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Generator, Mapping
@@ -61,6 +60,8 @@ class Settlement:
             raise self._error
 
     def __await__(self) -> Generator[Any, None, None]:
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
         loop, told = asyncio.get_running_loop(), asyncio.Event()
 
         def tell() -> None:

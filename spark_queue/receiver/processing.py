@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import signal
@@ -88,6 +87,8 @@ class Processing:
         """Run until the receiver is at its end, and return the counts."""
         with self._receiver, self._handled_signals():
             if inspect.iscoroutinefunction(self._fn) or inspect.iscoroutinefunction(getattr(self._fn, "__call__", None)):  # noqa: B004 - only its kind is asked.
+                import asyncio  # noqa: PLC0415 - a function in threads needs no event loop.
+
                 asyncio.run(self._run_async())
             else:
                 self._run_threads()
@@ -158,6 +159,8 @@ class Processing:
     # ------------------------------------------------------------- a coroutine function
 
     async def _run_async(self) -> None:
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
         tasks = [asyncio.create_task(self._work_async()) for _ in range(self._concurrency)]
         waiting: set[asyncio.Task[None]] = set(tasks)
         try:
@@ -172,6 +175,8 @@ class Processing:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work_async(self) -> None:
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
         try:
             async for message in self._receiver:
                 fn = cast("Callable[[Message], Awaitable[Any]] | None", self._on_barrier if message.is_barrier else self._fn)

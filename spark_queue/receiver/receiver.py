@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -162,9 +161,13 @@ class Receiver:
             thread.join(_LAST_CALLS_S)
 
     async def __aenter__(self) -> Self:
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
         return await asyncio.to_thread(self.__enter__)
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
         await asyncio.to_thread(self.__exit__, kind, value, trace)
 
     def stop(self) -> None:
@@ -220,6 +223,8 @@ class Receiver:
 
     async def get_async(self, timeout: float | None = None) -> Message | None:
         """Return the next message, as `get` does, without blocking the event loop."""
+        import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
+
         self._check_open("getting a message")
         loop, told = asyncio.get_running_loop(), asyncio.Event()
 

@@ -12,6 +12,14 @@ from types import MappingProxyType
 from spark_queue import errors
 from spark_queue.errors import CallerError
 
+#: Columns that stand beside the message type's own in a delivered row (DESIGN 4); no others are reserved.
+RESERVED_COLUMNS = frozenset(
+    "bookmark topic publisher sequence published_at expires_at delivery_count cancel_count lease leased_until is_barrier".split()
+)
+
+#: Those that only an instance adds: in any other journal messages may have columns of these names.
+INSTANCE_COLUMNS = frozenset({"origin", "origin_bookmark"})
+
 #: Names that an error lists at most; nobody reads three thousand.
 _LISTED_MAX = 40
 

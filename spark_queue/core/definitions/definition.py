@@ -98,14 +98,6 @@ class Disagreement:
         return self.queue == queue and self.rule in _HINDERING
 
 
-#: Columns that stand beside the message type's own in a delivered row (DESIGN 4); no others are reserved.
-RESERVED_COLUMNS = frozenset(
-    "bookmark topic publisher sequence published_at expires_at delivery_count cancel_count lease leased_until is_barrier".split()
-)
-
-#: Those that only an instance adds: in any other journal messages may have columns of these names.
-INSTANCE_COLUMNS = frozenset({"origin", "origin_bookmark"})
-
 #: Message types that exist without being declared: their one column as Spark DDL.
 BUILT_IN_COLUMNS = {"json": "value STRING", "binary": "value BINARY"}
 

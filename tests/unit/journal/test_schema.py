@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from spark_queue.core.definitions.definition import RESERVED_COLUMNS
+from spark_queue.core.definitions.column_names import RESERVED_COLUMNS
 from spark_queue.errors import ConfigError
 from spark_queue.journal.schema import ENVELOPE, appended_columns, check_columns, shown_names, stored_schema, user_schema
 

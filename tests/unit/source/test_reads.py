@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from spark_queue import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core import folds
-from spark_queue.core.definitions.definition import INSTANCE_COLUMNS, RESERVED_COLUMNS
+from spark_queue.core.definitions.column_names import INSTANCE_COLUMNS, RESERVED_COLUMNS
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
