@@ -11,7 +11,7 @@ from pathlib import Path
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import open_control, open_reader
+from spark_queue.journal.reader import open_control, open_reader, read_setup
 from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key, message_tables, messages_key
 from spark_queue.views import state_at
 
@@ -51,8 +51,7 @@ def back_up(store: Store, destination: Store) -> BackedUp:
     _check_place(store, destination)
     # Older than the records that are copied: one that knew of more would pass for the state.
     snapshots = [entry.key for entry in store.list(SNAPSHOTS)]
-    control = _read_control(store, destination)
-    logs = [key for table in _tables(store) for key in _log_of(store, table)]
+    control, logs = _read_logs(store, destination)
     # Listed once every file that the logs name is there, so none is left out.
     data = [entry.key for folder in (CONTROL, MESSAGES) for entry in store.list(folder) if "/_delta_log/" not in entry.key]
     keys = [*logs, *snapshots, *data]
@@ -70,6 +69,21 @@ def back_up(store: Store, destination: Store) -> BackedUp:
     _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})
     records = open_control(destination).blocks[-1].last + 1
     return BackedUp(journal=journal, records=records, objects=len(keys) + len(control))
+
+
+def _read_logs(store: Store, destination: Store) -> tuple[dict[str, bytes], list[str]]:
+    """Return the control log as it is, and what message logs have after that: between the two no definitions are applied.
+
+    A message log names the record of the newest ones. The copy would have another record at that number: in it, definitions
+    with a lower one are news to no publisher.
+    """
+    # People apply definitions, and listing takes no longer than seconds: a second turn is rare, and a third one more so.
+    while True:
+        applied = read_setup(store)[-1].record
+        control = _read_control(store, destination)
+        logs = [key for table in _tables(store) for key in _log_of(store, table)]
+        if read_setup(store)[-1].record == applied:
+            return control, logs
 
 
 def _read_control(store: Store, destination: Store) -> dict[str, bytes]:

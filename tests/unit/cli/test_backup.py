@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue.client import backup
 from spark_queue.client.backup import back_up
+from spark_queue.core.commands import Apply
 from spark_queue.core.records import Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import upkeep
+from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.store import Store
 from tests.unit.cli.sparkq import Terminal
-from tests.unit.journal.journal_on_disk import Disk
-from tests.unit.journal.reign import Reign, publish_some
+from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
+from tests.unit.journal.reign import NOW_MS, Reign, publish_some
 
 
 @pytest.fixture
@@ -129,6 +132,27 @@ def test_what_ends_half_way_is_no_journal_or_one_of_an_earlier_moment(
         journals += 1
     assert 0 < journals < last
     assert _records(copy) == whole
+
+
+def test_a_copy_has_the_definitions_that_its_message_logs_name(
+    shop: tuple[Disk, Reign], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise new ones of the copy may get a number that its logs seem to know, and no publisher would be told of them."""
+    (disk, reign), periods = shop, iter(["7s", "8s"])
+
+    def apply(asked: tuple[Store, str]) -> None:
+        if asked[1] == "messages/order/_delta_log" and (period := next(periods, None)) is not None:
+            queue = {**DEFINITIONS["queues"]["WORK"], "lease_period": period}
+            reign.engine.decide(Apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}), now_ms=NOW_MS)
+            reign.commit()
+
+    copy = Store(str(tmp_path / "copy"))
+    with monkeypatch.context() as patched:
+        _before_each(patched, apply, "list")
+        back_up(disk.store, copy)
+    assert next(periods, None) is None
+    named = DeltaTable(copy.messages_uri("order")).transaction_version(DEFINITIONS_TXN)
+    assert named == open_reader(copy).numbered_definitions()[0]
 
 
 def test_a_file_that_goes_before_it_is_copied_is_told(

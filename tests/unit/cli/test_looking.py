@@ -10,6 +10,7 @@ from deltalake import DeltaTable, TableFeatures
 from deltalake.schema import Field, PrimitiveType
 
 from spark_queue import Journal
+from spark_queue.cli import doctor
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.store import messages_key
 from spark_queue.journal.upkeep import clean
@@ -121,7 +122,7 @@ def test_verify_takes_a_commit_that_landed_where_nobody_looks_for_no_gap(sparkq:
     assert "[LOG_GAP]" in sparkq("verify", disk.store.path, "--json").json["problems"][0]
 
 
-def test_verify_names_a_gap_that_only_publishers_meet(sparkq: Terminal, tmp_path: Path) -> None:
+def test_verify_and_doctor_name_a_gap_that_only_publishers_meet(sparkq: Terminal, tmp_path: Path) -> None:
     """What has entered is read no more, but Delta opens no table with a gap."""
     disk = Disk(tmp_path / "journal")
     reign = Reign(disk, epoch=1)
@@ -130,7 +131,11 @@ def test_verify_names_a_gap_that_only_publishers_meet(sparkq: Terminal, tmp_path
     reign.enter()
     disk.log_path(messages_key("order"), 2).unlink()
     (problem,) = sparkq("verify", disk.store.path, "--json").json["problems"]
-    assert f"[LOG_GAP] The log of '{disk.store.messages_uri('order')}' lacks version 2: " in problem
+    told = f"[LOG_GAP] The log of '{disk.store.messages_uri('order')}' lacks version 2: "
+    assert told in problem
+    with pytest.raises(JournalError) as refused:
+        doctor._files(Journal(disk.store.path))
+    assert told in str(refused.value), "sparkq doctor says so, too"
     with pytest.raises(JournalError, match=r"LOG_GAP.*'_delta_log/00000000000000000002\.json' is gone"):
         disk.publish([3])
 
