@@ -15,10 +15,29 @@ import pytest
 
 from spark_queue import Journal, Queue
 from spark_queue.errors import CallerError, ConfigError, LeaseError
+from spark_queue.journal import control_checkpoint
+from spark_queue.journal.reader import open_control
 from spark_queue.receiver.message import Message
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World, stopped
-from tests.source_tree import ROOT
+from tests.source_tree import ROOT, product_files
 from tests.waiting import wait_until
+
+RECEIVE = """
+import sys
+from spark_queue import Journal
+
+with Journal(sys.argv[1]).queue(sys.argv[2]).receive(until_empty=True) as messages:
+    for message in messages:
+        message.value()
+        message.acknowledge().result(30)
+print(*sys.modules)
+"""
+
+#: What a receiver does without: delta-rs, expressions, definitions, parts of pyarrow and all of pandas, and what decides or looks.
+NOT_FOR_RECEIVERS = (
+    "asyncio deltalake duckdb pandas pyarrow.compute pyarrow.dataset pyspark re2 sqlglot spark_queue.core.deciding "
+    "spark_queue.core.folds spark_queue.core.state spark_queue.expression spark_queue.journal.repair spark_queue.views"
+).split()
 
 #: The number in a body, in Spark SQL.
 NUMBER = "CAST(get_json_object(value, '$.n') AS INT)"
@@ -52,6 +71,18 @@ def test_messages_come_one_by_one_and_leave_when_they_are_acknowledged(world: Wo
     assert found == [(row, row, 1, "ORDERS") for row in range(25)]
     status = queue.status()
     assert (status.queue_depth, status.acknowledged, status.subscriptions) == (0, 25, 0)
+
+
+def test_a_receiver_loads_nothing_that_others_need(world: World) -> None:
+    """Also of a log with a checkpoint, which pyarrow's datasets would read with pandas."""
+    ours = {name for name in NOT_FOR_RECEIVERS if name.startswith("spark_queue.")}
+    assert ours <= {file.module for file in product_files()}
+    world.publish(3)
+    control_checkpoint.write(world.store, open_control(world.store).as_entry(), durable=False)
+    command = [sys.executable, "-c", RECEIVE, world.store.path, QUEUE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=DEADLINE_S)
+    assert queue_of(world).status().acknowledged == 3
+    assert [name for name in done.stdout.split() if f"{name}.".startswith(tuple(f"{each}." for each in NOT_FOR_RECEIVERS))] == []
 
 
 def test_a_message_knows_its_columns(make_world: MakeWorld) -> None:
