@@ -10,7 +10,7 @@ import copy
 import threading
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ from spark_queue.journal.schema import user_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, own_publisher, stored_tables, write_file
 from spark_queue.journal.store import Store
 from spark_queue.journal.stored_rows import Sequences
+
+if TYPE_CHECKING:
+    from spark_queue.ports import Clock
 
 #: Rows and bytes of a publish that shares a message file; a larger one stages a file of its own, beside the commits of others.
 SHARED_ROWS = 1_000
@@ -135,10 +138,13 @@ class _Caller:
 class GroupCommit:
     """The commits of this process to one message type's log; safe to share between threads."""
 
-    def __init__(self, store: Store, journal_id: str, message_type: str, *, head: DeltaHead | None = None) -> None:
+    def __init__(
+        self, store: Store, journal_id: str, message_type: str, *, head: DeltaHead | None = None, clock: Clock | None = None
+    ) -> None:
         self._store = store
         self._journal_id = journal_id
         self._message_type = message_type
+        self._clock = clock or SystemClock()
         #: The head of the log as the last commit left it; None before the first, and after one of which nobody knows the end.
         self._head = head
         #: Whose publishes are on their way, in the order in which they came; one of them leads: it commits for all.
@@ -150,13 +156,18 @@ class GroupCommit:
         """Commit publishes, also those of others that wait; afterwards each has its outcome."""
         for each in publishes:
             self._stage_large(each)
-        caller = _Caller([each for each in publishes if each.outcome is None])
-        self._enter(caller)
+        self._wait(_Caller([each for each in publishes if each.outcome is None]))
+
+    def _wait(self, caller: _Caller) -> None:
+        """Wait until the publishes of a caller are settled, or settle them and those of others."""
         try:
+            self._enter(caller)
             caller.turn.wait()
             while not caller.is_settled:
-                self._settle(self._next_group())
-                self._wake_settled()
+                try:
+                    self._settle(self._next_group())
+                finally:
+                    self._wake_settled()
         finally:
             self._leave(caller)
 
@@ -168,7 +179,7 @@ class GroupCommit:
 
     def _leave(self, caller: _Caller) -> None:
         with self._changing:
-            self._callers.remove(caller)
+            self._callers = [each for each in self._callers if each is not caller]
             if caller.leads:
                 # Not this thread, however much has come meanwhile: its caller waits.
                 self._lead_on(next((each for each in self._callers if not each.is_settled), None))
@@ -193,7 +204,7 @@ class GroupCommit:
         try:
             plan = call.plan(self._store, pending.definitions, self._message_type)
             rows = call.rows(pending.definitions)[1]
-            pending.file = stage_rows(plan, pending.definitions, rows, now_ms=SystemClock().wall_ms())
+            pending.file = stage_rows(plan, pending.definitions, rows, now_ms=self._clock.wall_ms())
         except Exception as refusal:  # noqa: BLE001 - whatever it is, it is its caller's.
             pending.outcome = refusal
 
@@ -258,11 +269,11 @@ class GroupCommit:
         pending.is_begun = True
         pending.outcome = publish(
             plan, self._journal_id, pending.definitions, rows, identity=pending.identity, first_sequence=call.first_sequence,
-            known=known,
+            clock=self._clock, known=known,
         )  # fmt: skip
 
     def _commit_together(self, group: Sequence[PendingPublish], known: KnownLog) -> None:
-        rows = _SharedRows(self._store, self._message_type)
+        rows = _SharedRows(self._store, self._message_type, self._clock.wall_ms())
         rows.take([each for each in group if each.file is None])
         files = {each: each.file for each in group if each.file is not None}
         committed = {**{each: file.row_count for each, file in files.items()}, **rows.row_counts}
@@ -274,7 +285,7 @@ class GroupCommit:
         for each in committed:
             each.is_begun = True
         staged = [*files.values(), *([] if shared is None else [shared])]
-        done = commit_staged(plan, self._journal_id, first.definitions, staged, known=known)
+        done = commit_staged(plan, self._journal_id, first.definitions, staged, clock=self._clock, known=known)
         for each, row_count in committed.items():
             each.outcome = replace(done, rows=row_count)
 
@@ -282,11 +293,11 @@ class GroupCommit:
 class _SharedRows:
     """The stored rows of publishes that share a message file, and so the name under which they number themselves (R99)."""
 
-    def __init__(self, store: Store, message_type: str) -> None:
+    def __init__(self, store: Store, message_type: str, now_ms: int) -> None:
         self._store = store
         self._message_type = message_type
         self._publisher = own_publisher()
-        self.now_ms = SystemClock().wall_ms()
+        self.now_ms = now_ms
         self.tables: list[pa.Table] = []
         #: How many are of each publish that has any.
         self.row_counts: dict[PendingPublish, int] = {}
