@@ -62,6 +62,9 @@ class QueueStatus:
     #: Attempts to append to a sink of which nobody knows whether they landed, and how long ago the oldest was prepared, in seconds.
     attempts_in_doubt: int
     age_of_oldest_attempt: float | None
+    #: Subscriptions of receivers, and outcomes of receivers that came too late to be recorded (R133).
+    receivers: int = 0
+    outcomes_too_late: int = 0
     #: Of a queue that other instances have, too: messages in it that this instance owns, and that another does; messages that came
     #: by transfers, that went, and that were claimed since their owner could not be reached (R119); whether that is allowed (R108).
     #: How old the oldest of another owner is, and for how long an owner has been asked in vain for messages, in seconds.

@@ -49,6 +49,7 @@ class SubscriptionRow:
     #: Whether its coordinator reports polls that find nothing: by the log alone an idle consumer looks like one that is gone.
     is_told: bool
     has_left: bool
+    receives: bool
     #: Whether its lease ran out, and no record has ended it.
     is_overdue: bool
     alarm: str | None
@@ -113,7 +114,9 @@ def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[Subsc
     backlogs, rows = ledger.backlogs(), []
     free = ledger.rows[State.AVAILABLE] | ledger.due(now_ms)
     for name, known in sorted(ledger.subscriptions.items()):
-        lease = ledger.open_lease(known)
+        leases = [each for each in ledger.leases.values() if each.subscription == name and ledger.is_open(each)]
+        # A receiver has many, and the oldest tells most; what was settled by hand is no batch any more.
+        lease = min(leases, key=lambda each: each.begun_at_ms, default=None) if known.receives else ledger.open_lease(known)
         queue = ledger.definition.name
         seen_ms = seen_at_ms(known.last_seen_at_ms, heard, queue=queue, subscription=name, now_ms=now_ms)
         matching = None if known.filter is None else ledger.selection.matches.get(known.filter)
@@ -125,11 +128,12 @@ def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[Subsc
                 backlog=backlogs[name],
                 waiting=len(free if matching is None else free & matching),
                 lease=None if lease is None else lease.number,
-                lease_messages=None if lease is None else len(ledger.outstanding(lease)),
+                lease_messages=None if lease is None else sum(len(ledger.outstanding(each)) for each in (leases or [lease])),
                 batch_s=None if lease is None else max(0, now_ms - lease.begun_at_ms) / 1_000,
                 seen_s=max(0, now_ms - seen_ms) / 1_000,
                 is_told=name in heard.get(queue, {}),
                 has_left=known.left,
+                receives=known.receives,
                 is_overdue=lease is not None and lease.due_at_ms <= now_ms,
                 alarm=None if known.alarm is None else known.alarm.error,
             )

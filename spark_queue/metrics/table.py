@@ -112,6 +112,8 @@ METRICS: tuple[Metric, ...] = (
         ("max_backlog_messages", _G, "messages", "max_backlog", "Most messages leased at once; 0 for no limit."),
         ("target_depth_messages", _G, "messages", "target_queue_depth", "Most active messages; 0 for no limit."),
         ("subscriptions", _G, "subscriptions", "subscriptions", "Subscriptions of the queue."),
+        ("receivers", _G, "subscriptions", "receivers", "Subscriptions of receivers, which consume without Spark."),
+        ("late_outcomes_total", _C, "messages", "outcomes_too_late", "Outcomes of receivers that came too late to be recorded."),
         ("oldest_message_age_seconds", _G, "seconds", "seconds_behind", "Age of the oldest message in the queue; 0 without one."),
         ("oldest_lease_age_seconds", _G, "seconds", "age_of_oldest_lease", "Age of the oldest lease; 0 without one."),
         ("longest_batch_seconds", _G, "seconds", "longest_batch_seconds",

@@ -57,6 +57,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "failed_expressions": ledger.failed_expressions,
         "barriers": to_ranges(ledger.barriers),
         "barriers_given_up": ledger.barriers_given_up,
+        "outcomes_too_late": ledger.outcomes_too_late,
         "delivered": _counts(ledger.delivered, ledger.entered),
         "cancelled": _counts(ledger.cancelled, ledger.entered),
         "selection": _selection(ledger),

@@ -40,6 +40,7 @@ _SUBSCRIPTIONS = make_schema(
     backlog=pa.int64(),
     last_seen_at=INSTANT,
     incarnation=pa.list_(pa.int64()),
+    ack_mode=pa.string(),
 )
 _SINK_COMMITS = make_schema(
     queue=pa.string(),
@@ -158,6 +159,7 @@ def _subscriptions(view: JournalView, queue: str | None) -> list[_Row]:
             "last_seen_at": 1_000
             * seen_at_ms(subscription.last_seen_at_ms, heard, queue=str(queue), subscription=name, now_ms=view.now_ms),
             "incarnation": list(subscription.incarnation),
+            "ack_mode": subscription.ack_mode,
         }
         for name, subscription in ledger.subscriptions.items()
     ]

@@ -98,7 +98,7 @@ def _reasons_of_consumers(definitions: Definitions, ledger: QueueLedger, bookmar
     readers = [each for each in known if definitions.may_consume(each.principal, ledger.definition)]
     matching = [each for each in readers if all(bookmark in ledger.selection.matching(only, text) for text in each.filters)]
     if not known:
-        yield f"It waits: queue '{queue}' has no consumer now. A stream that starts under a subscription would get it."
+        yield f"It waits: queue '{queue}' has no consumer now. A stream or a receiver that starts would get it."
     elif not readers:
         yield f"It waits: its consumers no longer have the right to read queue '{queue}': {_who(known)}.{_of_letters(ledger)}"
     elif not matching:
@@ -107,6 +107,12 @@ def _reasons_of_consumers(definitions: Definitions, ledger: QueueLedger, bookmar
     if matching and all(each.is_stopped for each in matching):
         told = "; ".join(f"'{each.name}': {each.alarm.error}" for each in matching if each.alarm is not None)
         yield f"It waits: after an alarm its consumers try one message at a time. {told}"
+    if ledger.dying(only) and matching and all(each.receives for each in matching):
+        marks = ledger.marks.of(bookmark)
+        yield (
+            f"It waits: {marks} receivers ended without a word while they had it, so it is given out alone, to one that has "
+            "nothing else in hand."
+        )
     if matching and all(each.barriers and each.barriers.min() < bookmark for each in matching):
         barrier = min(each.barriers.min() for each in matching)
         yield f"It waits behind barrier {barrier}, which each consumer is given first."

@@ -26,6 +26,11 @@ FIGURES = {
     "acknowledged": "Messages acknowledged, or delivered at most once.",
     "expired": "Messages that left by age, by a limit, by `expire` or by a purge.",
     "expired_leases": "Messages whose lease ran out. Unless the queue is at-most-once, they came back. Kept across restarts.",
+    "receivers": "Subscriptions of receivers, which consume in plain Python.",
+    "outcomes_too_late": (
+        "Outcomes of receivers that were refused, since their lease was over and somebody else had the message, or had settled it. "
+        "Each such message was handled twice. Kept across restarts."
+    ),
     "max_backlog": "Most messages leased at once; 0 for no limit.",
     "target_queue_depth": "Most active messages; 0 for no limit.",
     "subscriptions": "How many subscriptions there are.",
@@ -102,6 +107,7 @@ COLUMNS = {
     "backlog": "How many messages it holds and has not settled.",
     "last_seen_at": "When its query called last, as far as its coordinator tells; without one, when its last record was made.",
     "incarnation": "Which start of its query is the newest.",
+    "ack_mode": "`auto` or `explicit`: a stream; `receive`: a receiver, in plain Python.",
     "record": "The record's number in the control log; `recordAsOf` takes it.",
     "epoch": "The coordinator's reign that wrote it.",
     "at": "When, by the coordinator's clock.",

@@ -132,7 +132,8 @@ def test_kills_lose_nothing_and_each_double_and_each_lost_outcome_is_explained(
     finally:
         farm.end()
     records = [record for record in world.records() if record.queue == QUEUE]
-    granted, removed, refused = Counter[int](), {}, set[tuple[int, int]]()
+    granted, refused = Counter[int](), set[tuple[int, int]]()
+    removed: dict[int, tuple[str | None, int | None]] = {}
     for record in records:
         rows = to_bitmap(record.ranges)
         if record.kind in (Kind.GRANTED, Kind.RESUMED):

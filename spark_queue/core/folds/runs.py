@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap
 from spark_queue.core.folds.subscriptions import seen
 from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, Outcomes, Record
 from spark_queue.core.state.alarm import IDLE_FAILURES_LIMIT, Alarm
@@ -47,8 +47,9 @@ def _ran_idle(subscription: Subscription, record: Record) -> None:
     subscription.idle_failures = 0
 
 
-def refused(_ledger: QueueLedger, _record: Record) -> None:
-    """Change nothing: the answer is kept for a repeat of its call."""
+def refused(ledger: QueueLedger, record: Record) -> None:
+    """Count outcomes of a receiver that came too late; they change nothing else."""
+    ledger.outcomes_too_late += count_rows(record.ranges)
 
 
 def proven(ledger: QueueLedger, record: Record) -> None:

@@ -96,6 +96,8 @@ class QueueLedger:
         self.barriers = BitMap64()
         #: How often a subscription counted as having received a barrier on which it only failed (DESIGN 8).
         self.barriers_given_up = 0
+        #: How many outcomes of receivers came too late (R133).
+        self.outcomes_too_late = 0
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()

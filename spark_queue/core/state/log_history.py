@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
-from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, Removal
+from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Outcomes, Record, Removal
 
 #: Upper bounds of the buckets, in seconds.
 LEASE_BOUNDS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1_800, 3_600, 21_600)
@@ -142,6 +142,9 @@ class LogHistory:
                 self._grant(record)
             case Kind.RESUMED if (lease := self._leases.get(_key(record))) is not None:
                 lease.left = count_rows(record.ranges)
+            case Kind.OUTCOMES if record.body_as(Outcomes).final:
+                # At most once: a receiver is done with messages that left when they were granted.
+                self._take(record)
             case Kind.PROVEN | Kind.LAPSED:
                 self._end(record)
             case Kind.REMOVED:

@@ -60,6 +60,8 @@ def queue_status(
         max_backlog=ledger.definition.max_backlog,
         target_queue_depth=ledger.definition.target_queue_depth,
         subscriptions=len(ledger.subscriptions),
+        receivers=sum(each.receives for each in ledger.subscriptions.values()),
+        outcomes_too_late=ledger.outcomes_too_late,
         seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in OWNED_HERE)), now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=message_type.foreign_files,
