@@ -98,7 +98,7 @@ RECEIVING = (
         "a message that kills comes beside others (R138)",
         "each.is_barrier or work.ledger.dying(each.leased) for each in in_hand)",
         "each.is_barrier for each in in_hand)",
-        _WORLDS,
+        _SCENARIOS,
     ),
     Mutant(
         "a message that kills does not wait for an empty hand (R138)",
