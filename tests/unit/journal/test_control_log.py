@@ -166,6 +166,22 @@ def test_append_whose_reply_is_lost_says_store_failed_and_the_records_are_there(
     assert len(DeltaControlLog(disk.store).load().records) == number + 1
 
 
+def test_append_whose_reply_is_lost_and_that_is_put_again_by_the_stores_client_stands_and_deposes_nobody(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """object_store puts again where a connection breaks, and hears that the key is there: it is its own."""
+    control = DeltaControlLog(disk.store)
+    number, create = claim(control), Store.create
+    monkeypatch.setattr(Store, "create", lambda store, key, data: create(store, key, data) and create(store, key, data))
+    control.append([left(number)], epoch=1)
+    control.append([left(number + 1)], epoch=1)
+    assert [record.record for record in DeltaControlLog(disk.store).load().records] == list(range(number + 2))
+    monkeypatch.undo()
+    claim(DeltaControlLog(disk.store), 2)
+    with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*was committed by another"):
+        control.append([left(number + 2)], epoch=1)
+
+
 @pytest.mark.parametrize("kept_from", range(1, 9))
 def test_paused_reign_is_deposed_however_far_the_log_was_cleaned_meanwhile(disk: Disk, kept_from: int) -> None:
     """A commit on a version that was cleaned away succeeds and is invisible (tried): only the check after it tells (DESIGN 3.4)."""
