@@ -138,7 +138,9 @@ def main(path: str) -> dict[str, Any]:
 def main_unused(path: str) -> dict[str, Any]:
     """Fork before anything was used, though everything is imported, and return what the children met."""
     import spark_queue.client.coordinator_client
-    import spark_queue.client.queue
+    import spark_queue.client.publisher
+    import spark_queue.journal.open
+    import spark_queue.views
 
     journal, row = Journal(path), [{"id": 5}]
     queue = journal.queue("W")
