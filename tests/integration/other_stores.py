@@ -169,6 +169,9 @@ class XmlRelay(Relay):
         self._uploads: dict[str, dict[int, bytes]] = {}
 
     def answer(self, request: Request) -> Reply:
+        if not request.target.startswith(f"/{BUCKET}"):
+            # The server knows no other bucket, and says so.
+            return self.ask(request)
         if not request.key:
             return self._listed(request)
         upload = request.query.get("uploadId")
