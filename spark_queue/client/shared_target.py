@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_queue import forks
 from spark_queue.client.publish_target import PublishTarget, sending
@@ -83,14 +83,18 @@ class SharedTarget:
     def _commit_arrived(self) -> None:
         with self._arriving:
             arrived, self._arrived = self._arrived, []
-        tries = self._commit([each.call for each in arrived])
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Awaited, PendingPublish]]] = {}
-        for awaited, pending in zip(arrived, tries, strict=True):
-            by_loop.setdefault(awaited.loop, []).append((awaited, pending))
-        for loop, settled in by_loop.items():
+        outcomes: list[Published | BaseException | None]
+        try:
+            outcomes = [each.outcome for each in self._commit([each.call for each in arrived])]
+        except BaseException as failure:  # noqa: BLE001 - tasks wait for it, whatever it is.
+            outcomes = [failure] * len(arrived)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Awaited, Any]]] = {}
+        for awaited, outcome in zip(arrived, outcomes, strict=True):
+            by_loop.setdefault(awaited.loop, []).append((awaited, outcome))
+        for loop, told in by_loop.items():
             # A loop that is closed by now waits for nothing.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_tell, settled)
+                loop.call_soon_threadsafe(_tell, told)
 
     def _commit(self, calls: Sequence[PublishCall]) -> list[PendingPublish]:
         target, is_new = self._open()
@@ -124,12 +128,12 @@ class SharedTarget:
                 self._target = None
 
 
-def _tell(settled: Sequence[tuple[_Awaited, PendingPublish]]) -> None:
-    for awaited, pending in settled:
+def _tell(told: Sequence[tuple[_Awaited, Any]]) -> None:
+    for awaited, outcome in told:
         # Its task may have been cancelled.
         if awaited.future.done():
             continue
-        if isinstance(pending.outcome, BaseException):
-            awaited.future.set_exception(pending.outcome)
+        if isinstance(outcome, BaseException):
+            awaited.future.set_exception(outcome)
         else:
-            awaited.future.set_result(pending.result())
+            awaited.future.set_result(outcome)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,12 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.client.shared_target import shared_target
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Record
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import control_log, delta_head, snapshot
+from spark_queue.journal.commit import Published
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.entry_parts import Mark
@@ -33,6 +38,34 @@ TYPES: dict[str, Any] = {
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal.create(str(tmp_path / "journal"), {"message_types": TYPES})
+
+
+#: Opens a journal for publishes, which go by the definitions of then as far as it knows.
+Opened = Callable[[Journal], AbstractContextManager[Any]]
+
+
+@pytest.fixture(params=["publisher", "handle", "handle in a loop"])
+def opened(request: pytest.FixtureRequest) -> Opened:
+    """Return a way to publish that keeps what it knows: an open publisher, or a handle that all of the process share."""
+    if request.param == "publisher":
+        return lambda journal: journal.publisher("p")
+
+    @contextmanager
+    def shared(journal: Journal) -> Iterator[Any]:
+        shared_target(journal.store, journal.endpoint)._open()
+        yield journal if request.param == "handle" else InLoop(journal)
+
+    return shared
+
+
+class InLoop:
+    """A journal to which an event loop publishes."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def publish(self, *given: Any, **named: Any) -> Published:
+        return asyncio.run(self._journal.publish_async(*given, **named))
 
 
 def apply(journal: Journal, types: dict[str, Any], *, epoch: int = 1) -> None:
@@ -54,16 +87,16 @@ def moved() -> dict[str, Any]:
     return {"lines": {**TYPES["lines"], "topics": ["NOTES"]}, "bills": {**TYPES["bills"], "topics": ["BILLS", "LINES"]}}
 
 
-def test_a_topic_that_has_moved_takes_the_next_publish_along(journal: Journal) -> None:
-    with journal.publisher("p") as publisher:
+def test_a_topic_that_has_moved_takes_the_next_publish_along(journal: Journal, opened: Opened) -> None:
+    with opened(journal) as publisher:
         publisher.publish([{"amount": 1}], topic="LINES")
         apply(journal, moved())
         publisher.publish([{"amount": 2}], topic="LINES")
     assert (ids(journal, "lines"), ids(journal, "bills")) == ([1], [2])
 
 
-def test_a_topic_that_is_gone_is_refused_and_the_publisher_goes_on(journal: Journal) -> None:
-    with journal.publisher("p") as publisher:
+def test_a_topic_that_is_gone_is_refused_and_the_publisher_goes_on(journal: Journal, opened: Opened) -> None:
+    with opened(journal) as publisher:
         publisher.publish([{"amount": 1}], topic="BILLS")
         apply(journal, {**TYPES, "lines": {**TYPES["lines"], "topics": ["NOTES"]}})
         with pytest.raises(ConfigError, match="UNKNOWN_TOPIC"):
@@ -72,15 +105,15 @@ def test_a_topic_that_is_gone_is_refused_and_the_publisher_goes_on(journal: Jour
     assert ids(journal, "lines") == [3]
 
 
-def test_a_topic_that_is_new_is_known_to_an_open_publisher(journal: Journal) -> None:
-    with journal.publisher("p") as publisher:
+def test_a_topic_that_is_new_is_known_to_an_open_publisher(journal: Journal, opened: Opened) -> None:
+    with opened(journal) as publisher:
         publisher.publish([{"amount": 1}], topic="LINES")
         apply(journal, {**TYPES, "lines": {**TYPES["lines"], "topics": ["LINES", "NOTES"]}})
         assert publisher.publish([{"amount": 2}], topic="NOTES").rows == 1
 
 
-def test_rows_that_can_be_read_once_are_published_by_the_new_definitions(journal: Journal) -> None:
-    with journal.publisher("p") as publisher:
+def test_rows_that_can_be_read_once_are_published_by_the_new_definitions(journal: Journal, opened: Opened) -> None:
+    with opened(journal) as publisher:
         apply(journal, moved())
         publisher.publish(({"amount": number} for number in (1, 2)), topic="LINES")
     assert ids(journal, "bills") == [1, 2]
@@ -97,33 +130,37 @@ class Once:
 
 
 @pytest.mark.parametrize("kind", ["once", "reader", "table"])
-def test_rows_of_any_kind_are_read_again_where_definitions_changed(journal: Journal, kind: str) -> None:
+def test_rows_of_any_kind_are_read_again_where_definitions_changed(journal: Journal, opened: Opened, kind: str) -> None:
     table = pa.table({"amount": pa.array([1, 2], pa.int32())})
     rows: dict[str, Any] = {"once": Once([{"amount": 1}, {"amount": 2}]), "reader": table.to_reader(), "table": table}
-    with journal.publisher("p") as publisher:
+    with opened(journal) as publisher:
         publisher.publish([{"amount": 0}], topic="LINES")
         apply(journal, moved())
         assert publisher.publish(rows[kind], topic="LINES").rows == 2
     assert ids(journal, "bills") == [1, 2]
 
 
-def test_a_type_that_is_dropped_is_told_to_who_has_it_open(journal: Journal) -> None:
-    with journal.publisher("p") as publisher:
+def test_a_type_that_is_dropped_is_told_to_who_has_it_open(journal: Journal, opened: Opened) -> None:
+    with opened(journal) as publisher:
         apply(journal, {"bills": TYPES["bills"]})
         with pytest.raises(ConfigError, match="UNKNOWN_TOPIC"):
             publisher.publish([{"amount": 1}], topic="LINES")
 
 
-def test_a_log_that_names_definitions_which_the_control_log_lacks_keeps_nobody_from_publishing(journal: Journal) -> None:
+def test_a_log_that_names_definitions_which_the_control_log_lacks_keeps_nobody_from_publishing(
+    journal: Journal, opened: Opened
+) -> None:
     """As in a copy whose control log was taken first."""
-    with journal.publisher("p") as publisher:
+    with opened(journal) as publisher:
         head = open_head(journal.store, journal.journal_id(), "lines")
         assert head.put([], mark=Mark(writer="x"), transactions={DEFINITIONS_TXN: 99}, at_ms=0)
         assert publisher.publish([{"amount": 1}], topic="LINES").rows == 1
         assert publisher.publish([{"amount": 2}], topic="LINES").rows == 1
 
 
-def test_a_snapshot_that_holds_new_definitions_hides_them_from_nobody(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_holds_new_definitions_hides_them_from_nobody(
+    journal: Journal, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Upkeep may have taken it before their coordinator died."""
     load = snapshot.load
 
@@ -131,7 +168,7 @@ def test_a_snapshot_that_holds_new_definitions_hides_them_from_nobody(journal: J
         tail = load(*given)
         return replace(tail, records=[])
 
-    with journal.publisher("p") as publisher:
+    with opened(journal) as publisher:
         with monkeypatch.context() as patch:
             patch.setattr(control_log, "announce", lambda *_, **__: None)
             apply(journal, moved())
@@ -166,7 +203,9 @@ def test_an_older_opening_is_refused_also_where_it_repeats_what_is_there(journal
                 older.publish([{"amount": 1}], topic="LINES", first_sequence=1)
 
 
-def test_definitions_that_change_while_a_publish_is_on_its_way_count(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definitions_that_change_while_a_publish_is_on_its_way_count(
+    journal: Journal, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They come between its decision and its put, which the put-if-absent shows."""
     put = DeltaHead.put
 
@@ -175,14 +214,14 @@ def test_definitions_that_change_while_a_publish_is_on_its_way_count(journal: Jo
         apply(journal, moved())
         return put(*given, **named)
 
-    with journal.publisher("p") as publisher:
+    with opened(journal) as publisher:
         monkeypatch.setattr(DeltaHead, "put", overtaken)
         publisher.publish([{"amount": 1}], topic="LINES")
     assert (ids(journal, "lines"), ids(journal, "bills")) == ([], [1])
 
 
-def test_an_open_publisher_reads_definitions_once(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    with journal.publisher("p") as publisher:
+def test_an_open_publisher_reads_definitions_once(journal: Journal, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(journal) as publisher:
         publisher.publish([{"amount": 1}], topic="LINES")
         monkeypatch.setattr(JournalReader, "numbered_definitions", lambda _: pytest.fail("they are read again"))
         for number in (2, 3):
@@ -200,13 +239,15 @@ def test_each_message_log_names_the_newest_definitions(journal: Journal) -> None
     assert [DeltaTable(table.table_uri).version() for table in tables] == versions, "nothing is left to be said"
 
 
-def test_who_loads_the_log_tells_of_definitions_whose_coordinator_died(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_loads_the_log_tells_of_definitions_whose_coordinator_died(
+    journal: Journal, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It died between their commit and the last of the message logs."""
 
     def die(*_: Any, **__: Any) -> None:
         raise JournalError("STORE_FAILED", path="p", doing="committing", reason="it is away.", next_step="")
 
-    with journal.publisher("p") as publisher:
+    with opened(journal) as publisher:
         with monkeypatch.context() as patch:
             patch.setattr(control_log, "announce", die)
             with pytest.raises(JournalError, match="STORE_FAILED"):
