@@ -214,12 +214,13 @@ def _postgres(place: Path) -> Iterator[Callable[[str], None]]:
         for parent in place.parents:
             with suppress(PermissionError):
                 parent.chmod(parent.stat().st_mode | 0o011)
-    data, quiet = place / "data", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run([*as_user, "initdb", "-D", str(data), "-U", "bench", "--auth=trust"], check=True, **quiet)  # type: ignore[call-overload]  # What is quiet is the same for each.
-    options = f"-p {port} -k {place} -c fsync=off -c listen_addresses=127.0.0.1"
-    subprocess.run(
-        [*as_user, "pg_ctl", "-D", str(data), "-o", options, "-w", "start", "-l", str(place / "log")], check=True, **quiet
-    )  # type: ignore[call-overload]  # As above.
+    data, options = place / "data", f"-p {port} -k {place} -c fsync=off -c listen_addresses=127.0.0.1"
+
+    def run(*words: str) -> None:
+        subprocess.run([*as_user, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    run("initdb", "-D", str(data), "-U", "bench", "--auth=trust")
+    run("pg_ctl", "-D", str(data), "-o", options, "-w", "start", "-l", str(place / "log"))
 
     def ask(text: str) -> None:
         # One statement a line: psql sends, and commits, each by itself.
@@ -229,4 +230,4 @@ def _postgres(place: Path) -> Iterator[Callable[[str], None]]:
     try:
         yield ask
     finally:
-        subprocess.run([*server, "-m", "immediate", "stop"], check=False, **quiet)  # type: ignore[call-overload]  # As above.
+        run("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
