@@ -239,7 +239,8 @@ class GroupCommit:
             if first.identity.publisher is None:
                 self._commit_together(group, known)
             else:
-                self._commit_named(first, known)
+                [named] = group
+                self._commit_named(named, known)
         except DefinitionsChangedError:
             self._head = head
             raise

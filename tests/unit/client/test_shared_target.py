@@ -199,7 +199,7 @@ def test_a_task_that_is_cancelled_takes_no_other_along(journal: Journal, monkeyp
         second = asyncio.create_task(journal.publish_async(line(2), topic="LINES"))
         first.cancel()
         goes_on.set()
-        return await asyncio.gather(first, second, return_exceptions=True)
+        return list(await asyncio.gather(first, second, return_exceptions=True))
 
     ended, other = asyncio.run(cancelled())
     assert isinstance(ended, asyncio.CancelledError)
