@@ -77,6 +77,25 @@ def test_records_come_back_as_they_were(records: list[Record]) -> None:
     assert list(to_records(table)) == records
 
 
+@given(st.lists(RECORDS, min_size=2, max_size=6), st.data())
+def test_a_part_of_a_table_is_the_records_of_that_part(records: list[Record], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(records) - 1))
+    count = data.draw(st.integers(0, len(records) - first))
+    assert list(to_records(to_table(records).slice(first, count))) == records[first : first + count]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_ranges_that_a_stranger_leaves_out_are_none_whatever_stands_behind_them(first: int) -> None:
+    body = SetAside(error="")
+    records = [Record(body=body, record=row, ranges=((row, row + 1), (row + 5, row + 9))) for row in range(4)]
+    table = to_table(records)
+    lists: Any = table.column("ranges").chunk(0)
+    hidden: Any = pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type, mask=pa.array([False, True, False, True]))
+    table = table.set_column(table.column_names.index("ranges"), CONTROL_SCHEMA.field("ranges"), hidden)
+    found = list(to_records(table.slice(first)))
+    assert [each.ranges for each in found] == [records[0].ranges, (), records[2].ranges, ()][first:]
+
+
 def test_a_detail_begins_with_its_version_and_whether_its_kind_must_be_known() -> None:
     table = to_table([Record(body=Proven()), Record(body=SetAside(error="a bug")), Record(body=PeerChanged(peer="virginia"))])
     assert table.column("detail").to_pylist() == [
