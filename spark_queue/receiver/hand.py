@@ -67,11 +67,16 @@ class Hand:
         self._refill = max(1, max_backlog // 2)
         self._at_most_once = at_most_once
         self._monotonic_s = monotonic_s
-        #: Told of every change.
         lock = threading.RLock()
+        #: Told of messages that may be handed out, and of the end.
         self.changed = threading.Condition(lock)
         #: Told of answers to outcomes.
         self.answered = threading.Condition(lock)
+        #: Told of room for more messages, of outcomes to send, and of a message that waits for a renewal. Each has one listener: to
+        #: wake all of them for every outcome would take as long as the rest.
+        self.has_room = threading.Condition(lock)
+        self.has_outcomes = threading.Condition(lock)
+        self.renewal_wanted = threading.Condition(lock)
         self._leases: dict[int, _Held] = {}
         self._newest = 0
         #: Not settled: those that wait, and those in work.
@@ -146,7 +151,7 @@ class Hand:
         """Let the renewing thread look whether the next message waits for it."""
         with self.changed:
             if self.wants_renewal:
-                self.changed.notify_all()
+                self.renewal_wanted.notify_all()
 
     def begun(self) -> Ranges:
         """Return the messages in work."""
@@ -173,11 +178,18 @@ class Hand:
         """Let everybody look again."""
         with self.changed:
             self._notify()
+            for each in (self.answered, self.has_room, self.has_outcomes, self.renewal_wanted):
+                each.notify_all()
 
     def _notify(self) -> None:
+        """Let those look again that wait for messages."""
         self.changed.notify_all()
         for told in self._watchers:
             told()
+
+    def _notify_room(self) -> None:
+        if self.wants_more:
+            self.has_room.notify_all()
 
     # ------------------------------------------------------------- messages come and go
 
@@ -250,7 +262,8 @@ class Hand:
             said = Said(message, outcome, Settlement(self.answered), **about)  # type: ignore[arg-type]  # As the receiver gives it.
             self._said[message.bookmark] = said
             self._let_go(message, cancels=outcome == Outcome.CANCEL)
-            self._notify()
+            self.has_outcomes.notify()
+            self._notify_room()
             return said.settlement
 
     def _let_go(self, message: Message, *, cancels: bool) -> None:
@@ -268,6 +281,7 @@ class Hand:
             behind.clear()
         if behind:
             self._ready.appendleft(behind.popleft())
+            self._notify()
         else:
             del self._behind[message.key]
 
@@ -310,7 +324,11 @@ class Hand:
                     each.settlement.answer(self._lost(each, trouble))
             self._forget_leases()
             self.answered.notify_all()
-            self._notify()
+            if self._said:
+                self.has_outcomes.notify()
+            self._notify_room()
+            if self._ready:
+                self._notify()
         return lost
 
     def fail(self, error: BaseException) -> None:
@@ -321,8 +339,7 @@ class Hand:
             self._sent.clear()
             self._said.clear()
             self._again.clear()
-            self.answered.notify_all()
-            self._notify()
+            self.notify()
 
     def _lost(self, said: Said, refused: RefusedRows) -> LeaseError:
         reason = _REASONS[TooLate(refused.reason)].format(holder=refused.holder)
@@ -340,6 +357,7 @@ class Hand:
             gone = {number for number in self._leases if number <= newest} - set(standing)
             lost = [] if self._at_most_once else self._lose(each for each in gone)
             self._notify()
+            self._notify_room()
             return lost
 
     def lose_all(self) -> list[Message]:
@@ -347,7 +365,7 @@ class Hand:
         with self.changed:
             lost = self._lose(list(self._leases))
             self._newest = 0
-            self._notify()
+            self.notify()
             return lost
 
     def drop_waiting(self) -> None:

@@ -146,8 +146,8 @@ class Receiver:
                 # Settled at this moment by another thread.
                 continue
         deadline_s = time.monotonic() + _LAST_ANSWERS_S
-        with self._hand.changed:
-            self._hand.changed.wait_for(
+        with self._hand.answered:
+            self._hand.answered.wait_for(
                 lambda: not self._hand.unanswered or self._trouble is not None, deadline_s - time.monotonic()
             )
         begun = self._hand.begun()
@@ -334,8 +334,8 @@ class Receiver:
     def _awaits_room(self) -> bool:
         """Wait until more messages are wanted; returns whether any are."""
         hand = self._hand
-        with hand.changed:
-            hand.changed.wait_for(lambda: hand.wants_more or self._asks_no_more())
+        with hand.has_room:
+            hand.has_room.wait_for(lambda: hand.wants_more or self._asks_no_more())
             return not self._asks_no_more()
 
     def _is_over_for_all(self) -> bool:
@@ -371,8 +371,8 @@ class Receiver:
     def _settle(self) -> None:
         session, hand = self._begun, self._hand
         while True:
-            with hand.changed:
-                hand.changed.wait_for(lambda: hand.waits_to_settle or self._is_over_for_all())
+            with hand.has_outcomes:
+                hand.has_outcomes.wait_for(lambda: hand.waits_to_settle or self._is_over_for_all())
                 if self._is_over_for_all():
                     return
             said, request = hand.take_said(), uuid.uuid4().hex
@@ -391,8 +391,8 @@ class Receiver:
         renewed_s = time.monotonic()
         while True:
             due_s = renewed_s + session.lease_period_ms / 3_000
-            with hand.changed:
-                hand.changed.wait_for(lambda: self._is_closed or hand.wants_renewal, max(0.0, due_s - time.monotonic()))
+            with hand.renewal_wanted:
+                hand.renewal_wanted.wait_for(lambda: self._is_closed or hand.wants_renewal, max(0.0, due_s - time.monotonic()))
                 if self._is_over_for_all():
                     return
                 newest, is_wanted = hand.newest, hand.wants_renewal
