@@ -110,6 +110,8 @@ def settle_held(work: UnitOfWork, command: SettleHeld) -> HeldSettled:
     ledger = work.ledger
     given = [(*read_outcome(work, each), each) for each in command.outcomes]
     check_outcomes(work, ((verdict, rows) for verdict, rows, _ in given), ledger.entered, "never entered the queue")
+    # Before anything is recorded: to find what is hidden from the caller a file may have to be read, and it may be gone.
+    told = work.visible_to_caller(BitMap64.union(BitMap64(), *(rows for _, rows, _ in given)))
     known = ledger.subscriptions.get(command.subscription)
     if known is not None:
         work.sessions.heard_at_ms[known.name] = work.now_ms
@@ -119,8 +121,8 @@ def settle_held(work: UnitOfWork, command: SettleHeld) -> HeldSettled:
     behind = BitMap64() if known is None else _give_back_behind(work, known, parts)
     refused: list[RefusedRows] = []
     for verdict, rows, said, lease in parts:
-        settled = BitMap64() if lease is None else _settle(work, lease, verdict, rows - behind, failed=said.failed)
-        refused += _refuse(work, command.subscription, said, rows - settled, behind)
+        settled = _settle(work, lease, verdict, rows - behind, failed=said.failed)
+        refused += _refuse(work, command.subscription, said, rows - settled, behind=behind, told=told)
     return HeldSettled(refused=tuple(refused))
 
 
@@ -181,16 +183,19 @@ def _give_back_behind(work: UnitOfWork, subscription: Subscription, parts: list[
     return behind
 
 
-def _settle(work: UnitOfWork, lease: Lease, verdict: Verdict, rows: BitMap64, *, failed: bool) -> BitMap64:
+def _settle(work: UnitOfWork, lease: Lease | None, verdict: Verdict, rows: BitMap64, *, failed: bool) -> BitMap64:
     """Let an outcome act on those of some messages on which it is not too late; returns these."""
-    subscription = work.ledger.subscriptions[lease.subscription]
-    if lease.is_barrier:
+    if lease is not None and lease.is_barrier:
         return _settle_barrier(work, lease, verdict, rows)
     if work.ledger.definition.at_most_once:
-        # They are gone since they were granted: whatever is said of them frees their backlog and their keys, and nothing is late.
-        if done := rows & work.ledger.outstanding(lease):
+        # They are gone since they were granted: whatever is said of them frees their backlog and their keys, and nothing is late,
+        # also under a lease that is over and forgotten (R40).
+        if lease is not None and (done := rows & work.ledger.outstanding(lease)):
             work.emit(records.Outcomes(final=True), done, of=lease, reason=verdict.outcome)
-        return rows
+        return rows - work.ledger.barriers
+    if lease is None:
+        return BitMap64()
+    subscription = work.ledger.subscriptions[lease.subscription]
     is_acknowledged = verdict.outcome == Outcome.ACKNOWLEDGE
     rows = rows & (settleable(work, lease) if is_acknowledged else lease.leased)
     if not rows:
@@ -216,9 +221,17 @@ def _settle_barrier(work: UnitOfWork, lease: Lease, verdict: Verdict, rows: BitM
     return rows
 
 
-def _refuse(work: UnitOfWork, subscription: str, said: OutcomeRows, rows: BitMap64, behind: BitMap64) -> Iterator[RefusedRows]:
-    """Record of which messages an outcome came too late, and why: a repeat of the call hears the same (R134)."""
-    for reason, holder, part in _fates(work, rows, behind):
+def _refuse(
+    work: UnitOfWork, subscription: str, said: OutcomeRows, rows: BitMap64, *, behind: BitMap64, told: BitMap64
+) -> Iterator[RefusedRows]:
+    """Record of which messages an outcome came too late, and why: a repeat of the call hears the same (R134).
+
+    Of messages beside those `told`, which are hidden from the caller, nothing is said but that they are no longer its own (R12).
+    """
+    fates = list(_fates(work, rows & told, behind))
+    if hidden := rows - told:
+        fates.append((TooLate.REMOVED, None, hidden))
+    for reason, holder, part in fates:
         refused = RefusedRows(lease=said.lease or 0, ranges=tuple(to_ranges(part)), reason=reason, holder=holder)
         body = records.Refused(outcome=said.outcome, holder=holder)
         work.emit(body, part, subscription=subscription, lease=refused.lease, reason=reason)

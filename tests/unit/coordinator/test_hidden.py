@@ -99,6 +99,25 @@ def test_what_is_hidden_is_settled_by_nobody_who_cannot_see_it() -> None:
     assert world.ask(commands.Purge, queue="WORK") == replies.Purged(purged=6, leased=0)
 
 
+def test_a_receiver_is_told_nothing_of_what_is_hidden_but_that_it_has_it_not() -> None:
+    """R12, R133: nobody learns who has a hidden message, or where it is."""
+    world = make()
+    world.act_as("all")
+    assert Planner(world, "other").next(limit=8).messages == 8
+    world.act_as("few")
+    asked = {"queue": "WORK", "subscription": "s"}
+    incarnation = world.ask(commands.DrawIncarnation, **asked).incarnation
+    wishes = {"ack_mode": "receive", "max_backlog": 100}
+    assert world.ask(commands.Attach, **asked, incarnation=incarnation, call=1, **wishes) == replies.Done()
+    granted = world.ask(commands.Next, **asked, incarnation=incarnation, call=2, finished=0, limit=100)
+    assert (granted.messages, granted.status) == (2, None)
+    said = commands.OutcomeRows(outcome="acknowledge", ranges=((4, 9),), lease=granted.lease)
+    reply = world.ask(commands.SettleHeld, **asked, outcomes=(said,))
+    assert [(each.ranges, each.reason, each.holder) for each in reply.refused] == [
+        (((6, 8),), "leased", "other"), (((4, 6),), "removed", None)
+    ]  # fmt: skip
+
+
 def test_a_purge_counts_no_leased_message_that_is_hidden_also_when_it_is_asked_again() -> None:
     world = make()
     world.act_as("all")

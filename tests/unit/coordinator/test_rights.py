@@ -211,7 +211,15 @@ def test_a_subscription_is_its_principals() -> None:
     planner = Planner(world)
     planner.next(limit=2)
     world.act_as("second")
-    for command in (commands.Attach, commands.Next, commands.Rows, commands.Renew, commands.Leave, commands.StartRun):
+    for command in (
+        commands.Attach,
+        commands.Next,
+        commands.Rows,
+        commands.Renew,
+        commands.Leave,
+        commands.StartRun,
+        commands.SettleHeld,
+    ):
         asked = {**SAMPLES[command], **({"incarnation": planner.incarnation} if "incarnation" in SAMPLES[command] else {})}
         reply = world.ask(command, **asked)
         assert code_of(reply) == "SUBSCRIPTION_OF_OTHER", command
