@@ -51,6 +51,8 @@ def calls(journal: Journal, queue: Queue, publisher: Any) -> dict[str, Callable[
         "peer_status": journal.peer_status,
         "view": partial(journal.view, "messages", queue="W"),
         "view_schema": partial(journal.view_schema, "messages", queue="W"),
+        "receive": lambda: queue.receive(until_empty=True).__enter__(),
+        "process": partial(queue.process, print, until_empty=True),
         "settle": partial(queue.settle, [0]),
         "settle where": partial(queue.settle, where="id = 1", dry_run=True),
         "settle later": partial(queue.settle, [0], "cancel", retry_after=timedelta(seconds=1)),
