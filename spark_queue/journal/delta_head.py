@@ -8,6 +8,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -17,6 +18,9 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import delta, entry_writing, log_entry
 from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.store import Store, log_key
+
+if TYPE_CHECKING:
+    from spark_queue.ports import Clock
 
 #: The age of a head after which it is read on before anything is put behind it, in milliseconds: entries stand for ten minutes.
 _OLD_MS = 60_000
@@ -50,11 +54,12 @@ class DeltaHead:
     @property
     def age_ms(self) -> int:
         """How long ago it was read, in milliseconds."""
-        return SystemClock().monotonic_ms() - self._read_at_ms
+        return self._clock.monotonic_ms() - self._read_at_ms
 
-    def __init__(self, store: Store, key: str, table: DeltaTable) -> None:
+    def __init__(self, store: Store, key: str, table: DeltaTable, *, clock: Clock | None = None) -> None:
         self._store = store
         self._key = key
+        self._clock = clock or SystemClock()
         self.reset(table)
 
     def reset(self, table: DeltaTable) -> None:
@@ -62,7 +67,7 @@ class DeltaHead:
         self.table, self.version, self.fitting = table, int(table.version()), None
         #: The bytes of the head's entry, and of the one that was put behind it last.
         self._entry, self._own = self._store.read(log_key(self._key, self.version)) or b"", b""
-        self._read_at_ms = SystemClock().monotonic_ms()
+        self._read_at_ms = self._clock.monotonic_ms()
         #: By id: of commits since the handle, and what it said when it was asked.
         self._transactions: dict[str, int | None] = {}
         self._own_transactions: Mapping[str, int] = {}
@@ -89,7 +94,7 @@ class DeltaHead:
         """Read the commits since, entry by entry; returns False where the log has to be opened anew."""
         if not self.stands():
             return False
-        self._read_at_ms, begun = SystemClock().monotonic_ms(), self.version
+        self._read_at_ms, begun = self._clock.monotonic_ms(), self.version
         while (data := self._store.read(log_key(self._key, self.version + 1))) is not None:
             try:
                 entry = log_entry.parse_entry(self.version + 1, data)
@@ -114,5 +119,5 @@ class DeltaHead:
         return True
 
     def _advance(self, data: bytes, transactions: Mapping[str, int]) -> None:
-        self.version, self._entry, self._read_at_ms = self.version + 1, data, SystemClock().monotonic_ms()
+        self.version, self._entry, self._read_at_ms = self.version + 1, data, self._clock.monotonic_ms()
         self._transactions |= transactions

@@ -260,7 +260,7 @@ class GroupCommit:
         head = self._head
         is_asked = head is not None and (self._store.is_local or head.age_ms > _TRUSTED_MS)
         if head is None or (is_asked and not head.stands()):
-            head = open_head(self._store, self._journal_id, self._message_type)
+            head = open_head(self._store, self._journal_id, self._message_type, clock=self._clock)
         return head
 
     def _commit_named(self, pending: PendingPublish, known: KnownLog) -> None:

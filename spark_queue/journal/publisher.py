@@ -162,9 +162,9 @@ def commit_staged(
     return Commit(plan, journal_id, files, identity, clock or SystemClock(), known=known).run()
 
 
-def open_head(store: Store, journal_id: str, message_type: str) -> DeltaHead:
+def open_head(store: Store, journal_id: str, message_type: str, *, clock: Clock | None = None) -> DeltaHead:
     """Open the log of a message type for publishes."""
-    return DeltaHead(store, messages_key(message_type), open_messages(store, journal_id, message_type))
+    return DeltaHead(store, messages_key(message_type), open_messages(store, journal_id, message_type), clock=clock)
 
 
 def open_name(

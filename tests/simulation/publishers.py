@@ -11,6 +11,7 @@ import pyarrow as pa
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.commit import OFFSETS_TXN, ROWS_TXN, STREAM_TXN, USER_TXN, Transaction, transaction_name
 from spark_queue.journal.fingerprint import fingerprint, fingerprints_of_rows
+from spark_queue.journal.group_commit import GroupCommit, PendingPublish, PublishCall
 from spark_queue.journal.publisher import Identity, OpenedName, commit_staged, make_plan, open_name, publish
 from spark_queue.journal.staging import StagingPlan, stage_file
 from tests.fake_clock import FakeClock
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 _EXPECTED = frozenset(
     "STORE_FAILED PUBLISHER_NAME_IN_USE SEQUENCE_BEHIND PUBLISH_CONTENDED CHECKPOINT_BEHIND TRANSACTION_USED".split()
 )
+
+#: A number above that of any record: the world says which definitions a publisher goes by.
+_NEWEST = 2**62
 
 #: A column that some instance declares later, or no more.
 FURTHER = "further"
@@ -43,9 +47,10 @@ class Application:
     """One program, whoever runs it: its batches, and what it was told of them."""
 
     name: str
-    #: ``named`` numbers its messages, ``stream`` its batches, ``plain`` nothing, so that it must not repeat. ``appending`` numbers
-    #: on after the log's last message, so that only the process that numbered a batch may repeat it. ``intervals`` publishes those
-    #: of a calendar, every second one late, each to two topics under one id; what is refused for that gets an id of its own.
+    #: ``named`` numbers its messages, ``stream`` its batches, ``plain`` nothing, so that it must not repeat; its messages are calls
+    #: of their own, several at once. ``appending`` numbers on after the log's last message, so that only the process that numbered
+    #: a batch may repeat it. ``intervals`` publishes those of a calendar, every second one late, each to two topics under one id;
+    #: what is refused for that gets an id of its own.
     kind: str
     #: Ids of the messages of each batch, oldest first; the last one may still be under way.
     batches: list[list[int]] = field(default_factory=list)
@@ -157,6 +162,7 @@ class _Process:
         self._app = application
         self._store: SimulatedStore = world.way(self)
         self._opened: OpenedName | None = None
+        self._group: GroupCommit | None = None
         #: Number of the next message of an ``appending`` application.
         self._next_sequence = 1
         self._clock = FakeClock(START_MS + world.elapsed_ms)
@@ -238,7 +244,19 @@ class _Process:
                 if part:
                     self._commit(self._plan(topic), part, name, batch ^ 1)
         else:
-            publish(plan, world.journal_id, world.definitions_told, self._rows(plan, ids), **common)
+            self._send_together(plan, ids)
+
+    def _send_together(self, plan: StagingPlan, ids: list[int]) -> None:
+        """Publish each message by a call of its own: they share a commit, behind the head that the one before has left."""
+        world = self._world
+        # A head that has grown old is read on first.
+        self._clock.advance(max(0, START_MS + world.elapsed_ms - self._clock.wall_ms()))
+        self._group = self._group or GroupCommit(self._store, world.journal_id, TYPE, clock=self._clock)
+        calls = [PublishCall(data=self._rows(plan, [each]).to_pylist(), topic=plan.shape.topic) for each in ids]
+        tries = [PendingPublish(call=call, definitions=world.definitions_told, record=_NEWEST) for call in calls]
+        self._group.commit(tries)
+        for each in tries:
+            each.result()
 
     def _rows(self, plan: StagingPlan, ids: list[int]) -> pa.Table:
         app = self._app
