@@ -42,7 +42,7 @@ _TRUSTED_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishCall:
-    """What a caller asks to publish."""
+    """The rows of one publish, and what its caller says of them."""
 
     #: Rows that can be read more than once, see `rows.kept`.
     data: Any

@@ -60,7 +60,9 @@ def _parts(shown: Any) -> Iterator[str]:
     yield _part(f"## {name}", _call(name, shown) if is_made_by_users else "", shown)
     for each, member in members(shown):
         is_property = isinstance(member, property)
-        code = f"{each}: {_return(member.fget)}" if is_property else f"{_call(each, member)} -> {_return(member)}"
+        is_awaited = inspect.iscoroutinefunction(inspect.unwrap(member)) if callable(member) else False
+        called = f"{'await ' if is_awaited else ''}{each}"
+        code = f"{each}: {_return(member.fget)}" if is_property else f"{_call(called, member)} -> {_return(member)}"
         yield _part(f"### {name}.{each}", code, member)
 
 

@@ -197,7 +197,18 @@ def test_a_reply_that_is_lost_is_found_for_all_of_the_group(disk: Disk, together
     assert disk.tail_rows() == disk.stored().num_rows == 2 + len(rows)
 
 
-def test_a_failure_is_told_to_all_of_the_group_each_by_an_error_of_its_own(disk: Disk, together: Together) -> None:
+def test_a_failure_is_told_to_all_of_the_group_each_by_an_error_of_its_own(
+    disk: Disk, together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows then what the head of the log is."""
+    opened: list[DeltaHead] = []
+
+    def opening(*given: Any, **named: Any) -> DeltaHead:
+        opened.append(open_head(*given, **named))
+        return opened[-1]
+
+    monkeypatch.setattr(group_commit, "open_head", opening)
+
     def lose_all(*given: Any, **named: Any) -> bool:
         disk.go_away()
         return PUT(*given, **named)
@@ -212,6 +223,7 @@ def test_a_failure_is_told_to_all_of_the_group_each_by_an_error_of_its_own(disk:
     again = pending(disk, row(4))
     together.group.commit([again])
     assert rows_of([publishes[0], again]) == [1, 1]
+    assert len(opened) == 2
     assert disk.ids() == [1, 4]
 
 
@@ -242,9 +254,9 @@ def test_who_waits_and_is_interrupted_is_waited_for_by_nobody(disk: Disk, togeth
             raise KeyboardInterrupt
 
     def put(*given: Any, **named: Any) -> bool:
-            with pytest.raises(KeyboardInterrupt):
-                together.group._wait(group_commit._Caller([gone], turn=Gone()))
-            return PUT(*given, **named)
+        with pytest.raises(KeyboardInterrupt):
+            together.group._wait(group_commit._Caller([gone], turn=Gone()))
+        return PUT(*given, **named)
 
     first = pending(disk, row(1))
     together.commit(first, left, first=put)
