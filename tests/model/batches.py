@@ -27,7 +27,10 @@ def prove(queue: Queue, name: str) -> None:
     assert lease is not None
     settle_all(queue, subscription, lease, rest=None if subscription.explicit else "acknowledge")
     if lease.rows and not lease.failed and not lease.gives_back:
-        _succeed(queue, subscription, lease)
+        succeed(queue, subscription)
+        subscription.failed = subscription.failed - lease.rows
+        if subscription.most is not None and len(lease.rows) > 1 and not lease.piece:
+            subscription.most = subscription.most * 2 if subscription.most * 2 < lease.limit else None
     lease.proven, lease.claim, lease.said = True, set(), {}
 
 
@@ -36,7 +39,7 @@ def settle_all(queue: Queue, subscription: Subscription, lease: Lease, *, rest: 
     if lease.barrier:
         spent = queue.rules.max_deliveries and subscription.barrier_deliveries >= queue.rules.max_deliveries
         if not lease.gives_back or (spent and not lease.stopped):
-            _receive(subscription, lease)
+            receive(subscription, lease)
         return
     if queue.rules.at_most_once:
         return
@@ -50,7 +53,7 @@ def settle_all(queue: Queue, subscription: Subscription, lease: Lease, *, rest: 
     for message in _but_behind(queue, lease, messages):
         outcome, due = lease.said.get(message.bookmark, (rest, None))
         # A dead letter that the lease's own end made is taken back by an acknowledgement, and by nothing else (P5).
-        if outcome is not None and (message.state in IN_QUEUE or (outcome == "acknowledge" and _take_back(queue, message))):
+        if outcome is not None and (message.state in IN_QUEUE or (outcome == "acknowledge" and take_back(queue, message))):
             queue.settle(message, outcome, due)
 
 
@@ -183,7 +186,7 @@ def _begin_anew(queue: Queue, subscription: Subscription, lease: Lease) -> None:
         rows, lease.vanished = rows[:half], 0
     if lone and lease.barrier:
         if maximum and subscription.barrier_deliveries >= maximum:
-            _receive(subscription, lease)
+            receive(subscription, lease)
             rows = []
     elif lone and (failed or subscription.alarm is not None):
         _take_apart(queue, subscription, lease, [queue.messages[rows.pop()]])
@@ -214,13 +217,13 @@ def _resume(queue: Queue, subscription: Subscription, lease: Lease, rows: list[i
         queue.take(message, lease)
 
 
-def _receive(subscription: Subscription, lease: Lease) -> None:
+def receive(subscription: Subscription, lease: Lease) -> None:
     if lease.rows & set(subscription.barriers):
         subscription.barriers = [each for each in subscription.barriers if each not in lease.rows]
         subscription.barrier_deliveries = 0
 
 
-def _take_back(queue: Queue, message: Message) -> bool:
+def take_back(queue: Queue, message: Message) -> bool:
     """Take a dead letter back, if nobody has taken it in the dead-letter queue."""
     letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
     if message.state != "dead" or (letter is not None and letter.state not in ("available", "inactive")):
@@ -235,7 +238,8 @@ def _take_apart(queue: Queue, subscription: Subscription, lease: Lease, messages
     if messages and len(lease.rows) > 1:
         _isolate(queue, subscription, lease, messages)
     elif messages:
-        _fail_alone(queue, subscription, lease, messages[0], claimed=claimed)
+        told, cancelled = lease.failed, lease.gives_back
+        fail_alone(queue, subscription, messages[0], beside=lease.rows, is_told=told, is_cancelled=cancelled, claimed=claimed)
 
 
 def _isolate(queue: Queue, subscription: Subscription, lease: Lease, messages: list[Message]) -> None:
@@ -255,18 +259,28 @@ def _isolate(queue: Queue, subscription: Subscription, lease: Lease, messages: l
         queue.let_go(message)
 
 
-def _fail_alone(queue: Queue, subscription: Subscription, lease: Lease, message: Message, *, claimed: bool) -> None:
+def fail_alone(
+    queue: Queue,
+    subscription: Subscription,
+    message: Message,
+    *,
+    beside: set[int],
+    is_told: bool,
+    is_cancelled: bool,
+    claimed: bool,
+) -> None:
     """Set a message aside that failed alone, and tell whether it is held against it at once, later, or against the sink."""
     if queue.is_old(message):
         queue.remove(message, "time_limit")
         return
     due, before = queue.now + queue.rules.lone_delay_ms(message.lone), (message.deliveries, message.cancels, message.lone)
-    if _is_suspect(queue, subscription, lease):
+    if _is_suspect(queue, subscription, beside, is_told=is_told):
         subscription.suspects.setdefault(message.bookmark, (max(0, before[0] - 1), *before[1:]))
         message.state, message.due = "delayed", due
-        message.cancels += lease.gives_back
+        message.cancels += is_cancelled
+        message.marks = 0 if is_cancelled else message.marks
         queue.let_go(message, claimed=claimed)
-    elif lease.gives_back:
+    elif is_cancelled:
         queue.settle(message, "cancel", due)
     else:
         queue.give_back(message, due)
@@ -285,14 +299,14 @@ def _fail_alone(queue: Queue, subscription: Subscription, lease: Lease, message:
         known.deliveries, known.cancels, known.lone = subscription.suspects[bookmark]
 
 
-def _is_suspect(queue: Queue, subscription: Subscription, lease: Lease) -> bool:
+def _is_suspect(queue: Queue, subscription: Subscription, beside: set[int], *, is_told: bool) -> bool:
     """Return whether it may be the sink's fault that a lone message failed: others wait that can tell."""
     others = {each.bookmark for each in queue.allowed(subscription) if not each.lone} | subscription.fresh
-    return subscription.alarm is not None or (lease.failed and len(others - lease.rows) >= SUSPECTS)
+    return subscription.alarm is not None or (is_told and len(others - beside) >= SUSPECTS)
 
 
-def _succeed(queue: Queue, subscription: Subscription, lease: Lease) -> None:
-    """Hold their failures against the suspects, unless it was the sink; and take larger batches again."""
+def succeed(queue: Queue, subscription: Subscription) -> None:
+    """Hold their failures against the suspects, unless it was the sink."""
     limits, suspects = queue.rules, [] if subscription.alarm is not None else list(subscription.suspects)
     for message in [queue.messages[bookmark] for bookmark in suspects]:
         if message.state in ("available", "delayed"):
@@ -301,6 +315,10 @@ def _succeed(queue: Queue, subscription: Subscription, lease: Lease) -> None:
             elif limits.max_cancels and message.cancels > limits.max_cancels:
                 queue.remove(message, "max_cancels")
     subscription.suspects, subscription.alarm = {}, None
-    subscription.failed = subscription.failed - lease.rows
-    if subscription.most is not None and len(lease.rows) > 1 and not lease.piece:
-        subscription.most = subscription.most * 2 if subscription.most * 2 < lease.limit else None
+
+
+def renew(queue: Queue, lease: Lease) -> None:
+    """Extend a lease by one period, up to its limit."""
+    if queue.outstanding(lease):
+        limit = lease.begun_at + max(queue.rules.renewal_ms, queue.rules.lease_ms)
+        lease.due = max(lease.due, min(queue.now + queue.rules.lease_ms, limit))

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.replies import Run
-from spark_queue.errors import LeaseError, SparkQueueError
+from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS
 from tests.model.definitions import LETTER_QUEUES
@@ -63,7 +63,10 @@ class Consumers(Machine):
         self.decide(commands.Attach(**_place(who), incarnation=planner, call=1, **wishes))
         until, wanted = len(self.model.published) if available_now else None, None if text is None else QUESTIONS[text]
         known = self.model.queues[queue]
-        journal.subscribe(known, name, planner, backlog=backlog, explicit=explicit, wanted=wanted, until=until)
+        if name in known.subscriptions and known.subscriptions[name].receives:
+            # It ends as a receiver's, and begins anew.
+            self.proven.pop(who, None)
+        journal.subscribe(known, name, planner, backlog=backlog, explicit=explicit, filter=wanted, until=until)
         self.model.settle_down()
 
     @precondition(lambda self: self._living())
@@ -167,7 +170,8 @@ class Consumers(Machine):
     def come_late(self, data: st.DataObject, what: str) -> None:
         """Let a planner speak, or its batch, that a newer one has overtaken: it changes nothing (P1)."""
         who, incarnation, lease = data.draw(st.sampled_from(self.overtaken))
-        if who not in self._known() or self.incarnations[who] <= incarnation:
+        known = who[0] in self.model.queues and who[1] in self.model.queues[who[0]].subscriptions
+        if not known or self.incarnations[who] <= incarnation:
             return
         before = len(self.log)
         planner: dict[str, Any] = {**_place(who), "incarnation": incarnation}
@@ -183,7 +187,7 @@ class Consumers(Machine):
         try:
             self.decide(late[what])
             is_refused = False
-        except LeaseError:
+        except (LeaseError, CallerError):
             is_refused = True
         assert is_refused or what in ("renew", "leave", "prove")
         assert len(self.log) == before
@@ -289,7 +293,7 @@ class Consumers(Machine):
         lease = subscription.open
         assert lease is not None
         self.decide(commands.Renew(**_place(who), incarnation=self.incarnations[who], call=0, lease=lease.number))
-        journal.renew(queue, lease)
+        batches.renew(queue, lease)
 
     def _planner(self, kind: Callable[..., commands.AnyCommand], who: Who, **arguments: Any) -> Any:
         self.calls[who] += 1
@@ -313,8 +317,10 @@ class Consumers(Machine):
         queue = self.model.queues[who[0]]
         return queue, queue.subscriptions[who[1]]
 
-    def _known(self) -> list[Who]:
-        return [(queue, name) for queue, each in self.model.queues.items() for name in sorted(each.subscriptions)]
+    def _known(self, *, receives: bool = False) -> list[Who]:
+        """Return the subscriptions of queries, or of receivers."""
+        every = [(queue, name) for queue, each in self.model.queues.items() for name in sorted(each.subscriptions)]
+        return [who for who in every if self._sides(who)[1].receives == receives]
 
     def _living(self) -> list[Who]:
         return [who for who in self._known() if who not in self.gone]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.model import batches, order
+from tests.model import batches, order, receiving
 from tests.model.definitions import Rules
 from tests.model.model import IN_QUEUE, WAITING, Queue
-from tests.model.parts import Lease, Message, Subscription
+from tests.model.parts import Message, Subscription
 
 
 class Journal:
@@ -130,8 +130,13 @@ class Journal:
             held = [(lease.number, name, lease) for name, each in queue.subscriptions.items() for lease in each.leases]
             for _, name, lease in sorted(held, key=lambda each: each[0]):
                 if queue.outstanding(lease) and lease.due <= now and not lease.in_doubt:
-                    lease.lapsed = not lease.held
-                    batches.end(queue, name, lease)
+                    if queue.subscriptions[name].receives:
+                        receiving.end_silently(queue, lease)
+                    else:
+                        lease.lapsed = not lease.held
+                        batches.end(queue, name, lease)
+            for name in list(receiving.forgotten(queue)):
+                unsubscribe(queue, name)
         for queue in self.queues.values():
             _expire(queue)
         # Leases and ages end in every queue before a barrier behind them is released, and that before retention looks.
@@ -179,7 +184,9 @@ def forbids(queue: Queue, wanted: Rules | None) -> bool:
     if wanted is None:
         return any(lease.held for lease in queue.leases())
     if wanted.at_most_once != queue.rules.at_most_once:
-        return any(lease.held if lease.proven else lease.rows for lease in queue.leases())
+        open_ones = [each for known in queue.subscriptions.values() if known.receives for each in receiving.in_hand(queue, known)]
+        proven = [each for known in queue.subscriptions.values() if not known.receives for each in known.leases]
+        return bool(open_ones) or any(lease.held if lease.proven else lease.rows for lease in proven)
     return wanted.key is not queue.rules.key and bool(under_way)
 
 
@@ -194,17 +201,30 @@ def alter(queue: Queue, rules: Rules) -> None:
             message.state = "inactive"
 
 
-def subscribe(queue: Queue, name: str, planner: object, *, backlog: int, explicit: bool, wanted: Any, until: int | None) -> None:
-    """Begin a subscription, or replace what it asks for and who asks (R118)."""
+def subscribe(queue: Queue, name: str, planner: object, **wishes: Any) -> None:
+    """Begin a subscription, or replace what it asks for and who asks (R118).
+
+    What an older start of a receiver had ends; as the other kind it ends, and begins anew (R131, R137).
+    """
+    known = queue.subscriptions.get(name)
+    if known is not None and known.receives != wishes.get("receives", False):
+        unsubscribe(queue, name)
+    elif known is not None and known.receives:
+        for lease in known.leases:
+            receiving.end_silently(queue, lease)
     known = queue.subscriptions.setdefault(name, Subscription())
-    known.backlog, known.explicit, known.filter, known.planner = backlog, explicit, wanted, planner
-    known.until, known.given = until, set()
+    for wish, value in wishes.items():
+        setattr(known, wish, value)
+    known.planner, known.given, known.heard_at, known.left = planner, set(), queue.now, False
 
 
 def unsubscribe(queue: Queue, name: str) -> None:
-    """End a subscription; what it holds returns."""
+    """End a subscription; what it holds returns, and of what a receiver had nothing is marked, since nobody may have died."""
     for lease in queue.subscriptions[name].leases:
-        batches.end(queue, name, lease)
+        if queue.subscriptions[name].receives:
+            receiving.end_silently(queue, lease, marks=False)
+        else:
+            batches.end(queue, name, lease)
     del queue.subscriptions[name]
 
 
@@ -260,10 +280,3 @@ def redrive(queue: Queue, rows: Iterable[int]) -> None:
             message.state, message.deliveries, message.cancels = "available", 0, 0
             message.entered_at, message.expires_at = queue.now, None
             queue.let_go(message)
-
-
-def renew(queue: Queue, lease: Lease) -> None:
-    """Extend a lease by one period, up to its limit."""
-    if queue.outstanding(lease):
-        limit = lease.begun_at + max(queue.rules.renewal_ms, queue.rules.lease_ms)
-        lease.due = max(lease.due, min(queue.now + queue.rules.lease_ms, limit))

@@ -17,6 +17,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.state_codec import decode, encode
+from spark_queue.verification.of_state import of_state
 from spark_queue.verification.state_digest import digest
 from tests.deciding import claim
 from tests.model.bodies import Body, Files
@@ -108,8 +109,10 @@ class Machine(RuleBasedStateMachine):
         due_ms = self.engine.next_due_ms()
         self.now += passed_ms
         made = self.pass_time()
-        # The coordinator wakes in time for everything but retention, of messages and dead letters.
-        in_time = [record for record in made if record.kind != Kind.RETIRED and record.reason != Removal.PURGED]
+        # The coordinator wakes in time for everything but retention, of messages and dead letters,
+        # and of subscriptions, for which it looks at each round.
+        late = (Kind.RETIRED, Kind.UNSUBSCRIBED)
+        in_time = [record for record in made if record.kind not in late and record.reason != Removal.PURGED]
         assert not in_time or (due_ms is not None and due_ms <= self.now), in_time
 
     def pass_time(self) -> list[Record]:
@@ -181,6 +184,7 @@ class Machine(RuleBasedStateMachine):
         """Compare every message of every queue."""
         if not hasattr(self, "engine"):
             return
+        assert of_state(self.engine.state) == []
         assert list(self.engine.state.queues) == list(self.model.queues)
         for name, queue in self.model.queues.items():
             self._compare(name, queue)
@@ -210,10 +214,12 @@ class Machine(RuleBasedStateMachine):
                 assert ledger.lone_failures.of(message.bookmark) == message.lone, (name, message)
         reasons = {row: letter.reason for letter in ledger.dead_letters for row in letter.rows}
         assert reasons == {each.bookmark: each.reason for each in queue.having("dead")}, name
+        assert list(ledger.subscriptions) == list(queue.subscriptions), name
         for who, asked in queue.subscriptions.items():
             known = ledger.subscriptions[who]
             assert (set(known.suspects), known.is_stopped) == (set(asked.suspects), asked.alarm is not None), (name, who)
             assert (set(known.failed), known.isolation_limit) == (asked.failed, asked.most), (name, who)
+            assert set(known.barriers) == set(asked.barriers), (name, who)
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Let the engine decide about a command now, and commit it; returns the reply."""

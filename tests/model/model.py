@@ -81,6 +81,9 @@ class Queue:
         if self.paused or (subscription.alarm is not None and self.now < subscription.alarm[0]):
             return None
         barrier = next((each for each in subscription.barriers[:1] if subscription.may_take(each)), None)
+        if barrier is not None and subscription.receives and self.backlog(subscription):
+            # It comes to a receiver that has nothing else in hand (R140), and what is behind it waits.
+            return None
         chosen = [] if barrier is not None else self.choose(subscription, min(limit, self.room(subscription)))
         rows = {each.bookmark for each in chosen} if barrier is None else {barrier}
         if not rows:
@@ -90,8 +93,11 @@ class Queue:
         lease.barrier = barrier is not None
         lease.piece = not lease.barrier and bool(rows & subscription.failed)
         subscription.tried_lone = any(message.lone for message in chosen)
+        subscription.tried_marked = any(message.kills for message in chosen)
         subscription.barrier_deliveries += lease.barrier
-        subscription.leases = [*(each for each in subscription.leases if each.held), lease]
+        # Under those of a receiver something may come late, and others of it are open (R131, R133).
+        kept = [each for each in subscription.leases if subscription.receives and (each.claim or self.outstanding(each))]
+        subscription.leases = [*(each for each in subscription.leases if each.held or each in kept), lease]
         if subscription.until is not None:
             subscription.given |= rows
         for message in chosen:
@@ -114,14 +120,23 @@ class Queue:
     def choose(self, subscription: Subscription, count: int) -> list[Message]:
         """Return the messages that are due to a subscription: those that it tries apart, or a batch."""
         heads = self.allowed(subscription)
+
+        def are_together(messages: list[Message]) -> list[Message]:
+            return [each for each in messages if not (each.lone or (subscription.receives and each.kills))]
+
         # What stands behind one that is tried only alone waits with it.
-        runs = order.with_runs(
-            self, [each for each in heads if not each.lone], [each for each in self.free(subscription) if not each.lone]
-        )
+        runs = order.with_runs(self, are_together(heads), are_together(self.free(subscription)))
         batch = sorted(runs, key=lambda each: (-self.rank(each), each.bookmark))
         failed = [each for each in self.free(subscription) if each.bookmark in subscription.failed and not each.lone]
         piece = order.with_runs(self, [each for each in heads if each in failed], failed)
-        return (subscription.tries_apart(heads, sorted(piece, key=lambda each: each.bookmark)) or batch)[:count]
+        apart = subscription.tries_apart(heads, sorted(piece, key=lambda each: each.bookmark))
+        if subscription.receives:
+            marked = [each for each in heads if each.kills]
+            # At most in every second fetch while others wait (R138).
+            apart = apart or ([] if batch and subscription.tried_marked else marked[:1])
+            if any(each.kills for each in apart) and self.backlog(subscription):
+                return []
+        return (apart or batch)[:count]
 
     def allowed(self, subscription: Subscription) -> list[Message]:
         """Return what a subscription may be given, of each key the oldest, whatever room it has, oldest first."""
@@ -176,7 +191,8 @@ class Queue:
             return
         if due is None and self.rules.backoff is not None:
             due = self.now + self.rules.delay_ms(message.cancels)
-        message.cancels += 1
+        # Whoever had it lived to say so (R138).
+        message.cancels, message.marks = message.cancels + 1, 0
         if self.rules.max_cancels and message.cancels > self.rules.max_cancels:
             self.remove(message, "max_cancels")
         else:
@@ -188,7 +204,7 @@ class Queue:
         """Take a message out of the queue; some reasons make a dead letter (R13, R58)."""
         message.state = "dead" if reason in DEAD_REASONS else "removed"
         message.reason, message.left_at = reason, self.now
-        message.lone = 0
+        message.lone = message.marks = 0
         for subscription in self.subscriptions.values():
             subscription.suspects.pop(message.bookmark, None)
             subscription.failed.discard(message.bookmark)

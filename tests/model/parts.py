@@ -7,6 +7,9 @@ from typing import Any
 
 from tests.model.definitions import Question
 
+#: Silent ends of receivers from which on a message is granted alone.
+MARKS = 2
+
 
 @dataclass
 class Message:
@@ -22,6 +25,8 @@ class Message:
     cancels: int = 0
     #: How often it failed alone; it is tried only alone then.
     lone: int = 0
+    #: How often a receiver ended without a word while it had it.
+    marks: int = 0
     due: int = 0
     #: With a delay from its publish: its end, until it is delayed by it.
     not_before: int | None = None
@@ -29,6 +34,11 @@ class Message:
     #: Why and when it left.
     reason: str = ""
     left_at: int = 0
+
+    @property
+    def kills(self) -> bool:
+        """Whether receivers may have died of it (R138)."""
+        return self.marks >= MARKS
 
 
 @dataclass
@@ -68,6 +78,8 @@ class Lease:
     landed: bool = False
     #: What its planner start was given, and a later call of the same did not get (R124).
     lost: set[int] = field(default_factory=set)
+    #: Of a receiver: whether a renewal has named it.
+    confirmed: bool = False
 
 
 @dataclass
@@ -76,6 +88,11 @@ class Subscription:
 
     backlog: int = 0
     explicit: bool = False
+    #: Whether a receiver consumes by it, whether it ends with that one, and when that one was heard last.
+    receives: bool = False
+    ends: bool = False
+    heard_at: int = 0
+    left: bool = False
     filter: Question = None
     planner: object = None
     leases: list[Lease] = field(default_factory=list)
@@ -85,6 +102,8 @@ class Subscription:
     failed: set[int] = field(default_factory=set)
     most: int | None = None
     tried_lone: bool = False
+    #: Whether its newest lease is a message that receivers may have died of.
+    tried_marked: bool = False
     #: Messages that failed alone, with what was counted before; and the next try and the tries of an alarm.
     suspects: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     alarm: tuple[int, int] | None = None

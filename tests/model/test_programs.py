@@ -22,6 +22,7 @@ from tests.model.bodies import QUESTIONS, Body
 from tests.model.consumers import Consumers
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES
 from tests.model.machine import bodies
+from tests.model.receivers import Receivers
 from tests.seed_window import window
 
 #: How many programs; which ones, the window says.
@@ -38,6 +39,9 @@ CHUNKS = window(-(-PROGRAMS // CHUNK))
 
 #: Programs that once showed a fault: a barrier that was given up, and its batch run again; what stands behind a lone message.
 KEPT_CHUNKS = (102, 30_800_783)
+
+#: The same, of programs with receivers.
+KEPT_WITH_RECEIVERS: tuple[int, ...] = ()
 
 
 class Program(Consumers):
@@ -155,17 +159,33 @@ class Program(Consumers):
         )
 
 
+class ProgramWithReceivers(Receivers, Program):
+    """What consumers without Spark do, beside queries and operators."""
+
+
 # Shrinking what fails may take five minutes.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chunk", dict.fromkeys([*KEPT_CHUNKS, *CHUNKS]))
 def test_random_programs_leave_the_queue_as_the_model_says(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """R4 to R6, R13 to R17, R22 to R24, R36 to R41, R47 to R56, R60, R65 to R73, R77 to R83, R90, R118, R123 to R127."""
+    run_chunk(Program, monkeypatch, chunk, is_kept=chunk in KEPT_CHUNKS)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("chunk", dict.fromkeys([*KEPT_WITH_RECEIVERS, *CHUNKS]))
+def test_random_programs_with_receivers_leave_the_queue_as_the_model_says(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """R131 to R140, beside what the rules say of queries."""
+    run_chunk(ProgramWithReceivers, monkeypatch, chunk, is_kept=chunk in KEPT_WITH_RECEIVERS)
+
+
+def run_chunk(program: type[Program], monkeypatch: pytest.MonkeyPatch, chunk: int, *, is_kept: bool) -> None:
+    """Run the programs of one seed."""
     # The least depth that users may set is more than a program that can be read publishes.
     monkeypatch.setattr(keys, "_DEPTH_MIN", 1)
     run_state_machine_as_test(
-        seed(chunk)(type("Program", (Program,), {})),
+        seed(chunk)(type("Program", (program,), {})),
         settings=settings(
-            max_examples=CHUNK if chunk in KEPT_CHUNKS else min(CHUNK, PROGRAMS - CHUNKS.index(chunk) * CHUNK),
+            max_examples=CHUNK if is_kept else min(CHUNK, PROGRAMS - CHUNKS.index(chunk) * CHUNK),
             database=None,
             stateful_step_count=60,
             deadline=None,

@@ -139,8 +139,9 @@ def _leases(work: UnitOfWork, subscription: Subscription) -> list[Lease]:
 
 
 def _lease_of(work: UnitOfWork, subscription: str, said: OutcomeRows) -> Lease | None:
-    lease = work.ledger.leases.get(said.lease or 0)
-    return lease if lease is not None and lease.subscription == subscription else None
+    """Return the lease that an outcome names; None where it is not this receiver's, or a stream's, whose proof settles it."""
+    lease, known = work.ledger.leases.get(said.lease or 0), work.ledger.subscriptions.get(subscription)
+    return lease if lease is not None and lease.subscription == subscription and known is not None and known.receives else None
 
 
 def _end(work: UnitOfWork, lease: Lease, reason: Return) -> None:
