@@ -170,7 +170,7 @@ RECEIVING = (
     Mutant(
         "what stands behind a cancelled message is handed out (R139)",
         "            for each in behind:\n                self._held.pop(each.bookmark, None)\n            behind.clear()\n",
-        "",
+        "            pass\n",
         _HAND,
     ),
     Mutant(
