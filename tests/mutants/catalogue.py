@@ -86,6 +86,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/contract/test_journal.py",),
     ),
     Mutant(
+        "a reign takes its own commit, put again after a lost reply, for another's",
+        "mark.token.encode() in data else None", "mark.token.encode() not in data else None",
+        ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
         "a reign writes after one whose outcome is unknown",
         "        self._is_in_doubt = True\n", "        self._is_in_doubt = False\n", ("tests/unit/journal/test_control_log.py",),
     ),

@@ -441,12 +441,17 @@ PEERS = (
     ),
     Mutant(
         "a backup settles its records after its messages",
-        """    control = _read_control(store, destination)
-    logs = [key for table in _tables(store) for key in _log_of(store, table)]
+        """        control = _read_control(store, destination)
+        logs = [key for table in _tables(store) for key in _log_of(store, table)]
 """,
-        """    logs = [key for table in _tables(store) for key in _log_of(store, table)]
-    control = _read_control(store, destination)
+        """        logs = [key for table in _tables(store) for key in _log_of(store, table)]
+        control = _read_control(store, destination)
 """,
-        ("tests/unit/cli/test_backup.py::test_a_copy_of_a_journal_in_use_is_whole",),
+        ("tests/unit/cli/test_backup.py::test_a_copy_has_the_messages_that_entered_right_before_its_records_were_read",),
+    ),
+    Mutant(
+        "a backup takes message logs that name definitions which it lacks",
+        "if read_setup(store)[-1].record == applied:", "if read_setup(store)[-1].record >= applied:",
+        ("tests/unit/cli/test_backup.py",),
     ),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import upkeep
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.reader import open_reader
-from spark_queue.journal.store import Store
+from spark_queue.journal.store import CONTROL_LOG, Store
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
 from tests.unit.journal.reign import NOW_MS, Reign, publish_some
@@ -132,6 +132,22 @@ def test_what_ends_half_way_is_no_journal_or_one_of_an_earlier_moment(
         journals += 1
     assert 0 < journals < last
     assert _records(copy) == whole
+
+
+def test_a_copy_has_the_messages_that_entered_right_before_its_records_were_read(
+    shop: tuple[Disk, Reign], sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (disk, reign), numbers = shop, itertools.count(4)
+
+    def enter(asked: tuple[Store, str]) -> None:
+        if asked[1] == CONTROL_LOG:
+            _go_on(disk, reign, next(numbers))
+
+    with monkeypatch.context() as patched:
+        _before_each(patched, enter, "list")
+        back_up(disk.store, Store(str(tmp_path / "copy")))
+    assert next(numbers) > 6
+    assert sparkq("verify", str(tmp_path / "copy"), "--json").json["problems"] == []
 
 
 def test_a_copy_has_the_definitions_that_its_message_logs_name(
