@@ -23,6 +23,9 @@ from tests.model.receiving import Fate, Said
 #: Names of receivers; those of queries become theirs at times, and the other way round.
 RECEIVERS = ("r1", "r2", *SUBSCRIPTIONS)
 
+#: What one receiver does in a row.
+ACTS = ("publish", "fetch", "fetch", "fetch", "settle", "finish", "fail", "fail", "die", "die", "renew", "wait", "wait")
+
 
 class Receivers(Consumers):
     """Consumers without Spark beside queries, on both sides."""
@@ -47,7 +50,7 @@ class Receivers(Consumers):
     def receive(self, data: st.DataObject, queue: str, name: str, *, ends: bool, available_now: bool) -> None:
         """Begin a receiver, or a newer start of its name, perhaps with other wishes and while the older one works."""
         if queue in self.model.queues:
-            backlog = data.draw(st.integers(0, 6))
+            backlog = data.draw(st.sampled_from([0, 1, 3, 6, 9]))
             text = None if queue in LETTER_QUEUES else data.draw(st.sampled_from([None, None, "colour = 'red'"]))
             self.begin((queue, name), backlog=backlog, text=text, ends=ends, available_now=available_now)
             if data.draw(st.booleans()):
@@ -84,32 +87,45 @@ class Receivers(Consumers):
         """Let a receiver fetch, whose answer may be lost."""
         self.fetch(data.draw(st.sampled_from(self._receivers())), limit, arrives=arrives)
 
-    @rule(data=st.data(), goes=st.sampled_from(["well", "dies", "dies", "fails", "says"]), more=st.booleans())
-    def handle(self, data: st.DataObject, goes: str, *, more: bool) -> None:
-        """Let a receiver get what is there, and settle all of it, fail on it, or die."""
-        known = self._receivers()
+    @rule(data=st.data(), acts=st.lists(st.sampled_from(ACTS), min_size=4, max_size=14))
+    def work_on(self, data: st.DataObject, acts: list[str]) -> None:
+        """Let one receiver go on for a while: what it dies of or fails on comes again, until it is tried alone or is to blame."""
+        known = [who for who in self._receivers() if self._sides(who)[1].backlog]
         who = data.draw(st.sampled_from(known)) if known else ("Q", "r1")
         if not known:
             self.begin(who, backlog=6, text=None, ends=False, available_now=False)
-        if more:
-            self.publish([{"size": size, "colour": "red", "expires_ms": None} for size in (1, 2)])
-        self.fetch(who, data.draw(st.integers(1, 5)))
-        if who not in self._receivers():
-            return
-        if data.draw(st.booleans()):
-            self.renew_up_to(who, self.newest[who])
-        if goes == "dies":
-            self.die(who)
-            return
-        queue, subscription = self._sides(who)
-        hand = receiving.in_hand(queue, subscription, self.newest[who])
-        held = [(lease.number, row) for lease in hand for row in sorted(lease.rows if lease.barrier else queue.outstanding(lease))]
-        if goes == "says":
-            held = [each for each in held if data.draw(st.booleans())]
-        outcome, failed = ("cancel", True) if goes == "fails" else ("acknowledge", False)
-        said = [Said(lease=number, rows=frozenset([row]), outcome=outcome, failed=failed) for number, row in held]
-        if said:
-            self.say_held(who, said)
+        if not self.model.queues[who[0]].having("available"):
+            self.act(data, who, "publish")
+        for act in acts:
+            if who in self._receivers():
+                self.act(data, who, act)
+
+    def act(self, data: st.DataObject, who: Who, act: str) -> None:
+        """Let a receiver do one thing."""
+        match act:
+            case "publish":
+                self.publish([{"size": size, "colour": "red", "expires_ms": None} for size in (1, 2, 3, 2)])
+            case "fetch":
+                self.fetch(who, data.draw(st.integers(1, 5)))
+            case "renew":
+                self.renew_up_to(who, self.newest[who])
+            case "wait":
+                self.tick(data.draw(st.sampled_from([1_000, 6_000, 11_000, 30_000])))
+            case "die":
+                self.die(who)
+            case _:
+                queue, subscription = self._sides(who)
+                hand = receiving.in_hand(queue, subscription, self.newest[who])
+                held = [
+                    (each.number, row) for each in hand for row in sorted(each.rows if each.barrier else queue.outstanding(each))
+                ]
+                if act == "settle":
+                    act = data.draw(st.sampled_from(["acknowledge", "acknowledge", "cancel", "expire"]))
+                    held = held[: data.draw(st.integers(1, 3))]
+                outcome = {"finish": "acknowledge", "fail": "cancel"}.get(act, act)
+                said = [Said(lease=number, rows=frozenset([row]), outcome=outcome, failed=act == "fail") for number, row in held]
+                if said:
+                    self.say_held(who, _alike_together(said))
 
     @precondition(lambda self: self._receivers())
     @rule(data=st.data(), what=st.sampled_from(["renew", "renew", "die", "leave", "leave", "unsubscribe", "again"]))

@@ -102,14 +102,14 @@ RECEIVING = (
     ),
     Mutant(
         "a message that kills does not wait for an empty hand (R138)",
-        "        return oldest(dying, 1) if not backlogs[asker.name] else BitMap64()\n",
-        "        return oldest(dying, 1)\n",
+        "    if apart.intersect(dying) and backlogs[asker.name]:\n",
+        "    if False:\n",
         _SCENARIOS,
     ),
     Mutant(
         "a message that kills is granted in every fetch (R138)",
-        "    if dying and (dying == rows or not asker.tried_marked):\n",
-        "    if dying:\n",
+        "    if not apart and dying and not (rows and asker.tried_marked):\n",
+        "    if not apart and dying:\n",
         _SCENARIOS,
     ),
     Mutant(

@@ -74,13 +74,16 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     failed = without_lone(ledger, rows & asker.failed)
     piece = _with_runs(work, asker, failed, UNLIMITED, among=asker.failed) if failed else failed
     apart = suspect_to_try(ledger, asker, rows, piece=piece)
+    dying = ledger.dying(rows) if asker.receives else BitMap64()
+    rows = together(ledger, asker, rows)
+    if not apart and dying and not (rows and asker.tried_marked):
+        # Each second fetch is for one of them.
+        apart = oldest(dying, 1)
+    if apart.intersect(dying) and backlogs[asker.name]:
+        # It waits until nothing else is in hand.
+        return BitMap64()
     if apart:
         return oldest(apart, min(room, left))
-    dying = ledger.dying(rows) if asker.receives else BitMap64()
-    if dying and (dying == rows or not asker.tried_marked):
-        # Each second fetch is for one of them, and waits until nothing else is in hand.
-        return oldest(dying, 1) if not backlogs[asker.name] else BitMap64()
-    rows = together(ledger, asker, rows)
     polling = [] if queue.fairness == FAST else shares.polling(ledger, work.now_ms)
     # The asker comes first: of messages that may stand for each other it gets the oldest.
     rooms = {asker.name: room}

@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import Leave, Next, OutcomeRows, Renew, SettleHeld
+from spark_queue.core.deciding.barrier import pending
 from spark_queue.core.deciding.granting import grant, granted
 from spark_queue.core.deciding.isolation import confirm
 from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_rows
@@ -59,7 +60,8 @@ def next_of_receiver(work: UnitOfWork, subscription: Subscription, session: Sess
     """Grant a receiver more messages; a lease that it does not know of yet is given again, since its reply was lost (R135)."""
     in_hand = work.ledger.leases_in_hand(subscription, newest=subscription.lease)
     lease = next((each for each in in_hand if each.number > command.finished), None)
-    if lease is None and any(each.is_barrier or work.ledger.dying(each.leased) for each in in_hand):
+    awaits_barrier = bool(in_hand and pending(subscription))
+    if lease is None and (awaits_barrier or any(each.is_barrier or work.ledger.dying(each.leased) for each in in_hand)):
         # Beside a barrier, and beside a message that may kill its receiver, nothing else is in hand.
         return None
     if lease is None:
