@@ -252,7 +252,7 @@ class Store:
             found = obstore.list(_asked(self, "LIST"), prefix, offset=after).collect()
             # Each request brings a thousand.
             _asked(self, "LIST", len(found) // 1_000)
-        # Azurite takes no notice of `offset`, and object_store asks it all the same where its address is given as an endpoint (tried).
+        # Azurite takes no notice of `offset`, and object_store asks it all the same where its address is an endpoint (tried).
         entries = (entry for entry in map(StoredObject.of, found) if after is None or entry.key > after)
         return sorted(entries, key=lambda entry: entry.key)
 

@@ -70,7 +70,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
 
     # What would be asked was judged before: no coordinator is started.
     monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", ask)
-    monkeypatch.setattr("spark_queue.receiver.session.Session.attach", ask)
+    monkeypatch.setattr("spark_queue.receiver.session.ReceiverSession.attach", ask)
     return made
 
 

@@ -102,9 +102,7 @@ def test_a_refused_outcome_is_told_with_its_reason_and_others_succeed(hand: Hand
     refused = [RefusedRows(lease=1, ranges=((0, 1),), reason="leased", holder="other")]
     assert [each.bookmark for each in hand.answer(said, refused)] == [0]
     done.result(0)
-    with pytest.raises(
-        LeaseError, match=r"MESSAGE_LOST.*lease 1: subscription .other. was leased it since"
-    ):
+    with pytest.raises(LeaseError, match=r"MESSAGE_LOST.*lease 1: subscription .other. was leased it since"):
         lost.result(0)
     assert (hand.settled, hand.lost, hand.is_empty) == (1, 1, True)
 
