@@ -172,6 +172,9 @@ class Machine(RuleBasedStateMachine):
         self._recover(state)
         self.model.looked_at = 0
         for queue in self.model.queues.values():
+            for subscription in queue.subscriptions.values():
+                # An idle poll leaves no record, so silence counts from the beginning of the reign (R140).
+                subscription.heard_at = self.now
             for lease in queue.leases():
                 # Nobody knows any more what was asked for, so it counts as asked for.
                 lease.asked, lease.sure, lease.returned_in = True, False, None
@@ -214,7 +217,7 @@ class Machine(RuleBasedStateMachine):
                 assert ledger.lone_failures.of(message.bookmark) == message.lone, (name, message)
         reasons = {row: letter.reason for letter in ledger.dead_letters for row in letter.rows}
         assert reasons == {each.bookmark: each.reason for each in queue.having("dead")}, name
-        assert list(ledger.subscriptions) == list(queue.subscriptions), name
+        assert list(ledger.subscriptions) == list(queue.subscriptions), (name, self.now)
         for who, asked in queue.subscriptions.items():
             known = ledger.subscriptions[who]
             assert (set(known.suspects), known.is_stopped) == (set(asked.suspects), asked.alarm is not None), (name, who)

@@ -24,7 +24,7 @@ from tests.model.receiving import Fate, Said
 RECEIVERS = ("r1", "r2", *SUBSCRIPTIONS)
 
 #: What one receiver does in a row.
-ACTS = ("publish", "fetch", "fetch", "fetch", "settle", "finish", "fail", "fail", "die", "die", "renew", "wait", "wait")
+ACTS = ("publish", "fetch", "fetch", "fetch", "lose", "settle", "finish", "fail", "fail", "die", "die", "renew", "wait", "wait")
 
 
 class Receivers(Consumers):
@@ -105,8 +105,8 @@ class Receivers(Consumers):
         match act:
             case "publish":
                 self.publish([{"size": size, "colour": "red", "expires_ms": None} for size in (1, 2, 3, 2)])
-            case "fetch":
-                self.fetch(who, data.draw(st.integers(1, 5)))
+            case "fetch" | "lose":
+                self.fetch(who, data.draw(st.integers(1, 5)), arrives=act == "fetch")
             case "renew":
                 self.renew_up_to(who, self.newest[who])
             case "wait":
