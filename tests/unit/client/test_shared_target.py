@@ -24,6 +24,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import publisher
 from spark_queue.journal.commit import Published
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.group_commit import PublishCall
 from spark_queue.journal.reader import JournalReader
 from tests.source_tree import ROOT
 from tests.waiting import wait_until
@@ -149,10 +150,14 @@ def test_what_is_awaited_at_once_shares_commits(journal: Journal, monkeypatch: p
         wait_until(lambda: sum(len(each.publishes) for each in group._callers) + len(known._arrived) == awaited)
 
     at_first_put(monkeypatch, all_wait)
+    begun: list[Callable[[], None]] = []
+    submit = known._threads.submit
+    monkeypatch.setattr(known._threads, "submit", lambda deed: (begun.append(deed), submit(deed))[1])
     told = together(*(journal.publish_async(line(number), topic="LINES") for number in range(awaited)))
     assert told == [Published(rows=1)] * awaited
     assert amounts(journal) == list(range(awaited))
     assert commits(journal) <= 3
+    assert len(begun) < awaited / 2, "who comes while others wait for a thread needs none"
 
 
 def test_the_event_loop_goes_on_meanwhile(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,23 +212,23 @@ def test_a_task_that_is_cancelled_takes_no_other_along(journal: Journal, monkeyp
     assert amounts(journal) == [1, 2], "it was under way"
 
 
-def test_a_loop_that_is_closed_meanwhile_is_told_nothing(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, goes_on = threading.Event(), threading.Event()
+def test_who_waits_no_longer_keeps_no_other_from_being_told(journal: Journal) -> None:
+    """Of calls that were committed together one task was cancelled meanwhile, and the loop of another is closed."""
+    known = shared_target.shared_target(journal.store, journal.endpoint)
+    closed = asyncio.new_event_loop()
 
-    def pause() -> None:
-        begun.set()
-        goes_on.wait(DEADLINE_S)
+    async def committed() -> Published:
+        loop = asyncio.get_running_loop()
+        call = PublishCall(data=line(1), topic="LINES")
+        gone, cancelled, waits = (shared_target._Awaited(call, each, each.create_future()) for each in (closed, loop, loop))
+        cancelled.future.cancel()
+        closed.close()
+        known._arrived = [gone, cancelled, waits]
+        await asyncio.to_thread(known._commit_arrived)
+        return await asyncio.wait_for(waits.future, DEADLINE_S)
 
-    async def leave() -> None:
-        at_first_put(monkeypatch, pause)
-        left = asyncio.create_task(journal.publish_async(line(1), topic="LINES"))
-        await asyncio.to_thread(begun.wait, DEADLINE_S)
-        assert not left.done()
-
-    asyncio.run(leave())
-    goes_on.set()
-    assert together(journal.publish_async(line(2), topic="LINES")) == [Published(rows=1)]
-    assert amounts(journal) == [1, 2]
+    assert asyncio.run(committed()) == Published(rows=1)
+    assert amounts(journal) == [1, 1, 1]
 
 
 def test_the_coordinator_is_told_beside_of_what_was_published(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
