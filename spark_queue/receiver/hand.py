@@ -18,8 +18,9 @@ from spark_queue.core.replies import RefusedRows
 from spark_queue.errors import CallerError, LeaseError
 from spark_queue.receiver.message import Message, Settlement
 
-#: Most outcomes of one call.
+#: Most outcomes of one call, and about how many characters their texts may have: no call may exceed 64 MiB.
 _SAID_AT_ONCE = 10_000
+_CHARACTERS_AT_ONCE = 4_000_000
 
 _REASONS = {
     TooLate.LEASED: "subscription '{holder}' was leased it since",
@@ -90,6 +91,10 @@ class Hand:
         #: Under way to the coordinator, by bookmark; and messages that were granted again meanwhile.
         self._sent: dict[int, Said] = {}
         self._again: dict[int, Message] = {}
+        #: By order key: the bookmark of one of these, while nothing of its key may be handed out before it.
+        self._reserved: dict[int, int] = {}
+        #: Why nothing is settled any more.
+        self._error: BaseException | None = None
         self._watchers: list[Callable[[], None]] = []
         self.lost = self.settled = 0
 
@@ -158,6 +163,11 @@ class Hand:
         with self.changed:
             return ranges_of(self._in_work)
 
+    def kept(self) -> Ranges:
+        """Return the messages in work, and those whose outcomes have no answer: a goodbye must not overtake these."""
+        with self.changed:
+            return ranges_of({*self._in_work, *self._said, *self._sent})
+
     def messages_in_work(self) -> list[Message]:
         """Return the messages in work."""
         with self.changed:
@@ -202,22 +212,35 @@ class Hand:
                 known = self._held.get(each.bookmark)
                 if known is not None:
                     # What is granted again to those that work on it, or are about to, goes on under the new lease (R136).
+                    self.lost -= known.is_lost
                     known.lease, known.is_lost = lease, False
                 elif each.bookmark in self._sent or each.bookmark in self._said:
                     self._again[each.bookmark] = each
+                    if each.key is not None and each.key not in self._behind:
+                        # What comes behind it must not be handed out before it is known what becomes of it (R139).
+                        self._behind[each.key] = deque()
+                        self._reserved[each.key] = each.bookmark
                 else:
                     self._add(each)
             self._notify()
 
     def _add(self, message: Message) -> None:
         self._held[message.bookmark] = message
-        if message.key is None:
+        if message.key is None or self._reserved.get(message.key) == message.bookmark:
+            self._free(message)
             self._ready.append(message)
         elif message.key in self._behind:
             self._behind[message.key].append(message)
         else:
             self._behind[message.key] = deque()
             self._ready.append(message)
+
+    def _free(self, message: Message) -> bool:
+        """Let a message that came again keep its key for itself no more; returns whether it did."""
+        if message.key is None or self._reserved.get(message.key) != message.bookmark:
+            return False
+        del self._reserved[message.key]
+        return True
 
     def take(self) -> Message | None:
         """Hand out the next message; None where none may begin now."""
@@ -260,8 +283,12 @@ class Hand:
                 raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
             message.said = outcome
             said = Said(message, outcome, Settlement(self.answered), **about)  # type: ignore[arg-type]  # As the receiver gives it.
-            self._said[message.bookmark] = said
             self._let_go(message, cancels=outcome == Outcome.CANCEL)
+            if self._error is not None:
+                # Nobody would ever answer it.
+                said.settlement.answer(self._error)
+                return said.settlement
+            self._said[message.bookmark] = said
             self.has_outcomes.notify()
             self._notify_room()
             return said.settlement
@@ -270,6 +297,10 @@ class Hand:
         if self._held.get(message.bookmark) is message:
             del self._held[message.bookmark]
             self._in_work.pop(message.bookmark, None)
+        self._pass_key(message, cancels=cancels)
+
+    def _pass_key(self, message: Message, *, cancels: bool) -> None:
+        """Let those go on that are behind a message of their key, or let go of them where it is cancelled."""
         behind = None if message.key is None else self._behind.get(message.key)
         if behind is None:
             return
@@ -290,7 +321,13 @@ class Hand:
     def take_said(self) -> list[Said]:
         """Take the outcomes that wait, and remember them as under way."""
         with self.changed:
-            taken = list(islice(self._said.values(), _SAID_AT_ONCE))
+            taken: list[Said] = []
+            characters = 0
+            for each in islice(self._said.values(), _SAID_AT_ONCE):
+                characters += len(each.error or "")
+                if taken and characters > _CHARACTERS_AT_ONCE:
+                    break
+                taken.append(each)
             for each in taken:
                 del self._said[each.message.bookmark]
                 each.lease = each.message.lease
@@ -306,21 +343,29 @@ class Hand:
         with self.changed:
             for each in said:
                 message = each.message
-                del self._sent[message.bookmark]
+                if self._sent.pop(message.bookmark, None) is None:
+                    # All were answered, since this receiver has ended.
+                    continue
                 again, trouble = self._again.pop(message.bookmark, None), late.get((each.lease, message.bookmark))
                 if trouble is None:
                     self.settled += 1
+                    # What is acknowledged after the end of its lease is not lost after all.
+                    self.lost -= message.is_lost
                     each.settlement.answer()
                     if again is not None:
                         self._add(again)
                 elif again is not None:
                     # It is this receiver's again: the outcome holds under the new lease.
-                    message.lease = again.lease
+                    self.lost -= message.is_lost
+                    message.lease, message.is_lost = again.lease, False
                     self._said[message.bookmark] = each
+                    if self._free(again):
+                        self._pass_key(again, cancels=each.outcome == Outcome.CANCEL)
                 else:
-                    self.lost += 1
-                    message.is_lost = True
-                    lost.append(message)
+                    if not message.is_lost:
+                        self.lost += 1
+                        message.is_lost = True
+                        lost.append(message)
                     each.settlement.answer(self._lost(each, trouble))
             self._forget_leases()
             self.answered.notify_all()
@@ -334,6 +379,7 @@ class Hand:
     def fail(self, error: BaseException) -> None:
         """Answer all outcomes with an error: nothing more will be settled."""
         with self.changed:
+            self._error = error
             for each in (*self._sent.values(), *self._said.values()):
                 each.settlement.answer(error)
             self._sent.clear()
@@ -363,7 +409,7 @@ class Hand:
     def lose_all(self) -> list[Message]:
         """Note that no lease stands any more; returns the messages in work."""
         with self.changed:
-            lost = self._lose(list(self._leases))
+            lost = [] if self._at_most_once else self._lose(list(self._leases))
             self._newest = 0
             self.notify()
             return lost
@@ -384,6 +430,10 @@ class Hand:
                 each.is_lost = True
                 self.lost += 1
                 lost.append(each)
+        for again in [again for again in self._again.values() if again.lease in gone]:
+            del self._again[again.bookmark]
+            if self._free(again):
+                self._pass_key(again, cancels=False)
         self._forget_leases()
         return lost
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,10 +14,23 @@ from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, check_text
 
 if TYPE_CHECKING:
+    import asyncio
+
     from spark_queue.receiver.bodies import BodyRows
 
 #: The message type whose one column holds JSON text.
 _JSON_TYPE = "json"
+
+
+def teller(loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> Callable[[], None]:
+    """Return a function that sets an event of an event loop from any thread."""
+
+    def tell() -> None:
+        # In a loop that is closed nobody waits any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(told.set)
+
+    return tell
 
 
 class Settlement:
@@ -63,13 +77,9 @@ class Settlement:
         import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
 
         loop, told = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell() -> None:
-            loop.call_soon_threadsafe(told.set)
-
         with self._answered:
             if not self._is_done:
-                self._waiting.append(tell)
+                self._waiting.append(teller(loop, told))
             else:
                 told.set()
         yield from told.wait().__await__()

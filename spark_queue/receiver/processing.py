@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,14 +15,11 @@ from typing import Any, cast
 
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, SparkQueueError, parsed
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError, parsed
 from spark_queue.receiver.message import Message
-from spark_queue.receiver.receiver import Receiver
+from spark_queue.receiver.receiver import Receiver, text_of
 
 _LOG = logging.getLogger(__name__)
-
-#: Longest error text that travels with an outcome, in characters.
-_ERROR_CHARACTERS = 4_000
 
 
 class Retry(Exception):  # noqa: N818 - users raise it to say what becomes of a message; nothing failed.
@@ -78,6 +76,9 @@ class Processing:
         self._on_barrier = on_barrier
         self._concurrency = concurrency
         self._stop_s = parsed(parse_duration_ms, stop_timeout, key="stop_timeout", where="process") / 1_000
+        if signals and threading.current_thread() is not threading.main_thread():
+            expected = "False in other threads than the main one, which alone can handle signals"
+            raise ConfigError("BAD_VALUE", key="signals", where="process", value=True, expected=expected)
         self._signals = signals
         self._done = Processed()
         self._counting = threading.Lock()
@@ -94,6 +95,7 @@ class Processing:
                 self._run_threads()
             if self._trouble is not None:
                 raise self._trouble
+        self._done.cancelled += self._receiver.unsettled
         self._done.lost = self._receiver.status.lost
         return self._done
 
@@ -103,12 +105,24 @@ class Processing:
         if not self._signals:
             yield
             return
-        before = {each: signal.signal(each, lambda *_: self._receiver.stop()) for each in (signal.SIGTERM, signal.SIGINT)}
+        process = os.getpid()
+        before: dict[int, Any] = {}
+
+        def stop(number: int, _frame: object) -> None:
+            if os.getpid() == process:
+                self._receiver.stop()
+                return
+            # The function has forked a child, which must end by the signal as it would without us.
+            signal.signal(number, before.get(number) or signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        for each in (signal.SIGTERM, signal.SIGINT):
+            before[each] = signal.signal(each, stop)
         try:
             yield
         finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     # ------------------------------------------------------------- a function
 
@@ -149,12 +163,21 @@ class Processing:
     def _run_on(self, message: Message) -> None:
         fn = self._on_barrier if message.is_barrier else self._fn
         try:
-            if fn is not None:
-                fn(message)
+            found = None if fn is None else fn(message)
         except Exception as raised:  # noqa: BLE001 - whatever it is, it is the outcome.
             self._settle(message, raised)
         else:
+            self._refuse_awaitable(found)
             self._settle(message, None)
+
+    def _refuse_awaitable(self, found: object) -> None:
+        """Refuse a function of which nothing has run yet: a message that nobody worked on would be acknowledged."""
+        if not inspect.isawaitable(found):
+            return
+        if inspect.iscoroutine(found):
+            found.close()
+        expected = "a function that has done its work when it returns, or one that `async def` defines itself"
+        raise ConfigError("BAD_VALUE", key="fn", where="process", value=found, expected=expected)
 
     # ------------------------------------------------------------- a coroutine function
 
@@ -185,7 +208,11 @@ class Processing:
                         found = fn(message)
                         if inspect.isawaitable(found):
                             await found
-                except Exception as raised:  # noqa: BLE001 - whatever it is, it is the outcome.
+                except (Exception, asyncio.CancelledError) as raised:
+                    task = asyncio.current_task()
+                    if isinstance(raised, asyncio.CancelledError) and task is not None and task.cancelling():
+                        # This task is cancelled, and not something for which the function waited.
+                        raise
                     self._settle(message, raised)
                 else:
                     self._settle(message, None)
@@ -197,7 +224,7 @@ class Processing:
 
     # ------------------------------------------------------------- outcomes
 
-    def _settle(self, message: Message, raised: Exception | None) -> None:
+    def _settle(self, message: Message, raised: BaseException | None) -> None:
         """Settle a message by how its function ended, unless that has settled it itself."""
         if message.said is not None:
             if raised is not None and not isinstance(raised, Retry | Expire):
@@ -205,23 +232,30 @@ class Processing:
             return
         with suppress(CallerError):
             # It may be settled, or closed, at this moment.
-            match raised:
-                case None:
-                    _ = message.acknowledge()
-                    self._count("acknowledged")
-                case Retry():
-                    _ = message.cancel(retry_after=raised.after, error=raised.error)
-                    self._count("cancelled")
-                case Expire():
-                    _ = message.expire(error=raised.error)
-                    self._count("expired")
-                case _:
-                    _LOG.warning(
-                        "The function failed on message %d of queue '%s'.", message.bookmark, self._receiver.queue, exc_info=raised
-                    )
-                    error = f"{type(raised).__name__}: {raised}"[:_ERROR_CHARACTERS]
-                    _ = self._receiver.settle(message, Outcome.CANCEL, error=error, failed=True)
-                    self._count("cancelled")
+            try:
+                self._say(message, raised)
+            except ConfigError as wrong:
+                # What it gave to `Retry` or `Expire` has no meaning, which is a failure as any other.
+                self._say(message, wrong)
+
+    def _say(self, message: Message, raised: BaseException | None) -> None:
+        match raised:
+            case None:
+                _ = message.acknowledge()
+                self._count("acknowledged")
+            case Retry():
+                _ = message.cancel(retry_after=raised.after, error=raised.error)
+                self._count("cancelled")
+            case Expire() if not message.is_barrier:
+                _ = message.expire(error=raised.error)
+                self._count("expired")
+            case _:
+                # Also of a barrier, which nobody can expire.
+                _LOG.warning(
+                    "The function failed on message %d of queue '%s'.", message.bookmark, self._receiver.queue, exc_info=raised
+                )
+                _ = self._receiver.settle(message, Outcome.CANCEL, error=text_of(raised), failed=True)
+                self._count("cancelled")
 
     def _count(self, name: str) -> None:
         with self._counting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import threading
@@ -14,15 +15,17 @@ from typing import Self
 
 import pyarrow as pa
 
+from spark_queue.client.arguments import checked
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
-from spark_queue.core.records import Outcome
+from spark_queue.core.records import Outcome, Ranges
+from spark_queue.core.replies import Drawn
 from spark_queue.errors import CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.receiver.batch import MessageBatch
 from spark_queue.receiver.bodies import MessageBodies
 from spark_queue.receiver.hand import Hand, to_outcomes
-from spark_queue.receiver.message import Message, Settlement
+from spark_queue.receiver.message import Message, Settlement, teller
 from spark_queue.receiver.session import ReceiverSession, is_unknown, made_name, passes
 
 _LOG = logging.getLogger(__name__)
@@ -41,6 +44,18 @@ _LAST_CALLS_S = 5.0
 
 #: Text of a message that was handed out, and not settled when its receiver ended.
 _UNSETTLED = "its receiver ended before it was settled"
+
+#: Longest error text that travels with an outcome, in characters; the log keeps no longer one.
+_ERROR_CHARACTERS = 4_000
+
+
+def text_of(failure: BaseException) -> str:
+    """Return an exception as the error text of an outcome, whatever its own text is."""
+    try:
+        text = f"{type(failure).__name__}: {failure}".removesuffix(": ")
+    except Exception:  # noqa: BLE001 - it is the user's, and must not be the end of what reports it.
+        text = type(failure).__name__
+    return text[:_ERROR_CHARACTERS].encode(errors="replace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +115,15 @@ class Receiver:
         #: Everything is over.
         self._is_closed = False
         self._is_at_end = False
+        #: Whether messages may still come.
+        self._is_polling = False
+        #: Held while it begins anew, so that one thread does.
+        self._beginning = threading.Lock()
+        #: Whether whoever began it has gone meanwhile, and whether it had begun by then.
+        self._is_unwanted = self._has_begun = False
+        self._giving_up = threading.Lock()
+        #: How many messages were cancelled since they were not settled when it ended.
+        self.unsettled = 0
         self._came_s = 0.0
         #: What no time mends.
         self._trouble: SparkQueueError | None = None
@@ -119,42 +143,59 @@ class Receiver:
         )  # fmt: skip
         drawn = session.drawn
         self._hand = Hand(wanted.queue, max_backlog=wanted.max_backlog, at_most_once=drawn.at_most_once)
-        self._bodies = MessageBodies(wanted.store, drawn.message_type, drawn.columns)
-        self._came_s = time.monotonic()
-        for name, run in (("poll", self._poll), ("settle", self._settle), ("renew", self._renew)):
-            # Daemons: a program that ends must not wait for them.
-            thread = threading.Thread(target=self._run, args=(run,), name=f"sparkqueue-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        try:
+            self._bodies = MessageBodies(wanted.store, drawn.message_type, drawn.columns)
+            self._came_s, self._is_polling = time.monotonic(), True
+            for name, run in (("poll", self._poll), ("settle", self._settle), ("renew", self._renew)):
+                # Daemons: a program that ends must not wait for them.
+                thread = threading.Thread(target=self._run, args=(run,), name=f"sparkqueue-{name}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            # No block is left where none was entered, and threads that nobody ends would keep messages for ever.
+            self._end(_UNSETTLED)
+            raise
+        with self._giving_up:
+            self._has_begun = True
+        if self._is_unwanted:
+            self._end(_UNSETTLED)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if os.getpid() != self._process or self._session is None:
             # The child of a fork has a dead copy; the messages are its parent's.
             return
-        reason = _UNSETTLED if value is None else f"{type(value).__name__}: {value}".removesuffix(": ")
-        self._end(reason)
+        self._end(_UNSETTLED if value is None else text_of(value))
 
     def _end(self, reason: str) -> None:
         """Give back what is in hand, and end the threads."""
-        assert self._session is not None
-        self.stop()
+        begun = self._hand.begun()
+        try:
+            self._is_stopping = True
+            self._hand.notify()
+            self._cancel_rest(reason)
+        finally:
+            # Also where somebody interrupts the wait: threads that nobody ends would keep messages for ever.
+            self._close(begun)
+
+    def _cancel_rest(self, reason: str) -> None:
+        """Cancel what was handed out and not settled, and wait for the answers."""
         for each in self._hand.messages_in_work():
             try:
                 _ = self._hand.say(each, Outcome.CANCEL, error=reason)
             except CallerError:
                 # Settled at this moment by another thread.
                 continue
-        deadline_s = time.monotonic() + _LAST_ANSWERS_S
+            self.unsettled += 1
         with self._hand.answered:
-            self._hand.answered.wait_for(
-                lambda: not self._hand.unanswered or self._trouble is not None, deadline_s - time.monotonic()
-            )
-        begun = self._hand.begun()
+            self._hand.answered.wait_for(lambda: not self._hand.unanswered or self._trouble is not None, _LAST_ANSWERS_S)
+
+    def _close(self, begun: Ranges) -> None:
+        assert self._session is not None
         self._is_closed = True
         self._hand.notify()
-        if self._trouble is None:
-            self._session.leave(begun=begun)
+        # Also after a failure: in silence its messages would come back late, and marked. To a newer start it says nothing.
+        self._session.leave(begun=self._hand.kept() if self._trouble is None else begun)
         self._hand.fail(self._closed("has ended", "settling", "Its leases end by themselves."))
         self._session.end()
         for thread in self._threads:
@@ -163,7 +204,15 @@ class Receiver:
     async def __aenter__(self) -> Self:
         import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
 
-        return await asyncio.to_thread(self.__enter__)
+        try:
+            return await asyncio.to_thread(self.__enter__)
+        except asyncio.CancelledError:
+            # The thread goes on, and no block will be left that ends what it begins.
+            with self._giving_up:
+                self._is_unwanted, has_begun = True, self._has_begun
+            if has_begun:
+                threading.Thread(target=self._end, args=(_UNSETTLED,), daemon=True).start()
+            raise
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
@@ -173,11 +222,21 @@ class Receiver:
     def stop(self) -> None:
         """Ask for no more messages, and give back those that were not handed out; iteration ends. It does not wait.
 
-        May be called from any thread, and from a signal handler.
+        At most once, where nothing can go back, those that have come are still handed out. May be called from any thread, and from
+        a signal handler.
         """
         self._is_stopping = True
-        # The lock may be this thread's own, where a signal came inside of it.
-        threading.Thread(target=self._hand.notify, daemon=True).start()
+        # The lock may be this thread's own, where a signal came inside of it, and so may one of the module threading.
+        _thread.start_new_thread(self._note_stop, ())
+
+    def _note_stop(self) -> None:
+        self._hand.notify()
+        if self._session is not None and self._session.drawn.at_most_once:
+            # What is under way is handed out still, but a coordinator that is away is not waited for.
+            with self._hand.changed:
+                self._hand.changed.wait_for(lambda: self._is_closed or not self._is_polling, _LAST_CALLS_S)
+                self._is_polling = False
+                self._hand.notify()
 
     @property
     def is_stopping(self) -> bool:
@@ -213,7 +272,7 @@ class Receiver:
         deadline_s = None if timeout is None else time.monotonic() + timeout
         with self._hand.changed:
             while True:
-                if (message := self._hand.take()) is not None or self._is_over():
+                if (message := self._take()) is not None or self._is_over():
                     return message
                 left_s = None if deadline_s is None else deadline_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
@@ -226,17 +285,13 @@ class Receiver:
         import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
 
         self._check_open("getting a message")
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-
-        def tell() -> None:
-            loop.call_soon_threadsafe(told.set)
-
-        end_watch = self._hand.watch(tell)
+        told = asyncio.Event()
+        end_watch = self._hand.watch(teller(asyncio.get_running_loop(), told))
         deadline_s = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
                 told.clear()
-                if (message := self._hand.take()) is not None or self._is_over():
+                if (message := self._take()) is not None or self._is_over():
                     return message
                 left_s = None if deadline_s is None else deadline_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
@@ -249,6 +304,7 @@ class Receiver:
         finally:
             end_watch()
 
+    @checked
     def batches(self, max_messages: int, *, linger: str = "0s") -> Iterator[MessageBatch]:
         """Yield messages by the batch, as Arrow tables; each is settled as a whole, but for the exceptions that it is given.
 
@@ -258,8 +314,18 @@ class Receiver:
             Most messages of a batch; no batch has more than `max_backlog`.
         linger
             How long a batch that is not full waits for more messages; by default it is what is there.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE.
         """
+        # Judged here, and not where the first batch is asked for.
         linger_s = parsed(parse_pause_ms, linger, key="linger", where="batches") / 1_000
+        # More never come before some of these are settled.
+        return self._batches(min(max_messages, self._wanted.max_backlog), linger_s)
+
+    def _batches(self, max_messages: int, linger_s: float) -> Iterator[MessageBatch]:
         while (first := self.get()) is not None:
             batch, until_s = [first], time.monotonic() + linger_s
             # A barrier is a batch of its own.
@@ -300,20 +366,29 @@ class Receiver:
     ) -> Settlement:
         """Say what becomes of a message; see `Message`."""
         self._check_open("settling a message")
-        return self._hand.say(message, outcome, retry_after_ms=retry_after_ms, error=error, failed=failed)
+        text = None if error is None else error[:_ERROR_CHARACTERS]
+        return self._hand.say(message, outcome, retry_after_ms=retry_after_ms, error=text, failed=failed)
 
     # ------------------------------------------------------------- threads
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as fault:  # noqa: BLE001 - a thread that dies unseen would leave its receiver waiting for ever.
+        except BaseException as fault:  # noqa: BLE001 - a thread that dies unseen would leave its receiver waiting for ever.
             self._fail(fault)
 
     def _poll(self) -> None:
+        try:
+            self._ask_for_messages()
+        finally:
+            with self._hand.changed:
+                self._is_polling = False
+                self._hand.notify()
+
+    def _ask_for_messages(self) -> None:
         session, hand = self._begun, self._hand
         while self._awaits_room():
-            newest, limit, began_s = hand.newest, hand.room, time.monotonic()
+            drawn, newest, limit, began_s = session.drawn, hand.newest, hand.room, time.monotonic()
             was_empty = hand.is_empty
             try:
                 granted, pieces = session.next(newest=newest, limit=limit, waits=not (self._wanted.until_empty and was_empty))
@@ -324,11 +399,11 @@ class Receiver:
                 else:
                     self._note_nothing(withheld=granted.withheld, was_empty=was_empty)
             except SparkQueueError as trouble:
-                self._meet(trouble)
+                self._meet(trouble, drawn)
         if not (self._is_closed or session.drawn.at_most_once) and self._trouble is None:
             # What was not handed out goes back at once; what is in work is kept until it ends.
             hand.drop_waiting()
-            if keeps := hand.begun():
+            if keeps := hand.kept():
                 session.leave(begun=keeps, keeps=keeps)
 
     def _awaits_room(self) -> bool:
@@ -378,10 +453,11 @@ class Receiver:
             said, request = hand.take_said(), uuid.uuid4().hex
             outcomes = list(to_outcomes(said))
             while not self._is_over_for_all():
+                drawn = session.drawn
                 try:
                     refused = session.settle(outcomes, request=request)
                 except SparkQueueError as trouble:
-                    self._meet(trouble)
+                    self._meet(trouble, drawn)
                     continue
                 self._tell_lost(hand.answer(said, refused))
                 break
@@ -399,11 +475,11 @@ class Receiver:
             if not hand.has_leases:
                 renewed_s = time.monotonic()
                 continue
-            began_s = time.monotonic()
+            drawn, began_s = session.drawn, time.monotonic()
             try:
                 standing = session.renew(newest)
             except SparkQueueError as trouble:
-                self._meet(trouble)
+                self._meet(trouble, drawn)
                 continue
             renewed_s = began_s
             self._tell_lost(hand.renewed(newest, standing, until_s=began_s + session.lease_period_ms / 1_000))
@@ -411,31 +487,45 @@ class Receiver:
                 # A lease that came meanwhile, or one that lasts too short a time to be begun.
                 time.sleep(0.01)
 
-    def _meet(self, trouble: SparkQueueError) -> None:
-        """Wait where time may mend a failure, begin anew where the subscription has ended, and end otherwise."""
-        if is_unknown(trouble):
-            self._begin_anew()
-        elif passes(trouble):
+    def _meet(self, trouble: SparkQueueError, drawn: Drawn) -> None:
+        """Wait where time may mend a failure, begin anew where the subscription has ended, and end otherwise.
+
+        `drawn` is the start that made the call.
+        """
+        failure: SparkQueueError | None = trouble
+        if is_unknown(trouble) or trouble.code == "SUBSCRIPTION_TAKEN":
+            with self._beginning:
+                if self._is_closed or self._begun.drawn is not drawn:
+                    # Its subscription ended with its goodbye, or another thread has begun anew: what is newer is its own.
+                    return
+                lost = self._hand.lose_all()
+                if is_unknown(trouble):
+                    failure = self._begin_anew()
+            self._tell_lost(lost)
+        if failure is None:
+            return
+        if passes(failure):
             now_s = time.monotonic()
             if now_s >= self._warned_s + _WARNED_S:
                 self._warned_s = now_s
-                _LOG.warning("queue '%s' is asked again: %s", self._wanted.queue, trouble)
+                _LOG.warning("queue '%s' is asked again: %s", self._wanted.queue, failure)
             with self._hand.changed:
                 self._hand.changed.wait_for(lambda: self._is_closed, _PAUSE_S / 5)
         else:
-            self._fail(trouble)
+            self._fail(failure)
 
-    def _begin_anew(self) -> None:
-        """Attach again: nothing was heard of this receiver for so long that its subscription has ended (R140)."""
+    def _begin_anew(self) -> SparkQueueError | None:
+        """Attach again: nothing was heard of this receiver for so long that its subscription has ended (R140).
+
+        Returns why that failed.
+        """
         try:
             self._begun.attach()
         except SparkQueueError as trouble:
-            if not passes(trouble):
-                self._fail(trouble)
-            return
-        self._tell_lost(self._hand.lose_all())
+            return trouble
+        return None
 
-    def _fail(self, trouble: Exception) -> None:
+    def _fail(self, trouble: BaseException) -> None:
         if self._trouble is None:
             if not isinstance(trouble, SparkQueueError):
                 _LOG.exception("A thread of the receiver of queue '%s' failed.", self._wanted.queue, exc_info=trouble)
@@ -447,7 +537,7 @@ class Receiver:
         for each in messages:
             try:
                 told(each)
-            except Exception:  # noqa: BLE001 - a user's function ends none of our threads.
+            except BaseException:  # noqa: BLE001 - a user's function ends none of our threads.
                 _LOG.exception("on_lost of queue '%s' failed.", self._wanted.queue)
 
     # ------------------------------------------------------------- checks
@@ -457,13 +547,19 @@ class Receiver:
         assert self._session is not None
         return self._session
 
+    def _take(self) -> Message | None:
+        """Hand out the next message, unless what waits goes back, or is another's by now."""
+        if self.is_stopping and not self._begun.drawn.at_most_once:
+            return None
+        return self._hand.take()
+
     def _is_over(self) -> bool:
         """Return whether no message comes any more; raises what no time mends."""
         if self._trouble is not None:
             raise self._trouble
         if self._is_stopping and self._begun.drawn.at_most_once:
-            # Nobody would ever deliver what waits here.
-            return not self._hand.waiting
+            # Nobody would ever deliver what waits here, or is under way.
+            return self._is_closed or not (self._hand.waiting or self._is_polling)
         return self._is_stopping or self._is_closed or (self._is_at_end and not self._hand.waiting)
 
     def _check_process(self) -> None:

@@ -67,19 +67,27 @@ class ReceiverSession:
         }  # fmt: skip
         self.attach()
 
+    @property
+    def drawn(self) -> replies.Drawn:
+        """The present start; another object after each `attach`."""
+        return self._start[0]
+
     def attach(self) -> None:
         """Begin a start of the subscription: the newest wins (P1)."""
-        self.drawn = cast(replies.Drawn, self._client.call(commands.DrawIncarnation(**self._about)))
-        self.lease_period_ms = self.drawn.lease_period_ms
-        self._numbers = count(1)
-        incarnation, call = self.drawn.incarnation, next(self._numbers)
-        attach = commands.Attach(**self._about, incarnation=incarnation, call=call, ack_mode=AckMode.RECEIVE, **self._asks)
+        drawn, numbers = cast(replies.Drawn, self._client.call(commands.DrawIncarnation(**self._about))), count(1)
+        attach = commands.Attach(
+            **self._about, incarnation=drawn.incarnation, call=next(numbers), ack_mode=AckMode.RECEIVE, **self._asks
+        )
         self._client.call(attach)
+        self.lease_period_ms = drawn.lease_period_ms
+        # In one step: another thread's call is of this start or of the one before, and never has a number of the other.
+        self._start = (drawn, numbers)
 
     def next(self, *, newest: int, limit: int, waits: bool) -> tuple[replies.Granted, pa.Table | None]:
         """Ask for more messages, and wait for them at the coordinator; `newest` is the newest lease that arrived (R135)."""
         wait_ms = min(LONG_POLL_LIMIT_MS, self.lease_period_ms // 3) if waits else 0
-        incarnation, call = self.drawn.incarnation, next(self._numbers)
+        drawn, numbers = self._start
+        incarnation, call = drawn.incarnation, next(numbers)
         asked = commands.Next(
             **self._about, incarnation=incarnation, call=call, finished=newest, limit=limit, wait_ms=wait_ms, asks_again=waits
         )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from spark_queue import Expire, Journal, Message, Queue, Retry
+from spark_queue.errors import ConfigError
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World
 from tests.source_tree import ROOT
 from tests.waiting import wait_until
@@ -182,6 +187,92 @@ def test_an_error_that_is_no_message_s_ends_it(world: World) -> None:
     assert queue_of(world).status().available == 2
 
 
+def test_whatever_an_exception_is_it_is_the_outcome_of_its_message(world: World) -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    raised = [
+        OSError("no file \udcff"), Unspeakable(), ValueError("x" * 1_000_000), Retry(after="soon"), Retry(5),  # type: ignore[arg-type]
+        Retry("y" * 70_000_000), Expire("\udcff"),
+    ]  # fmt: skip
+    # Of several that fail in a row the function is to blame.
+    world.publish(2 * len(raised))
+
+    def handle(message: Message) -> None:
+        if message.bookmark % 2:
+            raise raised[message.bookmark // 2]
+
+    done = queue_of(world).process(handle, until_empty=True)
+    assert (done.acknowledged, done.cancelled, done.expired) == (len(raised), len(raised), 0)
+
+
+async def _work(_message: Message) -> None:
+    await asyncio.sleep(0)
+
+
+def hands_on(message: Message) -> Coroutine[None, None, None]:
+    """Return work that nobody has done, as a decorator may that knows nothing of coroutines."""
+    return _work(message)
+
+
+@pytest.mark.parametrize("takes", ["message", "barrier"])
+def test_a_function_whose_work_nobody_awaits_is_refused(make_world: MakeWorld, takes: str) -> None:
+    world = make_world(queue={"barrier": "CAST(get_json_object(value, '$.n') AS INT) = 0"} if takes == "barrier" else {})
+    world.publish(1)
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*'fn' in process is <coroutine object _work.*`async def`"):
+        queue_of(world).process(hands_on, on_barrier=_work, until_empty=True)
+    assert queue_of(world).status().acknowledged == 0
+
+
+def test_what_a_coroutine_function_waited_for_may_be_cancelled(world: World) -> None:
+    world.publish(4)
+
+    async def handle(message: Message) -> None:
+        if message.bookmark == 1:
+            waits = asyncio.get_running_loop().create_future()
+            waits.cancel()
+            await waits
+
+    done = queue_of(world).process(handle, until_empty=True)
+    assert (done.acknowledged, done.cancelled) == (3, 1)
+
+
+def test_a_barrier_that_nobody_can_expire_comes_again(make_world: MakeWorld) -> None:
+    world = make_world(queue={"barrier": "CAST(get_json_object(value, '$.n') AS INT) = 0"})
+    world.publish(2)
+    tries: list[int] = []
+
+    def refuse(message: Message) -> None:
+        tries.append(message.bookmark)
+        if len(tries) == 1:
+            raise Expire("no")
+
+    done = queue_of(world).process(lambda _: None, on_barrier=refuse, wait="500ms")
+    assert (tries, done.acknowledged, done.cancelled) == ([0, 0], 2, 1)
+
+
+def test_signals_are_handled_in_the_main_thread_only(world: World) -> None:
+    with ThreadPoolExecutor(1) as threads, pytest.raises(ConfigError, match=r"BAD_VALUE.*'signals'.*the main one"):
+        threads.submit(queue_of(world).process, print, signals=True).result(DEADLINE_S)
+
+
+def test_a_child_of_the_function_ends_by_a_signal_as_ever(world: World) -> None:
+    world.publish(1)
+    ended: list[int | None] = []
+
+    def handle(_message: Message) -> None:
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(DEADLINE_S,))
+        child.start()
+        child.terminate()
+        child.join(DEADLINE_S / 2)
+        ended.append(child.exitcode)
+        child.kill()
+
+    done = queue_of(world).process(handle, until_empty=True, signals=True)
+    assert (done.acknowledged, ended) == (1, [-signal.SIGTERM])
+
+
 _WORKER = """
 import os, threading
 
@@ -239,8 +330,9 @@ def test_what_does_not_end_in_time_is_cancelled(world: World, tmp_path: Path) ->
     with worker(world, tmp_path, "--stop-timeout", "500ms", TAKES="60") as process:
         wait_until(lambda: handled(tmp_path) == [0])
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=DEADLINE_S)
+        output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
+    assert output == b"0 acknowledged, 1 cancelled, 0 expired, 0 lost\n"
     (row,) = Journal(world.store.path).view("messages", queue=QUEUE).to_pylist()
     assert (row["delivery_count"], row["cancel_count"]) == (1, 1)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from spark_queue.errors import CallerError, ConfigError, LeaseError
 from spark_queue.journal import control_checkpoint
 from spark_queue.journal.reader import open_control
 from spark_queue.receiver.message import Message
+from spark_queue.receiver.session import ReceiverSession
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World, stopped
 from tests.source_tree import ROOT, product_files
 from tests.waiting import wait_until
@@ -162,6 +164,121 @@ def test_the_newest_start_of_a_name_wins(world: World) -> None:
             with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):  # noqa: PT012 - the next step raises, or one after it.
                 while older.get(DEADLINE_S) is not None:
                     pass
+
+
+def test_an_older_receiver_of_a_name_hands_out_nothing_more_and_nobody_waits_for_its_answers(world: World) -> None:
+    world.publish(4)
+    with queue_of(world).receive(subscription="s") as older:
+        first = older.get(DEADLINE_S)
+        assert first is not None
+        with queue_of(world).receive(subscription="s", max_backlog=1):
+            wait_until(lambda: older.is_stopping)
+            with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):
+                older.get(0)
+            with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):
+                first.acknowledge().result(DEADLINE_S)
+
+
+def test_a_stop_hands_out_nothing_more_while_a_poll_is_under_way(world: World) -> None:
+    world.publish(4)
+    with queue_of(world).receive(max_backlog=100) as messages:
+        first = messages.get(DEADLINE_S)
+        assert first is not None
+        wait_until(lambda: messages.status.waiting == 3)
+        messages.stop()
+        assert messages.get(DEADLINE_S) is None
+        first.acknowledge().result(DEADLINE_S)
+    found = Journal(world.store.path).view("messages", queue=QUEUE).to_pylist()
+    assert [(row["bookmark"], row["delivery_count"]) for row in found] == [(1, 0), (2, 0), (3, 0)]
+
+
+def test_a_stop_before_the_answer_to_an_outcome_does_not_overtake_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R133: to expire counts only while the message is leased."""
+    world.publish(2)
+    gone, settle, leave = threading.Event(), ReceiverSession.settle, ReceiverSession.leave
+
+    def settle_late(session: ReceiverSession, *about: Any, **named: Any) -> Any:
+        gone.wait(DEADLINE_S)
+        return settle(session, *about, **named)
+
+    def leave_first(session: ReceiverSession, **about: Any) -> None:
+        leave(session, **about)
+        gone.set()
+
+    monkeypatch.setattr(ReceiverSession, "settle", settle_late)
+    monkeypatch.setattr(ReceiverSession, "leave", leave_first)
+    with queue_of(world).receive() as messages:
+        first, second = messages.get(DEADLINE_S), messages.get(DEADLINE_S)
+        assert first is not None
+        assert second is not None
+        said = first.expire(error="never")
+        messages.stop()
+        said.result(DEADLINE_S)
+        second.acknowledge().result(DEADLINE_S)
+    status = queue_of(world).status()
+    assert (status.dead_letters, status.acknowledged) == (1, 1)
+
+
+def test_a_receiver_begins_anew_once_whose_subscription_has_ended(world: World) -> None:
+    """R140: two of its threads meet that at the same time."""
+    world.publish(1)
+    lost: list[Message] = []
+    with queue_of(world).receive(on_lost=lost.append) as messages:
+        first = messages.get(DEADLINE_S)
+        assert first is not None
+        Journal(world.store.path).queue(QUEUE).unsubscribe(messages.subscription)
+        wait_until(lambda: bool(lost))
+        assert (first.is_lost, lost) == (True, [first])
+        again = messages.get(DEADLINE_S)
+        assert again is None or again.bookmark == 0
+        first.acknowledge().result(DEADLINE_S)
+        world.publish(1)
+        later = messages.get(DEADLINE_S)
+        assert later is not None
+        assert later.bookmark == 1
+        later.acknowledge().result(DEADLINE_S)
+
+
+def receiving_threads() -> list[str]:
+    """Return the names of the threads of receivers in this process."""
+    return [
+        each.name for each in threading.enumerate() if each.name in ("sparkqueue-poll", "sparkqueue-settle", "sparkqueue-renew")
+    ]
+
+
+def test_an_interrupt_while_the_block_is_left_ends_the_receiver_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.publish(1)
+    messages = queue_of(world).receive()
+
+    def interrupted(_receiver: object, _reason: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(messages), "_cancel_rest", interrupted)
+    with pytest.raises(KeyboardInterrupt), messages:
+        assert messages.get(DEADLINE_S) is not None
+    wait_until(lambda: receiving_threads() == [])
+    assert queue_of(world).status().available == 1
+
+
+def test_a_receiver_that_nobody_waits_for_any_more_ends_once_it_has_begun(world: World) -> None:
+    begun = threading.Event()
+
+    class Slow(ReceiverSession):
+        def attach(self) -> None:
+            super().attach()
+            begun.wait(DEADLINE_S)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1), queue_of(world).receive():
+                pass
+        begun.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_queue.receiver.receiver.ReceiverSession", Slow)
+        asyncio.run(give_up())
+    wait_until(lambda: receiving_threads() == [])
+    assert queue_of(world).status().subscriptions == 0
 
 
 def test_a_wait_ends_a_receiver_and_a_timeout_does_not(world: World) -> None:
@@ -344,6 +461,19 @@ def test_at_most_once_a_stop_hands_out_what_is_in_hand_already(make_world: MakeW
     assert queue_of(world).status().queue_depth == 5 - len(found)
 
 
+def test_at_most_once_a_stop_hands_out_what_is_under_way(make_world: MakeWorld) -> None:
+    world = make_world(queue={"semantics": "at-most-once"})
+    world.publish(40)
+    found: list[int] = []
+    while len(found) < 30:
+        with queue_of(world).receive(max_backlog=4) as messages:
+            for message in messages:
+                found.append(message.bookmark)
+                _ = message.acknowledge()
+                messages.stop()
+    assert queue_of(world).status().queue_depth == 40 - len(found)
+
+
 def test_only_what_matches_the_filter_comes(world: World) -> None:
     world.publish(6)
     with queue_of(world).receive(filter=f"{NUMBER} >= 4", until_empty=True) as messages:
@@ -398,3 +528,5 @@ def test_what_no_time_mends_is_refused_when_it_begins(world: World) -> None:
         queue_of(world).receive(max_backlog=0)
     with pytest.raises(ConfigError, match="BAD_VALUE.*wait"):
         queue_of(world).receive(wait="soon")
+    with pytest.raises(ConfigError, match="BAD_VALUE.*max_messages"):
+        queue_of(world).receive().batches(0)

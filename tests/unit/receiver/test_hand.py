@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -272,6 +273,111 @@ def test_outcomes_fail_together_once_nothing_more_will_be_settled(hand: Hand) ->
         with pytest.raises(LeaseError):
             each.result(0)
     assert hand.unanswered == 0
+
+
+def test_what_is_said_after_a_failure_is_answered_at_once(hand: Hand) -> None:
+    """Nobody is left who would send it: who waits for it would wait for ever."""
+    hand.add(1, messages(1, [0, 1]), until_s=60)
+    taken(hand)
+    _ = say(hand, 0)
+    said = hand.take_said()
+    hand.fail(LeaseError("SUBSCRIPTION_TAKEN", subscription="s", queue="Q", newest=[1, 2], own=[1, 1]))
+    with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):
+        say(hand, 1).result(0)
+    # The answer to the call that was under way comes too late to be told.
+    assert hand.answer(said, []) == []
+    assert hand.unanswered == 0
+
+
+def test_what_is_behind_a_message_that_comes_again_waits_for_its_outcome(hand: Hand) -> None:
+    """R139: the poll that grants it again is answered before the call that cancelled it."""
+    keys = {0: 1, 1: 1}
+    hand.add(1, messages(1, [0, 1], keys=keys), until_s=60)
+    assert taken(hand) == [0]
+    _ = say(hand, 0, Outcome.CANCEL)
+    said = hand.take_said()
+    hand.add(2, messages(2, [0, 1], keys=keys), until_s=60)
+    assert taken(hand) == []
+    hand.answer(said, [])
+    assert taken(hand) == [0]
+    _ = say(hand, 0)
+    assert taken(hand) == [1]
+
+
+@pytest.mark.parametrize(("outcome", "then"), [(Outcome.CANCEL, []), (Outcome.EXPIRE, [1])])
+def test_an_outcome_that_is_said_again_decides_about_those_behind_it(hand: Hand, outcome: Outcome, then: list[int]) -> None:
+    """R136, R139."""
+    keys = {0: 1, 1: 1}
+    hand.add(1, messages(1, [0], keys=keys), until_s=60)
+    assert taken(hand) == [0]
+    _ = say(hand, 0, outcome)
+    said = hand.take_said()
+    hand.add(2, messages(2, [0, 1], keys=keys), until_s=60)
+    assert hand.answer(said, [RefusedRows(lease=1, ranges=((0, 1),), reason="leased", holder="s")]) == []
+    assert taken(hand) == then
+    assert (hand.in_work, hand.waiting) == (len(then), 0)
+
+
+def test_a_message_that_came_again_is_let_go_with_its_lease(hand: Hand) -> None:
+    keys = {0: 1, 1: 1}
+    hand.add(1, messages(1, [0], keys=keys), until_s=60)
+    assert taken(hand) == [0]
+    _ = say(hand, 0, Outcome.CANCEL)
+    said = hand.take_said()
+    hand.add(2, messages(2, [0], keys=keys), until_s=60)
+    hand.add(3, messages(3, [1], keys=keys), until_s=60)
+    assert hand.renewed(3, [3], until_s=90) == []
+    hand.answer(said, [])
+    assert taken(hand) == [1]
+
+
+def test_a_lost_message_is_counted_and_told_once_and_not_where_its_acknowledgement_counts(hand: Hand) -> None:
+    """R133."""
+    hand.add(1, messages(1, [0, 1, 2]), until_s=60)
+    assert taken(hand) == [0, 1, 2]
+    assert len(hand.renewed(1, [], until_s=90)) == 3
+    assert hand.lost == 3
+    for row in range(2):
+        _ = say(hand, row)
+    refused = [RefusedRows(lease=1, ranges=((0, 1),), reason="leased", holder="other")]
+    assert hand.answer(hand.take_said(), refused) == []
+    assert (hand.settled, hand.lost) == (1, 2)
+    hand.add(2, messages(2, [2]), until_s=120)
+    assert hand.lost == 1
+
+
+def test_no_call_has_more_text_than_fits(hand: Hand) -> None:
+    hand = Hand("Q", max_backlog=3_000)
+    hand.add(1, messages(1, range(3_000)), until_s=1e12)
+    for message in iter(hand.take, None):
+        _ = hand.say(message, Outcome.CANCEL, error="x" * 4_000)
+    assert [len(hand.take_said()) for _ in range(4)] == [1_000, 1_000, 1_000, 0]
+
+
+def test_a_goodbye_of_what_waits_keeps_what_has_no_answer_yet(hand: Hand) -> None:
+    """Cancelled and expired messages have to be leased still once that arrives (R133)."""
+    hand.add(1, messages(1, range(4)), until_s=60)
+    for _ in range(3):
+        assert hand.take() is not None
+    _ = say(hand, 0, Outcome.EXPIRE)
+    hand.take_said()
+    _ = say(hand, 1, Outcome.CANCEL)
+    hand.drop_waiting()
+    assert (hand.kept(), hand.begun()) == (((0, 3),), ((2, 3),))
+
+
+def test_an_event_loop_that_is_closed_is_told_nothing(hand: Hand) -> None:
+    hand.add(1, messages(1, [0, 1]), until_s=60)
+    taken(hand)
+    given_up, other = say(hand, 0), say(hand, 1)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(given_up, 0.01)
+
+    asyncio.run(give_up())
+    hand.answer(hand.take_said(), [])
+    other.result(0)
 
 
 def test_bookmarks_become_ranges() -> None:
