@@ -23,7 +23,7 @@ from tests.deciding import claim
 from tests.model.bodies import Body, Files
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES, rules_of, tables_of
 from tests.model.journal import Journal
-from tests.model.model import Queue
+from tests.model.model import Queue, delay_new
 from tests.records import record_of
 
 bodies = st.fixed_dictionaries({
@@ -181,6 +181,18 @@ class Machine(RuleBasedStateMachine):
                 if queue.outstanding(lease):
                     lease.due = max(lease.due, self.now + queue.rules.lease_ms // 3)
         self.asked.clear()
+        self._note_more_active()
+
+    def _note_more_active(self) -> None:
+        """Let those be active that a fold finds so beyond the target.
+
+        A message whose file is gone is known by the records that name it alone, and until one does, it keeps nobody from its turn.
+        """
+        for name, ledger in self.engine.state.queues.items() if self.model.retired else ():
+            for message in self.model.queues[name].having("inactive"):
+                if message.bookmark in ledger.rows[State.AVAILABLE] | ledger.rows[State.DELAYED]:
+                    message.state = "available"
+                    delay_new(message)
 
     @invariant()
     def both_hold_the_same(self) -> None:
