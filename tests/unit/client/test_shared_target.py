@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,12 @@ def test_what_is_awaited_at_once_shares_commits(journal: Journal, monkeypatch: p
     at_first_put(monkeypatch, all_wait)
     begun: list[Callable[[], None]] = []
     submit = known._threads.submit
-    monkeypatch.setattr(known._threads, "submit", lambda deed: (begun.append(deed), submit(deed))[1])
+
+    def submitted(deed: Callable[[], None]) -> Future[None]:
+        begun.append(deed)
+        return submit(deed)
+
+    monkeypatch.setattr(known._threads, "submit", submitted)
     told = together(*(journal.publish_async(line(number), topic="LINES") for number in range(awaited)))
     assert told == [Published(rows=1)] * awaited
     assert amounts(journal) == list(range(awaited))
