@@ -193,7 +193,7 @@ def test_whatever_an_exception_is_it_is_the_outcome_of_its_message(world: World)
             raise ValueError
 
     raised = [
-        OSError("no file \udcff"), Unspeakable(), ValueError("x" * 1_000_000), Retry(after="soon"), Retry(5),  # type: ignore[arg-type]
+        OSError("no file \udcff"), Unspeakable(), ValueError("x" * 1_000_000), Retry(after="soon"), Retry(5),  # type: ignore[arg-type]  # What users may do.
         Retry("y" * 70_000_000), Expire("\udcff"),
     ]  # fmt: skip
     # Of several that fail in a row the function is to blame.
