@@ -24,7 +24,10 @@ from tests.model.receiving import Fate, Said
 RECEIVERS = ("r1", "r2", *SUBSCRIPTIONS)
 
 #: What one receiver does in a row.
-ACTS = ("publish", "fetch", "fetch", "fetch", "lose", "settle", "finish", "fail", "fail", "die", "die", "renew", "wait", "wait")
+ACTS = (
+    *("publish", "fetch", "fetch", "fetch", "lose", "renew", "wait", "wait"),
+    *("settle", "settle", "finish", "fail", "fail", "say all", "die", "die twice"),
+)
 
 
 class Receivers(Consumers):
@@ -111,8 +114,15 @@ class Receivers(Consumers):
                 self.renew_up_to(who, self.newest[who])
             case "wait":
                 self.tick(data.draw(st.sampled_from([1_000, 6_000, 11_000, 30_000])))
-            case "die":
-                self.die(who)
+            case "die" | "die twice":
+                for _ in range(1 + (act == "die twice")):
+                    self.die(who)
+            case "say all":
+                # In time, late and in vain, in one call.
+                had = {row: number for number, rows in self.had.get(who, ()) for row in rows}
+                said = [Said(lease=number, rows=frozenset([row]), outcome="acknowledge") for row, number in had.items()]
+                if said:
+                    self.say_held(who, _alike_together(said))
             case _:
                 queue, subscription = self._sides(who)
                 hand = receiving.in_hand(queue, subscription, self.newest[who])

@@ -137,9 +137,27 @@ RECEIVING = (
         _SCENARIOS,
     ),
     Mutant(
-        "a barrier is given twice (R140)",
+        "something is given beside a barrier in hand (R140)",
         "any(each.is_barrier or work.ledger.dying",
         "any(work.ledger.dying",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "at most once a barrier comes beside what is in hand (R140)",
+        "    awaits_barrier = bool(in_hand and pending(subscription))\n",
+        "    awaits_barrier = False\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "where only messages wait that are tried by themselves none comes (R138)",
+        "    if not apart and dying and not (rows and asker.tried_marked):\n",
+        "    if not apart and dying and not asker.tried_marked:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "at most once an outcome comes too late (R40)",
+        "        return rows - work.ledger.barriers\n    if lease is None:\n",
+        "        return BitMap64() if lease is None else rows\n    if lease is None:\n",
         _SCENARIOS,
     ),
     Mutant(
