@@ -180,6 +180,8 @@ class Queue:
             Only what is in the queue now, each message once.
         on_lost
             Gets each message whose outcome was refused, or whose lease is over while it is in work; default: a warning is logged.
+            It runs on the threads that settle and renew, so it must neither wait for answers, as `Settlement.result` does, nor take
+            long.
 
         Raises
         ------
