@@ -104,7 +104,8 @@ class Receiver:
         self._wanted = wanted
         self._journal_id = journal_id
         self._wait_ms = None if wanted.wait is None else parsed(parse_duration_ms, wanted.wait, key="wait", where="receive")
-        self.subscription = wanted.subscription or made_name()
+        # An empty text is a name, if none that is allowed: what stands in its place would not end with this receiver.
+        self.subscription = made_name() if wanted.subscription is None else wanted.subscription
         self._process = os.getpid()
         self._session: ReceiverSession | None = None
         self._hand = Hand(wanted.queue, max_backlog=wanted.max_backlog)

@@ -35,7 +35,9 @@ _PART = 60
 
 def made_name() -> str:
     """Return a name for the subscription of a receiver that was given none: of its program, host and process, and its alone."""
-    program = Path(sys.argv[0]).stem.lstrip("-") if sys.argv[0] != "-c" else ""
+    # A program that Python is a part of has none.
+    begun_as = sys.argv[0] if sys.argv else ""
+    program = Path(begun_as).stem.lstrip("-") if begun_as != "-c" else ""
     parts = (re.sub(r"[^A-Za-z0-9_.-]", "_", each)[:_PART] for each in (program or "python", socket.gethostname()))
     return "-".join([*parts, str(os.getpid()), uuid.uuid4().hex[:6]])
 

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 from spark_queue import Journal, Queue
+from spark_queue.core.definitions.keys import valid_name
 from spark_queue.errors import CallerError, ConfigError, LeaseError
 from spark_queue.journal import control_checkpoint
 from spark_queue.journal.reader import open_control
 from spark_queue.receiver.message import Message
-from spark_queue.receiver.session import ReceiverSession
+from spark_queue.receiver.session import ReceiverSession, made_name
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World, stopped
 from tests.source_tree import ROOT, product_files
 from tests.waiting import wait_until
@@ -525,12 +526,20 @@ def test_a_receiver_is_used_in_its_block_and_begun_once(world: World) -> None:
         messages.__enter__()
 
 
+@pytest.mark.parametrize("arguments", [[], [""], ["-c"], ["-m"], ["/shop/.mail er-ü.py"], ["x" * 300]])
+def test_a_made_name_is_allowed_whatever_the_program_is(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert valid_name(made_name())
+
+
 def test_what_no_time_mends_is_refused_when_it_begins(world: World) -> None:
     journal = Journal(world.store.path)
     with pytest.raises(ConfigError, match="UNKNOWN_QUEUE"):
         journal.queue("WROK").receive().__enter__()
     with pytest.raises(ConfigError, match="EXPRESSION_INVALID"):
         queue_of(world).receive(filter="topic >").__enter__()
+    with pytest.raises(ConfigError, match="NAME_INVALID"):
+        queue_of(world).receive(subscription="").__enter__()
     with pytest.raises(ConfigError, match="BAD_VALUE.*max_backlog"):
         queue_of(world).receive(max_backlog=0)
     with pytest.raises(ConfigError, match="BAD_VALUE.*wait"):
