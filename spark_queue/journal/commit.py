@@ -167,6 +167,7 @@ class Commit:
         opened_at: int | None = None
         while True:
             self._restage_old_files()
+            self._check_table(head)
             if self._known is not None:
                 self._known.check_definitions()
             decision = self._decide(head)
@@ -181,7 +182,6 @@ class Commit:
                     return replace(decision.published, message_type=self._plan.message_type, version=base)
                 opened_at = head.version
                 continue
-            self._check_table(head)
             failure = self._attempt(head, decision)
             if self._look(head, base, decision, is_own=failure is None):
                 self._sync_own(base + 1)
@@ -199,17 +199,22 @@ class Commit:
         """Refuse a table that somebody altered so that the files do not fit it (PROTOCOL 2)."""
         if head.fitting is self._plan.shape.schema:
             return
-        table = head.table
-        there, partitions = {field.name: field.type for field in arrow_schema(table)}, table.metadata().partition_columns
-        unlike = [field.name for field in self._plan.shape.schema if there.get(field.name) != field.type]
-        if partitions or unlike:
-            found = (
-                f"Its columns {', '.join(unlike)} are not as declared."
-                if unlike
-                else f"It is partitioned by {', '.join(partitions)}."
-            )
-            raise damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
+        if self._misfit(head) is not None:
+            # A head that was kept may be older than the columns of the plan.
+            head.reset(self._open())
+            found = self._misfit(head)
+            if found is not None:
+                raise damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
         head.fitting = self._plan.shape.schema
+
+    def _misfit(self, head: DeltaHead) -> str | None:
+        """Return a sentence that says why the files do not fit the table as the head knows it; None where they do."""
+        there = {field.name: field.type for field in arrow_schema(head.table)}
+        unlike = [field.name for field in self._plan.shape.schema if there.get(field.name) != field.type]
+        if unlike:
+            return f"Its columns {', '.join(unlike)} are not as declared."
+        partitions = head.table.metadata().partition_columns
+        return f"It is partitioned by {', '.join(partitions)}." if partitions else None
 
     def _read_on(self, head: DeltaHead) -> bool:
         """Read the commits of others, or open the log anew; returns whether it went on from the head."""

@@ -18,7 +18,7 @@ from spark_queue.client.shared_target import shared_target
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Record
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal import control_log, delta_head, snapshot
+from spark_queue.journal import control_log, delta_head, message_table, snapshot
 from spark_queue.journal.commit import Published
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta_head import DeltaHead
@@ -110,6 +110,25 @@ def test_a_topic_that_is_new_is_known_to_an_open_publisher(journal: Journal, ope
         publisher.publish([{"amount": 1}], topic="LINES")
         apply(journal, {**TYPES, "lines": {**TYPES["lines"], "topics": ["LINES", "NOTES"]}})
         assert publisher.publish([{"amount": 2}], topic="NOTES").rows == 1
+
+
+def test_a_column_that_was_appended_meanwhile_is_published(journal: Journal, opened: Opened) -> None:
+    columns = "amount INT, note STRING"
+    with opened(journal) as publisher:
+        publisher.publish([{"amount": 1}], topic="LINES")
+        message_table.create(journal.store, journal.journal_id(), "lines", columns, durable=True)
+        apply(journal, {**TYPES, "lines": {**TYPES["lines"], "columns": columns}})
+        publisher.publish([{"amount": 2, "note": "new"}], topic="LINES")
+    assert ids(journal, "lines") == [1, 2]
+
+
+def test_a_table_that_was_altered_under_an_open_publisher_is_refused(journal: Journal, opened: Opened) -> None:
+    with opened(journal) as publisher:
+        publisher.publish([{"amount": 1}], topic="LINES")
+        apply(journal, {**TYPES, "lines": {**TYPES["lines"], "columns": "amount INT, note STRING"}})
+        with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*note"):
+            publisher.publish([{"amount": 2, "note": "new"}], topic="LINES")
+    assert ids(journal, "lines") == [1]
 
 
 def test_rows_that_can_be_read_once_are_published_by_the_new_definitions(journal: Journal, opened: Opened) -> None:
