@@ -25,8 +25,8 @@ RECEIVERS = ("r1", "r2", *SUBSCRIPTIONS)
 
 #: What one receiver does in a row.
 ACTS = (
-    *("publish", "fetch", "fetch", "fetch", "lose", "renew", "wait", "wait"),
-    *("settle", "settle", "finish", "fail", "fail", "say all", "die", "die twice"),
+    *("publish", "fetch", "fetch", "fetch", "lose", "renew", "live on", "wait", "wait"),
+    *("settle", "settle", "finish", "fail", "fail", "say all", "say all", "die", "die twice", "leave"),
 )
 
 
@@ -107,35 +107,54 @@ class Receivers(Consumers):
         """Let a receiver do one thing."""
         match act:
             case "publish":
-                self.publish([{"size": size, "colour": "red", "expires_ms": None} for size in (1, 2, 3, 2)])
+                colours = ["red"] * 3 + data.draw(st.sampled_from([["red"], ["black"], ["black", "red"]]))
+                self.publish(
+                    [
+                        {"size": size, "colour": each, "expires_ms": None}
+                        for size, each in zip((1, 2, 3, 2, 1), colours, strict=False)
+                    ]
+                )
             case "fetch" | "lose":
                 self.fetch(who, data.draw(st.integers(1, 5)), arrives=act == "fetch")
             case "renew":
                 self.renew_up_to(who, self.newest[who])
+            case "live on":
+                # As long as its messages take, within `lease_renewal_limit`.
+                for _ in range(2):
+                    self.tick(4_000)
+                    if who in self._receivers():
+                        self.renew_up_to(who, self.newest[who])
             case "wait":
-                self.tick(data.draw(st.sampled_from([1_000, 6_000, 11_000, 30_000])))
+                self.tick(data.draw(st.sampled_from([1_000, 3_000, 6_000, 11_000])))
+            case "leave":
+                self.say_goodbye(data, who)
             case "die" | "die twice":
                 for _ in range(1 + (act == "die twice")):
                     self.die(who)
             case "say all":
-                # In time, late and in vain, in one call.
-                had = {row: number for number, rows in self.had.get(who, ()) for row in rows}
-                said = [Said(lease=number, rows=frozenset([row]), outcome="acknowledge") for row, number in had.items()]
-                if said:
-                    self.say_held(who, _alike_together(said))
+                self.say_all(who)
             case _:
-                queue, subscription = self._sides(who)
-                hand = receiving.in_hand(queue, subscription, self.newest[who])
-                held = [
-                    (each.number, row) for each in hand for row in sorted(each.rows if each.barrier else queue.outstanding(each))
-                ]
-                if act == "settle":
-                    act = data.draw(st.sampled_from(["acknowledge", "acknowledge", "cancel", "expire"]))
-                    held = held[: data.draw(st.integers(1, 3))]
-                outcome = {"finish": "acknowledge", "fail": "cancel"}.get(act, act)
-                said = [Said(lease=number, rows=frozenset([row]), outcome=outcome, failed=act == "fail") for number, row in held]
-                if said:
-                    self.say_held(who, _alike_together(said))
+                self.settle_held(data, who, act)
+
+    def say_all(self, who: Who) -> None:
+        """Acknowledge the last messages that ever arrived: in time, late and in vain, in one call."""
+        had = {row: number for number, rows in self.had.get(who, ()) for row in rows}
+        said = [Said(lease=number, rows=frozenset([row]), outcome="acknowledge") for row, number in [*had.items()][-8:]]
+        if said:
+            self.say_held(who, _alike_together(said))
+
+    def settle_held(self, data: st.DataObject, who: Who, act: str) -> None:
+        """Settle what is in hand, or some of it, or fail on it."""
+        queue, subscription = self._sides(who)
+        hand = receiving.in_hand(queue, subscription, self.newest[who])
+        held = [(each.number, row) for each in hand for row in sorted(each.rows if each.barrier else queue.outstanding(each))]
+        if act == "settle":
+            act = data.draw(st.sampled_from(["acknowledge", "acknowledge", "cancel", "expire"]))
+            held = held[: data.draw(st.integers(1, 3))]
+        outcome = {"finish": "acknowledge", "fail": "cancel"}.get(act, act)
+        said = [Said(lease=number, rows=frozenset([row]), outcome=outcome, failed=act == "fail") for number, row in held]
+        if said:
+            self.say_held(who, _alike_together(said))
 
     @precondition(lambda self: self._receivers())
     @rule(data=st.data(), what=st.sampled_from(["renew", "renew", "die", "leave", "leave", "unsubscribe", "again"]))
