@@ -165,6 +165,8 @@ def _settle(queue: Queue, name: str, said: Said, lease: Lease | None, row: int) 
         return False
     if said.failed and said.outcome == "cancel":
         batches.fail_alone(queue, subscription, message, beside={row}, is_told=True, is_cancelled=True, claimed=False)
+        # What becomes active as one leaves can tell whether the next one is to blame (R81, 15.12).
+        queue.activate()
     else:
         queue.settle(message, said.outcome, said.due)
     return True
