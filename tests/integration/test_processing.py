@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import signal
@@ -187,7 +188,10 @@ def test_an_error_that_is_no_message_s_ends_it(world: World) -> None:
     assert queue_of(world).status().available == 2
 
 
-def test_whatever_an_exception_is_it_is_the_outcome_of_its_message(world: World) -> None:
+def test_whatever_an_exception_is_it_is_the_outcome_of_its_message(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    # A captured log with a lone surrogate could not be sent from pytest's worker.
+    caplog.set_level(logging.CRITICAL, logger="spark_queue")
+
     class Unspeakable(Exception):
         def __str__(self) -> str:
             raise ValueError
@@ -260,10 +264,18 @@ def test_signals_are_handled_in_the_main_thread_only(world: World) -> None:
 def test_a_child_of_the_function_ends_by_a_signal_as_ever(world: World) -> None:
     world.publish(1)
     ended: list[int | None] = []
+    forks = multiprocessing.get_context("fork")
+    runs = forks.Event()
+
+    def live() -> None:
+        runs.set()
+        time.sleep(DEADLINE_S)
 
     def handle(_message: Message) -> None:
-        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(DEADLINE_S,))
+        child = forks.Process(target=live)
         child.start()
+        # Python forgets a signal that arrives while it still forks.
+        assert runs.wait(DEADLINE_S / 2)
         child.terminate()
         child.join(DEADLINE_S / 2)
         ended.append(child.exitcode)
@@ -280,6 +292,8 @@ def handle(message):
     with open(os.environ["DONE"], "a") as done:
         done.write(f"{message.bookmark}\\n")
     if message.bookmark == int(os.environ.get("KILLS", "-1")):
+        # What others' outcomes need to become durable: an outcome that dies on its way is begun again, as R138 says.
+        threading.Event().wait(2)
         os.kill(os.getpid(), 9)
     threading.Event().wait(float(os.environ.get("TAKES", "0")))
 """
