@@ -362,10 +362,10 @@ class Loop:
                 self._read_log(message_type, finds_gaps=looks.finds_gaps(now_ms, awaited=is_awaited))
 
     def _look_before(self, command: commands.ChangeCommand, now_ms: int) -> None:
-        """Let messages enter that its caller may have seen: views know of some that have not entered yet."""
+        """Let messages enter that its caller may know of: it published them, or views showed them, after the last look."""
         queue = self._engine.state.queues.get(command.queue)
         message_type = None if queue is None else queue.definition.message_type
-        if message_type in self._looks and now_ms >= self._looks[message_type].looked_at_ms + ROUND_MS:
+        if message_type in self._looks:
             self._read_log(message_type, finds_gaps=False)
             self._admit(now_ms)
 
