@@ -110,10 +110,12 @@ def test_polls_that_wait_for_long_end_together_after_one_look_at_the_control_log
     assert sum(checks) == 1
 
 
-def test_what_people_ask_is_about_what_was_published_before(world: World) -> None:
-    """Views show a message that nobody has entered yet, so it may be settled."""
+@pytest.mark.parametrize("passed_ms", [0, 1_000])
+def test_what_people_ask_is_about_what_was_published_before(world: World, passed_ms: int) -> None:
+    """Its publisher knows of a message that nobody has entered yet, and views show it, so it may be settled."""
+    world.loop.step([])
     world.publish(3)
-    world.clock.advance(1_000)
+    world.clock.advance(passed_ms)
     outcome = commands.OutcomeRows(outcome="acknowledge", ranges=((1, 2),))
     settled = world.ask(commands.Settle, queue="WORK", outcomes=(outcome,))
     assert (settled.acknowledged, settled.skipped) == (1, 0)
