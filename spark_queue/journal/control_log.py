@@ -13,7 +13,7 @@ from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_table import ControlTable
 from spark_queue.journal.definitions_notice import announce
 from spark_queue.journal.entry_parts import COORDINATOR_TXN, Mark, NewFile
-from spark_queue.journal.log_entry import LogEntry, parse_entry
+from spark_queue.journal.log_entry import LogEntry
 from spark_queue.journal.log_listing import LastCheckpoint
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.record_blocks import RecordBlock, read_known, stage_records, stage_rows, to_records_of
@@ -138,7 +138,7 @@ class DeltaControlLog:
         with self._store.failures("committing records"):
             created = entry_writing.create_entry(
                 self._store, CONTROL, base + 1, files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed
-            ) or self._own_entry(base + 1, mark)
+            )
         if created is None:
             raise self._deposed(epoch, f"version {base + 1} was committed by another")
         if self.durable:
@@ -147,11 +147,6 @@ class DeltaControlLog:
         # Then nobody else has ever had the version after it; a reign that was claimed since has folded this commit.
         self._check_standing(base, epoch=epoch)
         self.table.apply(created)
-
-    def _own_entry(self, version: int, mark: Mark) -> LogEntry | None:
-        """Return the entry that is there if this call put it: where a reply is lost, a client puts again, and is refused."""
-        data = self._store.read(log_key(CONTROL, version))
-        return parse_entry(version, data) if data is not None and mark.token.encode() in data else None
 
     def check(self, *, epoch: int) -> None:
         """See `ports.ControlLog`; the process must end where the log cannot be read (STORE_FAILED), too."""

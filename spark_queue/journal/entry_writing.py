@@ -34,9 +34,12 @@ def create_entry(
     removed: Sequence[str] = (),
     transactions: Mapping[str, int] = MappingProxyType({}),
 ) -> LogEntry | None:
-    """Commit as `version` by writing its entry, see `entry_bytes`; returns it, or None where there was one before this call."""
+    """Commit as `version` by writing its entry, see `entry_bytes`; returns it, or None where another stands there."""
     data = entry_bytes(files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed, transactions=transactions)
-    return parse_entry(version, data) if store.create(log_key(table, version), data) else None
+    key = log_key(table, version)
+    # Where a reply is lost, the store's client puts again, and is refused by its own entry: by its token no other is the same.
+    is_own = store.create(key, data) or store.read(key) == data
+    return parse_entry(version, data) if is_own else None
 
 
 def entry_bytes(

@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a reign takes its own commit, put again after a lost reply, for another's",
-        "mark.token.encode() in data else None", "mark.token.encode() not in data else None",
+        "store.create(key, data) or store.read(key) == data", "store.create(key, data)",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(

@@ -14,8 +14,8 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.publisher import commit_staged, publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.journal.staging import stage_file
-from spark_queue.journal.store import messages_key
-from spark_queue.ports import MessageLogEntry
+from spark_queue.journal.store import Store, messages_key
+from spark_queue.ports import MessageLogEntry, PulledFiles
 from tests.unit.journal.journal_on_disk import Disk, orders
 
 ORDER = messages_key("order")
@@ -93,6 +93,17 @@ def test_entry_cut_at_the_end_of_a_line_is_torn(disk: Disk) -> None:
     path = disk.log_path(ORDER, 1)
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     assert tail_until_trouble(disk)[1].code == "JOURNAL_DAMAGED"
+
+
+def test_pulled_files_whose_commit_is_put_again_by_the_stores_client_are_there_once_and_told_so(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """object_store puts again where a connection breaks, and hears that the key is there: it is its own."""
+    journal, create = disk.open(), Store.create
+    monkeypatch.setattr(Store, "create", lambda store, key, data: create(store, key, data) and create(store, key, data))
+    pulled = PulledFiles(message_type="order", files=(), instances={})
+    assert journal.append_pulled(pulled, after_version=0, at_ms=1)
+    assert not journal.append_pulled(pulled, after_version=0, at_ms=1), "another commit stands there"
 
 
 def test_append_by_a_stranger_is_foreign_and_nothing_else_stops(disk: Disk) -> None:
