@@ -113,8 +113,7 @@ class Commands:
 
     def _receives(self, poll: commands.Next) -> bool:
         ledger = self._engine.state.queues.get(poll.queue)
-        known = None if ledger is None else ledger.subscriptions.get(poll.subscription)
-        return known is not None and known.receives
+        return ledger is not None and ledger.receives(poll.subscription)
 
     def _granted(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add what a stream shows, or, for a receiver, which asks no second time, the places of its messages (R135)."""

@@ -19,6 +19,9 @@ from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ
 from spark_queue.core.records import Incarnation, Ranges
 from spark_queue.core.replies import Run
 
+#: Longest error text that is kept with a message, in characters.
+ERROR_TEXT_LIMIT = 4_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:

@@ -312,21 +312,18 @@ class _SharedRows:
             else:
                 parts.append([each])
         for part in parts:
-            try:
-                self._add(part)
-            except Exception as refusal:  # noqa: BLE001 - whatever it is, it is the callers'.
-                if len(part) == 1:
-                    part[0].outcome = refusal
-                else:
-                    # Alone, each tells whether it is meant, and which of its rows.
-                    self._take_each(part)
+            self._take_part(part)
 
-    def _take_each(self, publishes: Iterable[PendingPublish]) -> None:
-        for each in publishes:
-            try:
-                self._add([each])
-            except Exception as refusal:  # noqa: BLE001 - whatever it is, it is its caller's.
-                each.outcome = refusal
+    def _take_part(self, part: Sequence[PendingPublish]) -> None:
+        try:
+            self._add(part)
+        except Exception as refusal:  # noqa: BLE001 - whatever it is, it is the callers'.
+            if len(part) == 1:
+                part[0].outcome = refusal
+                return
+            # Alone, each tells whether it is meant, and which of its rows.
+            for each in part:
+                self._take_part([each])
 
     def _add(self, part: Sequence[PendingPublish]) -> None:
         first = part[0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
 from spark_queue.receiver.message import Message, Settlement, Settles
 
@@ -64,20 +65,19 @@ class MessageBatch:
         """
         others = {each.bookmark: each for each in self.messages if each.said is None}
         said: list[tuple[Message, str, dict[str, Any]]] = []
-        for outcome in () if exceptions is None else self._read(exceptions):
+        for outcome in () if exceptions is None else self._read(exceptions, others):
             about = {"retry_after_ms": outcome.retry_after_ms, "error": outcome.error}
             rows = (row for first, until in outcome.ranges for row in range(first, until))
             said += [(others.pop(row), outcome.outcome, about) for row in rows]
         said += [(each, Outcome.ACKNOWLEDGE, {}) for each in others.values()]
         return [self._receiver.settle(message, outcome, **about) for message, outcome, about in said]
 
-    def _read(self, exceptions: Any) -> Any:
+    def _read(self, exceptions: Any, known: Collection[int]) -> tuple[OutcomeRows, ...]:
         # It loads numpy, which other receivers do without.
         from spark_queue.client.outcome_table import evaluated, invalid, outcome_columns, read_outcomes  # noqa: PLC0415 - as said.
 
         queue, names = self._receiver.queue, getattr(exceptions, "column_names", None) or list(map(str, exceptions.columns))
         found = read_outcomes(queue, evaluated(queue, exceptions, outcome_columns(queue, names, self.table.column_names)))
-        known = {each.bookmark for each in self.messages if each.said is None}
         for outcome in found:
             for first, until in outcome.ranges:
                 if (stranger := next((row for row in range(first, until) if row not in known), None)) is not None:

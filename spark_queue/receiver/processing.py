@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, cast
 
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, ConfigError, SparkQueueError, parsed
+from spark_queue.errors import CallerError, ConfigError, parsed
 from spark_queue.receiver.message import Message
 from spark_queue.receiver.receiver import Receiver, text_of
 
@@ -146,11 +147,9 @@ class Processing:
 
     def _await_end(self, threads: list[threading.Thread]) -> None:
         """Let what runs end within its time; what does not is cancelled with its receiver."""
-        timer = threading.Event()
-        left_s = self._stop_s
-        while any(each.is_alive() for each in threads) and left_s > 0:
-            timer.wait(0.05)
-            left_s -= 0.05
+        until_s = time.monotonic() + self._stop_s
+        for each in threads:
+            each.join(max(0.0, until_s - time.monotonic()))
 
     def _work(self) -> None:
         try:
@@ -265,6 +264,3 @@ class Processing:
 def process(receiver: Receiver, fn: Callable[[Message], Any], **how: Any) -> Processed:
     """Run a function on each message of a receiver; see `Queue.process`."""
     return Processing(receiver, fn, **how).run()
-
-
-__all__ = ["Expire", "Processed", "Retry", "SparkQueueError", "process"]

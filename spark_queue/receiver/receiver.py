@@ -16,6 +16,7 @@ from typing import Self
 import pyarrow as pa
 
 from spark_queue.client.arguments import checked
+from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.replies import Drawn
@@ -45,9 +46,6 @@ _LAST_CALLS_S = 5.0
 #: Text of a message that was handed out, and not settled when its receiver ended.
 _UNSETTLED = "its receiver ended before it was settled"
 
-#: Longest error text that travels with an outcome, in characters; the log keeps no longer one.
-_ERROR_CHARACTERS = 4_000
-
 
 def text_of(failure: BaseException) -> str:
     """Return an exception as the error text of an outcome, whatever its own text is."""
@@ -55,7 +53,7 @@ def text_of(failure: BaseException) -> str:
         text = f"{type(failure).__name__}: {failure}".removesuffix(": ")
     except Exception:  # noqa: BLE001 - it is the user's, and must not be the end of what reports it.
         text = type(failure).__name__
-    return text[:_ERROR_CHARACTERS].encode(errors="replace").decode()
+    return text[:ERROR_TEXT_LIMIT].encode(errors="replace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +365,7 @@ class Receiver:
     ) -> Settlement:
         """Say what becomes of a message; see `Message`."""
         self._check_open("settling a message")
-        text = None if error is None else error[:_ERROR_CHARACTERS]
+        text = None if error is None else error[:ERROR_TEXT_LIMIT]
         return self._hand.say(message, outcome, retry_after_ms=retry_after_ms, error=text, failed=failed)
 
     # ------------------------------------------------------------- threads
@@ -401,7 +399,7 @@ class Receiver:
                     self._note_nothing(withheld=granted.withheld, was_empty=was_empty)
             except SparkQueueError as trouble:
                 self._meet(trouble, drawn)
-        if not (self._is_closed or session.drawn.at_most_once) and self._trouble is None:
+        if not (session.drawn.at_most_once or self._is_over_for_all()):
             # What was not handed out goes back at once; what is in work is kept until it ends.
             hand.drop_waiting()
             if keeps := hand.kept():
@@ -418,7 +416,7 @@ class Receiver:
         return self._is_closed or self._trouble is not None
 
     def _asks_no_more(self) -> bool:
-        return self._is_stopping or self._is_at_end or self._is_closed or self._trouble is not None
+        return self._is_stopping or self._is_at_end or self._is_over_for_all()
 
     def _note_nothing(self, *, withheld: bool, was_empty: bool) -> None:
         waited_ms = (time.monotonic() - self._came_s) * 1_000

@@ -100,8 +100,7 @@ KEEPING = (
     ),
     Mutant(
         "who unsubscribes frees the keys of others",
-        "for lease in ledger.leases.values() if lease.subscription == name]",
-        "for lease in ledger.leases.values()]", _SCENARIOS,
+        "for lease in ledger.leases_of(name):", "for lease in ledger.leases.values():", _SCENARIOS,
     ),
     Mutant(
         "barriers count from before a queue's beginning",

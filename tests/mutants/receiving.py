@@ -60,14 +60,14 @@ RECEIVING = (
     ),
     Mutant(
         "a renewal extends the newest lease alone (R136)",
-        "            and lease.number <= newest and self.is_open(lease)\n",
-        "            and lease.number == newest and self.is_open(lease)\n",
+        "and lease.number <= newest and self.is_open(lease)",
+        "and lease.number == newest and self.is_open(lease)",
         _SCENARIOS,
     ),
     Mutant(
         "a renewal extends leases that have not arrived (R136)",
-        "            and lease.number <= newest and self.is_open(lease)\n",
-        "            and self.is_open(lease)\n",
+        "and lease.number <= newest and self.is_open(lease)",
+        "and self.is_open(lease)",
         _SCENARIOS,
     ),
     Mutant(

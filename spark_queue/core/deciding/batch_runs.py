@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core import records
-from spark_queue.core.commands import EndRun, Prove, StartRun
-from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, check_outcomes, read_outcome, refuse_barriers, stage
+from spark_queue.core.commands import ERROR_TEXT_LIMIT, EndRun, Prove, StartRun
+from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, refuse_barriers, stage
 from spark_queue.core.deciding.settlement import prove, settle_early
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import RUN_FAILED, RUN_STOPPED, AckMode, Incarnation, Outcome

@@ -41,12 +41,12 @@ def isolate(work: UnitOfWork, lease: Lease, rows: BitMap64) -> None:
     work.emit(records.Returned(limit=limit), rows, of=lease, reason=Return.ISOLATED)
 
 
-def is_suspect(work: UnitOfWork, name: str, rows: BitMap64, *, error: str | None) -> bool:
-    """Return whether a lone message that did not succeed under a subscription may have failed by the sink's fault.
+def is_suspect(work: UnitOfWork, lease: Lease, rows: BitMap64, *, error: str | None) -> bool:
+    """Return whether a lone message that did not succeed under a lease may have failed by the sink's fault.
 
     Where too few others wait to find out, it is held against the message, as ever.
     """
-    subscription = work.ledger.subscriptions[name]
+    subscription = work.ledger.subscriptions[lease.subscription]
     if subscription.is_stopped:
         return True
     suspects = BitMap64(row for row, known in subscription.suspects.items() if not known.lone_failures)

@@ -142,7 +142,7 @@ def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Par
     Messages that are `lost` count as in the queue, and are claimed once nothing is refused.
     """
     staged, lease = BitMap64(), part.lease
-    if lease is not None and not lease.proven and not work.ledger.subscriptions[lease.subscription].receives:
+    if lease is not None and not lease.proven and not work.ledger.receives(lease.subscription):
         check_outcomes(work, ((part.verdict, part.rows),), lease.rows, f"are not in lease {lease.number}")
         # Rows that another has taken from the lease are settled as after its end.
         staged = part.rows & lease.recoverable

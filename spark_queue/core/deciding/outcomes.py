@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.commands import OutcomeRows
+from spark_queue.core.commands import ERROR_TEXT_LIMIT, OutcomeRows
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
 from spark_queue.core.records import Outcome, Ranges
@@ -17,9 +17,6 @@ from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.verdict import Verdict
 from spark_queue.errors import CallerError, nearest
-
-#: Longest error text that is kept with a message, in characters.
-ERROR_TEXT_LIMIT = 4_000
 
 _NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
 

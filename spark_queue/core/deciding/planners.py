@@ -56,6 +56,6 @@ def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: st
     """End a subscription; its messages return. Attempts in doubt have to be decided first (R123)."""
     for lease in in_doubt(work.ledger, subscription.name):
         raise refusal(work.ledger, lease, "ending the subscription")
-    for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
+    for lease in work.ledger.leases_of(subscription.name):
         end_lease(work, lease, Return.UNSUBSCRIBED)
     work.emit(records.Unsubscribed(), subscription=subscription.name, reason=reason)

@@ -137,13 +137,13 @@ _Part = tuple[Verdict, BitMap64, OutcomeRows, Lease | None]
 
 
 def _leases(work: UnitOfWork, subscription: Subscription) -> list[Lease]:
-    return [each for each in work.ledger.leases.values() if each.subscription == subscription.name]
+    return work.ledger.leases_of(subscription.name)
 
 
 def _lease_of(work: UnitOfWork, subscription: str, said: OutcomeRows) -> Lease | None:
     """Return the lease that an outcome names; None where it is not this receiver's, or a stream's, whose proof settles it."""
-    lease, known = work.ledger.leases.get(said.lease or 0), work.ledger.subscriptions.get(subscription)
-    return lease if lease is not None and lease.subscription == subscription and known is not None and known.receives else None
+    lease = work.ledger.leases.get(said.lease or 0)
+    return lease if lease is not None and lease.subscription == subscription and work.ledger.receives(subscription) else None
 
 
 def _end(work: UnitOfWork, lease: Lease, reason: Return) -> None:

@@ -48,7 +48,7 @@ def end_lease(work: UnitOfWork, lease: Lease, reason: Return, *, undelivered: bo
     rows = lease.leased.copy()
     if not rows:
         return
-    if work.ledger.subscriptions[lease.subscription].receives:
+    if work.ledger.receives(lease.subscription):
         _end_silently(work, lease, rows, reason)
         return
     undelivered = undelivered or lease.stopped
@@ -183,7 +183,7 @@ def give_back_lone(work: UnitOfWork, lease: Lease, rows: BitMap64, reason: Retur
     if not rows:
         return
     due_at_ms, counted = lone_due_ms(work, rows), records.Returned(alone=True, counts=True, error=error)
-    if is_suspect(work, lease.subscription, rows, error=error):
+    if is_suspect(work, lease, rows, error=error):
         suspect(work, lease, rows, reason, due_at_ms=due_at_ms, error=error)
     elif reason == Return.CANCELLED:
         _cancel(work, rows, due_at_ms, error, lease=lease, returned=counted)

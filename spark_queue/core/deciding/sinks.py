@@ -10,9 +10,9 @@ from pyroaring import BitMap64
 
 from spark_queue.core import records
 from spark_queue.core.bitmaps.ranges import to_ranges
-from spark_queue.core.commands import AttemptCommand, Fenced, FindAttempts, Landed, Prepare, SinkUnreadable
+from spark_queue.core.commands import ERROR_TEXT_LIMIT, AttemptCommand, Fenced, FindAttempts, Landed, Prepare, SinkUnreadable
 from spark_queue.core.deciding.batch_runs import lease_of_run, no_sink, refuse_fenced, refuse_unsuited, stale_run
-from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT, check_outcomes, read_outcome
+from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome
 from spark_queue.core.deciding.resuming import resumable, resume
 from spark_queue.core.deciding.settlement import settle_landed
 from spark_queue.core.deciding.unit_of_work import UnitOfWork

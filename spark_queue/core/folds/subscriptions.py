@@ -35,7 +35,7 @@ def unsubscribed(ledger: QueueLedger, record: Record) -> None:
     """End a subscription."""
     name = str(record.subscription)
     if ledger.definition.at_most_once:
-        for lease in [lease for lease in ledger.leases.values() if lease.subscription == name]:
+        for lease in ledger.leases_of(name):
             ledger.selection.order_keys.leave(lease.rows)
     del ledger.subscriptions[name]
     ledger.forget_leases(name)

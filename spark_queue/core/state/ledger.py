@@ -296,28 +296,34 @@ class QueueLedger:
             if lease.number != but and lease.recoverable.intersect(rows):
                 lease.recoverable -= rows
 
+    def receives(self, subscription: str) -> bool:
+        """Return whether a subscription is a receiver's; one that has ended is nobody's."""
+        known = self.subscriptions.get(subscription)
+        return known is not None and known.receives
+
+    def leases_of(self, subscription: str) -> list[Lease]:
+        """Return the leases of a subscription, which may end while they are gone through."""
+        return [lease for lease in self.leases.values() if lease.subscription == subscription]
+
     def leases_in_hand(self, subscription: Subscription, *, newest: int) -> list[Lease]:
         """Return the leases that the present start of a receiver has in hand, up to the newest that it knows of."""
         return [
             lease
-            for lease in self.leases.values()
-            if lease.subscription == subscription.name and lease.incarnation == subscription.incarnation
-            and lease.number <= newest and self.is_open(lease)
-        ]  # fmt: skip
+            for lease in self.leases_of(subscription.name)
+            if lease.incarnation == subscription.incarnation and lease.number <= newest and self.is_open(lease)
+        ]
 
     def is_open(self, lease: Lease) -> bool:
         """Return whether its consumer has a lease in hand: it holds messages, or its batch, or its barrier, is not proven."""
-        known = self.subscriptions.get(lease.subscription)
-        receives = known is not None and known.receives and not lease.is_barrier
+        receives = not lease.is_barrier and self.receives(lease.subscription)
         return bool(self.outstanding(lease)) or not (lease.proven or receives)
 
     def forget_leases(self, subscription: str) -> None:
         """Forget the leases of a subscription that hold nothing, and under which nothing may come late any more (R133)."""
-        known = self.subscriptions.get(subscription)
-        receives = known is not None and known.receives
-        for lease in list(self.leases.values()):
+        receives = self.receives(subscription)
+        for lease in self.leases_of(subscription):
             may_come_late = receives and (lease.recoverable or self.outstanding(lease))
-            if lease.subscription == subscription and not (lease.leased or lease.is_in_doubt or may_come_late):
+            if not (lease.leased or lease.is_in_doubt or may_come_late):
                 del self.leases[lease.number]
 
     def dying(self, rows: BitMap64) -> BitMap64:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT
+from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Outcome
 from tests.deciding import decide
