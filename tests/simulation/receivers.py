@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,9 @@ from spark_queue.core.state.lifecycle import ACTIVE
 from spark_queue.errors import SparkQueueError
 from spark_queue.receiver.hand import Hand, Said, to_outcomes
 from spark_queue.receiver.message import Message, Settlement
-from tests.simulation.checkpoint import Checkpoint
-from tests.simulation.coordinator import QUEUE, UnreachableError
+from tests.simulation.coordinator import QUEUE
 from tests.simulation.traits import key_of
-from tests.simulation.world import World
+from tests.simulation.world import Consumer, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +30,17 @@ class Begun:
     older: tuple[int, ...]
 
 
-class SimulatedReceiver:
+class SimulatedReceiver(Consumer):
     """One receiver process after another under one name."""
 
+    world: ReceiversWorld
+
     def __init__(self, world: ReceiversWorld, name: str, *, ends: bool = False, kills: int = -1, fails_until_ms: int = 0) -> None:
-        self.world = world
-        self.name = name
-        self.queue = QUEUE
+        super().__init__(world, name)
         #: Whether its subscription ends with it; then each process has a name of its own.
         self._ends = ends
         #: The message that kills its process, and until when its function fails.
         self._kills, self._fails_until_ms = kills, fails_until_ms
-        self.steps: Any = None
-        self.delayed: list[commands.AnyCommand] = []
-        #: What a stream would have; nothing of a receiver is committed anywhere else.
-        self.checkpoint = Checkpoint()
-        self.said: dict[int, dict[int, Outcome]] = {}
         self._starts = 0
         self._requests = 0
         self.hand: Hand | None = None
@@ -83,19 +76,6 @@ class SimulatedReceiver:
             leave = commands.Leave(**self._place, incarnation=self.incarnation, call=0, begun=hand.begun())
             with suppress(SparkQueueError):
                 self._ask(leave)
-
-    def _ask(self, command: commands.AnyCommand) -> Any:
-        if self.world.random.random() < 0.05:
-            self.delayed.append(command)
-        while True:
-            try:
-                return self.world.coordinator.decide(command, dies=self.world.death())
-            except UnreachableError:
-                continue
-
-    def _planner_call(self, kind: Callable[..., commands.AnyCommand], **arguments: Any) -> Any:
-        self.calls += 1
-        return self._ask(kind(**self._place, incarnation=self.incarnation, call=self.calls, **arguments))
 
     def _run(self) -> Any:
         drawn = self._ask(commands.DrawIncarnation(**self._place))

@@ -18,7 +18,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import Outcome, Record
+from spark_queue.core.records import Incarnation, Outcome, Record
 from spark_queue.core.state.letters import dead_letters
 from spark_queue.errors import SparkQueueError
 from tests.simulation import traits
@@ -26,19 +26,49 @@ from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE, Coordinator, QueryFailedError, UnreachableError
 
 
-class Driver:
-    """One driver process after another on one checkpoint, a step at a time."""
+class Consumer:
+    """One process after another that calls the coordinator under a name, a step at a time."""
 
-    def __init__(self, world: World, name: str, *, queue: str = QUEUE, poison: int = -1) -> None:
+    #: The start that the present process has drawn, and how many numbered calls it has made.
+    incarnation: Incarnation
+    calls: int
+
+    def __init__(self, world: World, name: str, *, queue: str = QUEUE) -> None:
         self.world = world
         self.name = name
         self.queue = queue
-        self.poison = poison
+        #: Of a receiver it stays empty: nothing of one is committed anywhere else.
         self.checkpoint = Checkpoint()
         self.steps: Any = None
         self.delayed: list[commands.AnyCommand] = []
         #: What the last run of each lease's batch said of single rows.
         self.said: dict[int, dict[int, Outcome]] = {}
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"queue": self.queue, "subscription": self.name}
+
+    def _ask(self, command: commands.AnyCommand) -> Any:
+        """Call until an answer comes, as the client does; the coordinator may die on the way."""
+        if self.world.random.random() < 0.05:
+            self.delayed.append(command)
+        while True:
+            try:
+                return self.world.coordinator.decide(command, dies=self.world.death())
+            except UnreachableError:
+                continue
+
+    def _planner_call(self, kind: Callable[..., commands.AnyCommand], **arguments: Any) -> Any:
+        self.calls += 1
+        return self._ask(kind(**self._place, incarnation=self.incarnation, call=self.calls, **arguments))
+
+
+class Driver(Consumer):
+    """One driver process after another on one checkpoint."""
+
+    def __init__(self, world: World, name: str, *, queue: str = QUEUE, poison: int = -1) -> None:
+        super().__init__(world, name, queue=queue)
+        self.poison = poison
 
     def step(self) -> None:
         """Take one step, or start the process."""
@@ -63,24 +93,6 @@ class Driver:
     def now(self) -> int:
         """The coordinator's time."""
         return self.world.coordinator.now_ms
-
-    @property
-    def _place(self) -> dict[str, Any]:
-        return {"queue": self.queue, "subscription": self.name}
-
-    def _ask(self, command: commands.AnyCommand) -> Any:
-        """Call until an answer comes, as the client does; the coordinator may die on the way."""
-        if self.world.random.random() < 0.05:
-            self.delayed.append(command)
-        while True:
-            try:
-                return self.world.coordinator.decide(command, dies=self.world.death())
-            except UnreachableError:
-                continue
-
-    def _planner_call(self, kind: Callable[..., commands.AnyCommand], **arguments: Any) -> Any:
-        self.calls += 1
-        return self._ask(kind(**self._place, incarnation=self.incarnation, call=self.calls, **arguments))
 
     def _run(self) -> Any:
         self.incarnation = self._ask(commands.DrawIncarnation(**self._place)).incarnation
