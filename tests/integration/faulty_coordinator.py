@@ -119,7 +119,7 @@ class FaultyControl:
         if self._faults.die == "staged":
             die()
         if self._faults.stall:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stall()
         created = CREATE_ENTRY(*given, **options)
         if self._faults.die == "committed":
             die()
@@ -134,12 +134,12 @@ def faulty_work(faults: Faults) -> dict[str, Any]:
         if faults.die_working == "written":
             die()
         if faults.stall_working == "planned":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stall()
         return commit_table(work, *given, **options)
 
     def swap(work: MessageTableWork, *given: Any) -> bool:
         if faults.stall_working == "swap":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stall()
         if faults.die_working != "swapped":
             return swap_table(work, *given)
         # The loop's thread goes on meanwhile, and would record the entry as soon as it stands.
@@ -169,6 +169,11 @@ CREATE_ENTRY = entry_writing.create_entry
 def die() -> None:
     """End as by `kill -9`."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stall() -> None:
+    """Stop the process here: a signal to the process stops its main thread first, and the calling one goes on for a while."""
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def main(faults: Faults) -> int:

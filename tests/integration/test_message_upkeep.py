@@ -136,6 +136,7 @@ def test_a_zombies_merge_is_refused(world: World, point: str) -> None:
         world.publish(2)
     Planner(world).next(limit=1)
     wait_until_stopped(old.pid)
+    assert len(DeltaTable(world.store.messages_uri("json")).file_uris()) == 6, "it is stopped before its own merge stands"
     world.started(HASTY)
     received: dict[int, int] = {}
     planner = Planner(world, "survivor")
