@@ -54,7 +54,7 @@ bench: setup ## Measure the budgets side by side with the bare Delta source, and
 
 soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hundreds of random kills on real Spark.
 	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-100000} MODEL_PROGRAMS=$${MODEL_PROGRAMS:-5000} $(RUN) python -m pytest tests/simulation tests/model -n 2 --dist worksteal --timeout 0
-	@FARM_KILLS=$${FARM_KILLS:-200} $(RUN) python -m pytest tests/acceptance/test_kills.py tests/acceptance/test_kills_of_instances.py tests/acceptance/test_kill_points.py
+	@FARM_KILLS=$${FARM_KILLS:-200} $(RUN) python -m pytest tests/integration/test_receiver_farm.py tests/acceptance/test_kills.py tests/acceptance/test_kills_of_instances.py tests/acceptance/test_kill_points.py
 
 mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice (SINCE=REV: twenty in what changed).
 	@$(RUN) python -m tests.mutants $(if $(SINCE),--since $(SINCE) --most 20)

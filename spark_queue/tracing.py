@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 #: The column that carries the context of a send.
@@ -57,6 +56,9 @@ def tell_missing(module: str | None) -> None:
 @cache
 def own_version() -> str:
     """Return the version of this software, as sent data name it."""
+    # Most programs have no spans, and it takes as long to load as all the rest of a receiver's own.
+    from importlib.metadata import version
+
     return version("spark-queue")
 
 

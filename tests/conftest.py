@@ -20,6 +20,7 @@ from tests.seed_window import WINDOW
 from tests.source_tree import ROOT
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
     from pyspark.sql import SparkSession
 
 # A shared machine pauses a test when it likes; a deadline per example would measure that.
@@ -62,6 +63,21 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Let it have all of that again: DuckDB tells of what it calls leaks."""
     gc.unfreeze()
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """Be a program with a tracer provider of its own."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    yield exporter
+    provider.shutdown()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import AccessError, CallerError, ConfigError
@@ -21,9 +20,6 @@ from spark_queue.journal.publisher import OpenedName
 from spark_queue.journal.reader import JournalReader
 from spark_queue.journal.rows import message_type_of
 from spark_queue.protocol.endpoint import Endpoint
-
-#: Say in the environment where spans go.
-_SPANS_GO_TO = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 #: How long nobody is looked for where no coordinator was, in seconds.
 _NOBODY_S = 0.1
@@ -138,18 +134,13 @@ class PublishTarget:
 
 @contextmanager
 def sending(call: PublishCall, definitions: Callable[[], Definitions]) -> Iterator[PublishCall]:
-    """Make the span of a send around the work, and the call whose rows carry its context.
-
-    A program without OpenTelemetry loads nothing for that.
-    """
-    if "opentelemetry" not in sys.modules and not any(os.environ.get(name) for name in _SPANS_GO_TO):
+    """Make the span of a send around the work, and the call whose rows carry its context."""
+    if not tracing.is_on():
         yield call
         return
-    from spark_queue import tracing  # noqa: PLC0415 - as said above.
-
     destination = call.topic if call.topic is not None else call.rows(definitions())[0]
-    with tracing.span("send", destination, batch__message_count=call.row_count) as is_traced:
-        yield replace(call, traceparent=tracing.traceparent()) if is_traced else call
+    with tracing.span("send", destination, batch__message_count=call.row_count):
+        yield replace(call, traceparent=tracing.traceparent())
 
 
 class _Nudges:

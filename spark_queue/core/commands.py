@@ -163,6 +163,8 @@ class Next(PlannerCommand, frozen=True, kw_only=True):
     wait_ms: int = 0
     #: Whether the caller asks again where nothing is there: it may hear so by a look at the log that is some seconds old (P7).
     asks_again: bool = False
+    #: Of a receiver: messages that it works on, although their lease ends, or has ended, at its limit (R136).
+    overrun: Ranges = ()
 
 
 class Rows(PlannerCommand, frozen=True, kw_only=True):

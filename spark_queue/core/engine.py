@@ -118,18 +118,22 @@ class Engine:
         ledger = self.state.queues.get(poll.queue)
         if ledger is None:
             return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=0)
-        known, withheld = ledger.subscriptions.get(poll.subscription), False
+        known, withheld, paused = ledger.subscriptions.get(poll.subscription), False, ledger.paused
         with self.state.guard(poll.queue):
-            withheld = known is not None and free_rows.is_withheld(self._work(poll.queue, now_ms), known)
+            if known is not None:
+                work = self._work(poll.queue, now_ms)
+                withheld, paused = free_rows.is_withheld(work, known), free_rows.is_paused(work, known)
         period_ms = ledger.definition.lease_period_ms
-        return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=period_ms, withheld=withheld)
+        return Granted(
+            lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=period_ms, withheld=withheld, paused=paused
+        )
 
     def note_poll(self, poll: commands.Next, *, now_ms: int) -> None:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
             with self.state.guard(poll.queue):
-                self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
+                self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, overrun=poll.overrun, now_ms=now_ms)
             self._agenda.note((poll.queue,))
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:

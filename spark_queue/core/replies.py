@@ -112,6 +112,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     status: QueueStatus | None = None
     #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.
     withheld: bool = False
+    #: Nothing is given to this subscription now: its queue is paused, or an alarm lets it wait.
+    paused: bool = False
     #: To a receiver: receivers have died of its one message, which begins only after a renewal that names its lease (R138).
     alone: bool = False
 
@@ -128,8 +130,8 @@ class Renewed(Reply, frozen=True, kw_only=True):
     """The lease goes on, if it still was the planner's."""
 
     lease_period_ms: int
-    #: To a receiver: those of its leases that stand.
-    leases: tuple[int, ...] = ()
+    #: To a receiver: those of its leases that stand, each with the time for which it does, in milliseconds.
+    leases: tuple[tuple[int, int], ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,18 +109,16 @@ def put_file(path: str, data: bytes, *, replaces: bool) -> bool:
     Its directory must be there. object_store would make it anew with all above it, in place of a journal that is away.
     """
     # object_store's listings leave out names that end like this.
-    draft = Path(f"{path}#{uuid.uuid4().int}")
+    draft = f"{path}#{uuid.uuid4().int}"
     try:
-        with draft.open("xb") as file:
+        with open(draft, "xb") as file:  # noqa: PTH123 - a Path costs as much as to write a log entry.
             file.write(data)
-        if replaces:
-            draft.replace(path)
-        else:
-            Path(path).hardlink_to(draft)
+        (os.replace if replaces else os.link)(draft, path)
     except FileExistsError:
         return False
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(draft)  # noqa: PTH108 - likewise.
     return True
 
 
@@ -373,7 +371,7 @@ class Store:
                 Path(self.uri(name)).mkdir(parents=True, exist_ok=True)
 
     def _require_log(self) -> None:
-        if self.is_local and not Path(self.uri(self.log_folder)).is_dir():
+        if self.is_local and not os.path.isdir(self.uri(self.log_folder)):  # noqa: PTH112 - a Path costs more than the look.
             raise FileNotFoundError(f"The {self.log_folder.rpartition('/')[0]} log is not there")
 
     @contextmanager

@@ -103,8 +103,9 @@ class MessageBodies:
         return table
 
     def _keep(self, place: tuple[str, int], table: pa.Table) -> None:
+        before = self._decoded.pop(place, None)
         self._decoded[place] = table
-        self._size_bytes += table.nbytes
+        self._size_bytes += table.nbytes - (0 if before is None else before.nbytes)
         while self._size_bytes > self._kept_bytes and len(self._decoded) > 1:
             _, last = self._decoded.popitem(last=False)
             self._size_bytes -= last.nbytes

@@ -6,12 +6,12 @@ It knows neither the coordinator nor a thread of its own; the receiver's threads
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from spark_queue.clock import steady_s
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome, Ranges, TooLate
 from spark_queue.core.replies import RefusedRows
@@ -36,10 +36,12 @@ _REASONS = {
 class _Held:
     """A lease in hand."""
 
-    #: By the monotonic clock, in seconds: until then nobody else can have its messages.
+    #: By the receiver's clock, in seconds: until then nobody else can have its messages.
     until_s: float
     #: Whether its message may begin only after a renewal that names it (R138).
     alone: bool = False
+    #: Whether it ends, or has ended, although this receiver is heard: at the limit of renewals, or by hand.
+    is_last: bool = False
 
 
 @dataclass(slots=True)
@@ -60,14 +62,14 @@ class Hand:
     """The messages of one receiver; every method may be called from any thread."""
 
     def __init__(
-        self, queue: str, *, max_backlog: int, at_most_once: bool = False, monotonic_s: Callable[[], float] = time.monotonic
+        self, queue: str, *, max_backlog: int, at_most_once: bool = False, clock_s: Callable[[], float] = steady_s
     ) -> None:
         self._queue = queue
         self._max_backlog = max_backlog
         #: Fetched anew once so much is free.
         self._refill = max(1, max_backlog // 2)
         self._at_most_once = at_most_once
-        self._monotonic_s = monotonic_s
+        self._clock_s = clock_s
         lock = threading.RLock()
         #: Told of messages that may be handed out, and of the end.
         self.changed = threading.Condition(lock)
@@ -136,9 +138,23 @@ class Hand:
         return self._max_backlog - len(self._held) - len(self._again)
 
     @property
+    def limit(self) -> int:
+        """How many more messages to ask for: the coordinator counts what is leased (R135), but not what is lost."""
+        return self.room if self._has_lost else self._max_backlog
+
+    @property
+    def _has_lost(self) -> bool:
+        return any(each.is_lost for each in self._held.values())
+
+    @property
     def wants_more(self) -> bool:
-        """Whether enough room is free to fetch anew."""
-        return self.room >= self._refill
+        """Whether to ask for more messages: enough room is free, or nothing is left to hand out.
+
+        Then the poll waits at the coordinator, where the commit that frees room grants the next, too.
+        """
+        if self.room >= self._refill:
+            return True
+        return not self._ready and (self.room > 0 or not self._has_lost)
 
     @property
     def wants_renewal(self) -> bool:
@@ -157,6 +173,14 @@ class Hand:
         with self.changed:
             if self.wants_renewal:
                 self.renewal_wanted.notify_all()
+
+    def overrun(self) -> Ranges:
+        """Return the messages in work whose lease ends, or has ended, although their receiver lives (R136).
+
+        Beforehand, too: a poll that waits when such a lease ends would get them.
+        """
+        with self.changed:
+            return ranges_of(row for row, each in self._in_work.items() if self._leases[each.lease].is_last)
 
     def begun(self) -> Ranges:
         """Return the messages in work."""
@@ -249,6 +273,8 @@ class Hand:
                 return None
             message = self._ready.popleft()
             self._in_work[message.bookmark] = message
+            if not self._ready:
+                self._notify_room()
             return message
 
     def _may_begin(self, message: Message) -> bool:
@@ -256,7 +282,7 @@ class Hand:
             # It is nobody else's any more.
             return True
         lease = self._leases[message.lease]
-        return not lease.alone and self._monotonic_s() < lease.until_s
+        return not lease.alone and self._clock_s() < lease.until_s
 
     def put_back(self, messages: Iterable[Message]) -> None:
         """Take back messages that were handed out and not begun."""
@@ -394,14 +420,17 @@ class Hand:
 
     # ------------------------------------------------------------- leases
 
-    def renewed(self, newest: int, standing: Collection[int], *, until_s: float) -> list[Message]:
-        """Note which of the leases up to one stand, until when; returns the messages in work that are lost."""
+    def renewed(self, newest: int, standing_s: Mapping[int, float], *, asked_s: float, period_s: float) -> list[Message]:
+        """Note for how long each of the leases up to one stands, in seconds; returns the messages in work that are lost."""
         with self.changed:
-            for number in standing:
+            for number, stands_s in standing_s.items():
                 if number in self._leases:
-                    self._leases[number] = _Held(until_s)
-            gone = {number for number in self._leases if number <= newest} - set(standing)
-            lost = [] if self._at_most_once else self._lose(each for each in gone)
+                    self._leases[number] = _Held(asked_s + stands_s, is_last=stands_s < period_s)
+            gone = [number for number in self._leases if number <= newest and number not in standing_s]
+            for held in map(self._leases.__getitem__, gone):
+                # Somebody has ended it before its time: not the silence of this receiver.
+                held.is_last |= self._clock_s() < held.until_s
+            lost = [] if self._at_most_once else self._lose(gone)
             self._notify()
             self._notify_room()
             return lost

@@ -65,7 +65,7 @@ class Settlement:
         LeaseError
             MESSAGE_LOST: it came too late, and was not recorded.
         SparkQueueError
-            What ended its receiver before there was an answer, such as SUBSCRIPTION_TAKEN: it may be recorded or not.
+            What ended its receiver before there was an answer, such as ACCESS_DENIED: it may be recorded or not.
         TimeoutError
             No answer came in time; it may come still.
         """

@@ -162,7 +162,8 @@ class Processing:
     def _run_on(self, message: Message) -> None:
         fn = self._on_barrier if message.is_barrier else self._fn
         try:
-            found = None if fn is None else fn(message)
+            with self._receiver.process_span(message):
+                found = None if fn is None else fn(message)
         except Exception as raised:  # noqa: BLE001 - whatever it is, it is the outcome.
             self._settle(message, raised)
         else:
@@ -203,8 +204,8 @@ class Processing:
             async for message in self._receiver:
                 fn = cast("Callable[[Message], Awaitable[Any]] | None", self._on_barrier if message.is_barrier else self._fn)
                 try:
-                    if fn is not None:
-                        found = fn(message)
+                    with self._receiver.process_span(message):
+                        found = None if fn is None else fn(message)
                         if inspect.isawaitable(found):
                             await found
                 except (Exception, asyncio.CancelledError) as raised:

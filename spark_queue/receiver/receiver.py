@@ -9,17 +9,20 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
+from spark_queue import tracing
 from spark_queue.client.arguments import checked
+from spark_queue.clock import SystemClock, steady_s
 from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
-from spark_queue.core.replies import Drawn
+from spark_queue.core.replies import Drawn, Granted
 from spark_queue.errors import CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
@@ -187,7 +190,7 @@ class Receiver:
                 continue
             self.unsettled += 1
         with self._hand.answered:
-            self._hand.answered.wait_for(lambda: not self._hand.unanswered or self._trouble is not None, _LAST_ANSWERS_S)
+            self._hand.answered.wait_for(lambda: not self._hand.unanswered or self._settles_no_more(), _LAST_ANSWERS_S)
 
     def _close(self, begun: Ranges) -> None:
         assert self._session is not None
@@ -197,8 +200,9 @@ class Receiver:
         self._session.leave(begun=self._hand.kept() if self._trouble is None else begun)
         self._hand.fail(self._closed("has ended", "settling", "Its leases end by themselves."))
         self._session.end()
+        until_s = time.monotonic() + _LAST_CALLS_S
         for thread in self._threads:
-            thread.join(_LAST_CALLS_S)
+            thread.join(max(0.0, until_s - time.monotonic()))
 
     async def __aenter__(self) -> Self:
         import asyncio  # noqa: PLC0415 - who has an event loop has loaded it.
@@ -387,16 +391,22 @@ class Receiver:
     def _ask_for_messages(self) -> None:
         session, hand = self._begun, self._hand
         while self._awaits_room():
-            drawn, newest, limit, began_s = session.drawn, hand.newest, hand.room, time.monotonic()
-            was_empty = hand.is_empty
+            drawn, newest, limit, began_s = session.drawn, hand.newest, hand.limit, steady_s()
+            was_empty, overrun, began_ms = hand.is_empty, hand.overrun(), SystemClock().wall_ms()
             try:
-                granted, pieces = session.next(newest=newest, limit=limit, waits=not (self._wanted.until_empty and was_empty))
+                waits = not (self._wanted.until_empty and was_empty)
+                granted, pieces = session.next(newest=newest, limit=limit, waits=waits, overrun=overrun)
                 if pieces is not None and granted.messages:
+                    # Only now: polls that find nothing are no news.
+                    with self._span(
+                        "receive", begun_ms=began_ms, batch__message_count=granted.messages, spark_queue__lease=granted.lease
+                    ):
+                        pass
                     messages = list(self._messages(granted.lease, pieces))
                     hand.add(granted.lease, messages, until_s=began_s + session.lease_period_ms / 1_000, alone=granted.alone)
                     self._came_s = time.monotonic()
                 else:
-                    self._note_nothing(withheld=granted.withheld, was_empty=was_empty)
+                    self._note_nothing(granted, was_empty=was_empty)
             except SparkQueueError as trouble:
                 self._meet(trouble, drawn)
         if not (session.drawn.at_most_once or self._is_over_for_all()):
@@ -415,13 +425,22 @@ class Receiver:
     def _is_over_for_all(self) -> bool:
         return self._is_closed or self._trouble is not None
 
+    def _settles_no_more(self) -> bool:
+        """Return whether no outcome is sent any more: those of an older start count until somebody else has the message (R133)."""
+        return self._is_closed or not (self._trouble is None or self._trouble.code == "SUBSCRIPTION_TAKEN")
+
     def _asks_no_more(self) -> bool:
         return self._is_stopping or self._is_at_end or self._is_over_for_all()
 
-    def _note_nothing(self, *, withheld: bool, was_empty: bool) -> None:
+    def _note_nothing(self, granted: Granted, *, was_empty: bool) -> None:
         waited_ms = (time.monotonic() - self._came_s) * 1_000
         is_silent = self._wait_ms is not None and waited_ms >= self._wait_ms
-        if (self._wanted.until_empty and was_empty and not withheld) or (is_silent and was_empty):
+        if (self._wanted.until_empty and was_empty and not granted.withheld) or (is_silent and was_empty):
+            if granted.paused:
+                _LOG.warning(
+                    "queue '%s' is paused, by hand or by an alarm, for subscription '%s': whatever waits there stays, and this "
+                    "receiver ends", self._wanted.queue, self.subscription,
+                )  # fmt: skip
             self._is_at_end = True
             self._hand.notify()
 
@@ -446,15 +465,16 @@ class Receiver:
         session, hand = self._begun, self._hand
         while True:
             with hand.has_outcomes:
-                hand.has_outcomes.wait_for(lambda: hand.waits_to_settle or self._is_over_for_all())
-                if self._is_over_for_all():
+                hand.has_outcomes.wait_for(lambda: hand.waits_to_settle or self._settles_no_more())
+                if self._settles_no_more():
                     return
             said, request = hand.take_said(), uuid.uuid4().hex
             outcomes = list(to_outcomes(said))
-            while not self._is_over_for_all():
+            while not self._settles_no_more():
                 drawn = session.drawn
                 try:
-                    refused = session.settle(outcomes, request=request)
+                    with self._span("settle", batch__message_count=len(said)):
+                        refused = session.settle(outcomes, request=request)
                 except SparkQueueError as trouble:
                     self._meet(trouble, drawn)
                     continue
@@ -463,28 +483,39 @@ class Receiver:
 
     def _renew(self) -> None:
         session, hand = self._begun, self._hand
-        renewed_s = time.monotonic()
+        renewed_s = steady_s()
         while True:
             due_s = renewed_s + session.lease_period_ms / 3_000
             with hand.renewal_wanted:
-                hand.renewal_wanted.wait_for(lambda: self._is_closed or hand.wants_renewal, max(0.0, due_s - time.monotonic()))
+                hand.renewal_wanted.wait_for(lambda: self._is_closed or hand.wants_renewal, max(0.0, due_s - steady_s()))
                 if self._is_over_for_all():
                     return
                 newest, is_wanted = hand.newest, hand.wants_renewal
             if not hand.has_leases:
-                renewed_s = time.monotonic()
+                renewed_s = steady_s()
                 continue
-            drawn, began_s = session.drawn, time.monotonic()
+            drawn, began_s = session.drawn, steady_s()
             try:
-                standing = session.renew(newest)
+                standing_s = session.renew(newest)
             except SparkQueueError as trouble:
                 self._meet(trouble, drawn)
                 continue
             renewed_s = began_s
-            self._tell_lost(hand.renewed(newest, standing, until_s=began_s + session.lease_period_ms / 1_000))
+            self._tell_lost(hand.renewed(newest, standing_s, asked_s=began_s, period_s=session.lease_period_ms / 1_000))
             if is_wanted and hand.wants_renewal:
                 # A lease that came meanwhile, or one that lasts too short a time to be begun.
                 time.sleep(0.01)
+
+    def _span(self, operation: str, **about: Any) -> AbstractContextManager[bool]:
+        return tracing.span(operation, self._wanted.queue, destination__subscription__name=self.subscription, **about)
+
+    def process_span(self, message: Message) -> AbstractContextManager[bool]:
+        """Make a span around the work on a message, with a link to its send where it carries the context of that."""
+        links: list[str] = []
+        if tracing.is_on() and not message.is_barrier:
+            column = next((name for name in message.place[0].table.column_names if name.lower() == tracing.COLUMN), None)
+            links = [] if column is None or message[column] is None else [message[column]]
+        return self._span("process", links=links, spark_queue__lease=message.lease, message__id=str(message.bookmark))
 
     def _meet(self, trouble: SparkQueueError, drawn: Drawn) -> None:
         """Wait where time may mend a failure, begin anew where the subscription has ended, and end otherwise.
@@ -529,7 +560,10 @@ class Receiver:
             if not isinstance(trouble, SparkQueueError):
                 _LOG.exception("A thread of the receiver of queue '%s' failed.", self._wanted.queue, exc_info=trouble)
             self._trouble = trouble  # type: ignore[assignment]  # Whatever it is, the next step raises it.
-        self._hand.fail(trouble)
+        if self._settles_no_more():
+            self._hand.fail(trouble)
+        else:
+            self._hand.notify()
 
     def _tell_lost(self, messages: list[Message]) -> None:
         told = self._wanted.on_lost or log_lost

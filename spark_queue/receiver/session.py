@@ -85,13 +85,23 @@ class ReceiverSession:
         # In one step: another thread's call is of this start or of the one before, and never has a number of the other.
         self._start = (drawn, numbers)
 
-    def next(self, *, newest: int, limit: int, waits: bool) -> tuple[replies.Granted, pa.Table | None]:
-        """Ask for more messages, and wait for them at the coordinator; `newest` is the newest lease that arrived (R135)."""
+    def next(self, *, newest: int, limit: int, waits: bool, overrun: Ranges = ()) -> tuple[replies.Granted, pa.Table | None]:
+        """Ask for more messages, and wait for them at the coordinator; `newest` is the newest lease that arrived (R135).
+
+        None of those comes that `overrun` the limit of their lease, and are worked on still (R136).
+        """
         wait_ms = min(LONG_POLL_LIMIT_MS, self.lease_period_ms // 3) if waits else 0
         drawn, numbers = self._start
         incarnation, call = drawn.incarnation, next(numbers)
         asked = commands.Next(
-            **self._about, incarnation=incarnation, call=call, finished=newest, limit=limit, wait_ms=wait_ms, asks_again=waits
+            **self._about,
+            incarnation=incarnation,
+            call=call,
+            finished=newest,
+            limit=limit,
+            wait_ms=wait_ms,
+            asks_again=waits,
+            overrun=overrun,
         )
         granted, pieces = self._client.granted(asked)
         self.lease_period_ms = granted.lease_period_ms or self.lease_period_ms
@@ -102,12 +112,12 @@ class ReceiverSession:
         command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request)
         return cast(replies.HeldSettled, self._client.call(command)).refused
 
-    def renew(self, newest: int) -> tuple[int, ...]:
-        """Extend all leases in hand, up to one; returns those that stand (R136)."""
+    def renew(self, newest: int) -> dict[int, float]:
+        """Extend all leases in hand, up to one; returns for how long each stands that does, in seconds (R136)."""
         command = commands.Renew(**self._about, incarnation=self.drawn.incarnation, call=0, lease=newest)
         renewed = cast(replies.Renewed, self._client.call(command, timeout_s=max(0.5, self.lease_period_ms / 3_000)))
         self.lease_period_ms = renewed.lease_period_ms
-        return renewed.leases
+        return {number: stands_ms / 1_000 for number, stands_ms in renewed.leases}
 
     def leave(self, *, begun: Ranges = (), keeps: Ranges = ()) -> None:
         """Give back what is in hand, if a coordinator runs (R137)."""

@@ -18,7 +18,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_queue import Journal
+from spark_queue import Journal, Queue
 from spark_queue.client.coordinator_client import CoordinatorClient, environment
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
@@ -181,6 +181,25 @@ def kill(pong: wire.Pong) -> None:
     process = psutil.Process(pong.pid)
     os.kill(pong.pid, signal.SIGKILL)
     process.wait(_DEADLINE_S)
+
+
+#: A message of 200 bytes.
+BODY = {"value": '"' + "x" * 198 + '"'}
+
+
+@contextmanager
+def serving_queue(place: Path, messages: int) -> Iterator[Queue]:
+    """Yield a queue with messages, whose coordinator serves."""
+    definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC}}}
+    journal = Journal.create(str(place), definitions)
+    for first in range(0, messages, 10_000):
+        journal.publish([BODY] * min(10_000, messages - first), topic=TOPIC)
+    queue = journal.queue(QUEUE)
+    queue.unpause()
+    try:
+        yield queue
+    finally:
+        kill_serving(journal)
 
 
 def kill_serving(journal: Journal) -> None:

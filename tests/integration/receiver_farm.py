@@ -1,10 +1,11 @@
 """Programs of the farm of receivers: a worker, and a stream without Spark. Each writes what it does to a file, line by line.
 
-``python -m tests.integration.receiver_farm worker|stream JOURNAL QUEUE FILE``
+``python -m tests.integration.receiver_farm worker|stream JOURNAL QUEUE STORAGE_OPTIONS FILE``
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import threading
@@ -61,6 +62,6 @@ def stream(journal: Journal, queue: str, told: TextIO) -> None:
 PROGRAMS: dict[str, Callable[[Journal, str, TextIO], None]] = {"worker": work, "stream": stream}
 
 if __name__ == "__main__":
-    program, path, queue_name, file = sys.argv[1:]
+    program, path, queue_name, options, file = sys.argv[1:]
     with Path(file).open("a", encoding="utf-8") as output:
-        PROGRAMS[program](Journal(path), queue_name, output)
+        PROGRAMS[program](Journal(path, storage_options=json.loads(options)), queue_name, output)

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from spark_queue import Expire, Journal, Message, Queue, Retry
 from spark_queue.errors import ConfigError
@@ -161,6 +162,31 @@ def test_the_messages_of_a_key_are_handled_one_after_the_other(make_world: MakeW
     done = queue_of(world).process(handle, concurrency=4, max_backlog=20, until_empty=True)
     assert done.acknowledged == 30
     assert all(rows == sorted(rows) for rows in order.values())
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine function"])
+def test_work_on_a_message_is_a_span_that_is_linked_to_its_send(world: World, spans: InMemorySpanExporter, kind: str) -> None:
+    journal = Journal(world.store.path)
+    world.definitions["message_types"]["traced"] = {"columns": "item STRING, traceparent STRING", "topics": ["TRACED"]}
+    world.definitions["queues"]["Q"] = {"underlying_topic": "TRACED"}
+    journal.apply(world.definitions)
+    journal.publish([{"item": "kettle"}], topic="TRACED")
+
+    def handle(message: Message) -> None:
+        assert message.value()["item"] == "kettle"
+
+    async def handle_async(message: Message) -> None:
+        handle(message)
+
+    chosen = handle if kind == "function" else handle_async
+    assert journal.queue("Q").process(chosen, subscription="s", until_empty=True).acknowledged == 1
+    made = {span.name: span for span in spans.get_finished_spans()}
+    assert set(made) == {"send TRACED", "receive Q", "process Q", "settle Q"}
+    [link] = made["process Q"].links
+    assert link.context.span_id == made["send TRACED"].context.span_id
+    told = dict(made["process Q"].attributes or {})
+    assert (told["messaging.message.id"], told["messaging.destination.subscription.name"]) == ("0", "s")
+    assert dict(made["receive Q"].attributes or {})["messaging.batch.message_count"] == 1
 
 
 def test_a_barrier_is_skipped_or_handled(make_world: MakeWorld) -> None:

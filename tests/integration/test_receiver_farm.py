@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,9 @@ from pyroaring import BitMap64
 from spark_queue import Journal
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind, Removal
-from tests.integration.coordinator_world import QUEUE, TOPIC, MakeWorld, World
+from tests.integration.coordinator_world import QUEUE, TOPIC, World
+from tests.integration.s3_gateway import KINDS, s3_server_of
+from tests.integration.s3_server import BUCKET
 from tests.source_tree import ROOT
 from tests.waiting import wait_until
 
@@ -41,7 +46,7 @@ class Farm:
     def __init__(self, world: World, folder: Path) -> None:
         self._world, self._folder = world, folder
         self._random = random.Random(SEED)
-        self.journal = Journal(world.store.path)
+        self.journal = Journal(world.store.path, storage_options=dict(world.store.storage_options))
         self.published = 0
         self.kills: Counter[str] = Counter()
         names = [*(f"worker{number}" for number in range(WORKERS)), "stream"]
@@ -50,6 +55,7 @@ class Farm:
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         program = "stream" if name == "stream" else "worker"
         command = [sys.executable, "-m", "tests.integration.receiver_farm", program, self.journal.path, QUEUE]
+        command.append(json.dumps(dict(self._world.store.storage_options)))
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (self._folder / f"{name}.err").open("ab") as errors:
             return subprocess.Popen([*command, str(self._folder / f"{name}.txt")], cwd=ROOT, env=environment, stderr=errors)
@@ -118,12 +124,25 @@ class Farm:
         return found
 
 
+@pytest.fixture(params=["disk", *KINDS])
+def world(request: pytest.FixtureRequest, tmp_path: Path, own_user: None) -> Iterator[World]:
+    """Make a journal on a local disk and in each kind of object store; its coordinators end with the test."""
+    queue = {"lease_period": f"{LEASE_S:g}s", "dead_letter_queue": "FAILED"}
+    with ExitStack() as ending:
+        if request.param == "disk":
+            made = World(tmp_path / "journal", queue=queue)
+        else:
+            server = ending.enter_context(s3_server_of(request.param, tmp_path / "objects"))
+            made = World(f"s3://{BUCKET}/journal", storage_options=server.options, queue=queue)
+        ending.callback(made.end)
+        yield made
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300 + KILLS * 20)
 def test_kills_lose_nothing_and_each_double_and_each_lost_outcome_is_explained(
-    make_world: MakeWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = make_world(queue={"lease_period": f"{LEASE_S:g}s", "dead_letter_queue": "FAILED"})
     folder = tmp_path / "farm"
     folder.mkdir()
     farm = Farm(world, folder)

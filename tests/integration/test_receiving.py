@@ -167,17 +167,60 @@ def test_the_newest_start_of_a_name_wins(world: World) -> None:
                     pass
 
 
-def test_an_older_receiver_of_a_name_hands_out_nothing_more_and_nobody_waits_for_its_answers(world: World) -> None:
+def test_an_older_receiver_of_a_name_hands_out_nothing_more_and_what_it_has_done_counts(world: World) -> None:
+    """R133: until somebody else has the message."""
     world.publish(4)
     with queue_of(world).receive(subscription="s") as older:
-        first = older.get(DEADLINE_S)
+        first, second = older.get(DEADLINE_S), older.get(DEADLINE_S)
         assert first is not None
-        with queue_of(world).receive(subscription="s", max_backlog=1):
+        assert second is not None
+        with queue_of(world).receive(subscription="s", max_backlog=1) as newer:
+            again = newer.get(DEADLINE_S)
+            assert again is not None
+            assert again.bookmark == first.bookmark
             wait_until(lambda: older.is_stopping)
             with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):
                 older.get(0)
-            with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):
+            with pytest.raises(LeaseError, match=r"MESSAGE_LOST.*subscription 's' was leased it since"):
                 first.acknowledge().result(DEADLINE_S)
+            second.acknowledge().result(DEADLINE_S)
+            assert queue_of(world).status().acknowledged == 1
+
+
+def test_what_hangs_beyond_the_limit_of_its_lease_comes_to_another_and_is_no_dead_letter(make_world: MakeWorld) -> None:
+    """R136."""
+    limits = {"lease_period": "1s", "lease_renewal_limit": "2s", "max_deliveries": 2, "dead_letter_queue": "FAILED"}
+    world = make_world(queue=limits)
+    world.publish(1)
+    lost = threading.Event()
+    with queue_of(world).receive(on_lost=lambda _: lost.set()) as hanging:
+        message = hanging.get(DEADLINE_S)
+        assert message is not None
+        assert lost.wait(DEADLINE_S)
+        # Whatever the number of its limits is, it works on it still, and nobody else does.
+        assert hanging.get(4) is None
+        assert queue_of(world).status().dead_letters == 0
+        with queue_of(world).receive() as other:
+            taken = other.get(DEADLINE_S)
+            assert taken is not None
+            taken.acknowledge().result(DEADLINE_S)
+        with pytest.raises(LeaseError, match="MESSAGE_LOST"):
+            message.acknowledge().result(DEADLINE_S)
+    assert queue_of(world).status().acknowledged == 1
+
+
+def test_who_ends_beside_a_paused_queue_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.publish(1)
+    queue_of(world).pause()
+    with queue_of(world).receive(until_empty=True) as messages:
+        assert messages.get(DEADLINE_S) is None
+    assert "is paused, by hand or by an alarm" in caplog.text
+    queue_of(world).unpause()
+    caplog.clear()
+    with queue_of(world).receive(until_empty=True) as messages:
+        for message in messages:
+            message.acknowledge().result(DEADLINE_S)
+    assert caplog.text == ""
 
 
 def test_a_stop_hands_out_nothing_more_while_a_poll_is_under_way(world: World) -> None:

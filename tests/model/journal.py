@@ -215,7 +215,8 @@ def subscribe(queue: Queue, name: str, planner: object, **wishes: Any) -> None:
     known = queue.subscriptions.setdefault(name, Subscription())
     for wish, value in wishes.items():
         setattr(known, wish, value)
-    known.planner, known.given, known.heard_at, known.left = planner, set(), queue.now, False
+    known.planner, known.given, known.overrun = planner, set(), set()
+    known.heard_at, known.left = queue.now, False
 
 
 def unsubscribe(queue: Queue, name: str) -> None:

@@ -140,7 +140,8 @@ class Queue:
 
     def allowed(self, subscription: Subscription) -> list[Message]:
         """Return what a subscription may be given, of each key the oldest, whatever room it has, oldest first."""
-        return [each for each in self.free(subscription) if not self.is_blocked(each)]
+        heads = [each for each in self.free(subscription) if not self.is_blocked(each)]
+        return [each for each in heads if each.bookmark not in subscription.overrun]
 
     def free(self, subscription: Subscription) -> list[Message]:
         """Return what a subscription may be given if its key allows it, oldest first."""

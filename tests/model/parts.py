@@ -104,6 +104,8 @@ class Subscription:
     tried_lone: bool = False
     #: Whether its newest lease is a message that receivers may have died of.
     tried_marked: bool = False
+    #: What its receiver works on still, beyond the limit of the lease, and is not given again.
+    overrun: set[int] = field(default_factory=set)
     #: Messages that failed alone, with what was counted before; and the next try and the tries of an alarm.
     suspects: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     alarm: tuple[int, int] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -87,8 +87,11 @@ class Receivers(Consumers):
     @precondition(lambda self: self._receivers())
     @rule(data=st.data(), limit=st.integers(1, 5), arrives=st.sampled_from([True, True, True, False]))
     def take_more(self, data: st.DataObject, limit: int, *, arrives: bool) -> None:
-        """Let a receiver fetch, whose answer may be lost."""
-        self.fetch(data.draw(st.sampled_from(self._receivers())), limit, arrives=arrives)
+        """Let a receiver fetch, whose answer may be lost, perhaps while it works on something beyond the limit of its lease."""
+        who = data.draw(st.sampled_from(self._receivers()))
+        had = sorted({row for _, rows in self.had.get(who, ()) for row in rows if row in self._sides(who)[0].messages})
+        overrun = data.draw(st.lists(st.sampled_from(had), max_size=2)) if had else []
+        self.fetch(who, limit, arrives=arrives, overrun=overrun)
 
     @rule(data=st.data(), acts=st.lists(st.sampled_from(ACTS), min_size=4, max_size=14))
     def work_on(self, data: st.DataObject, acts: list[str]) -> None:
@@ -224,8 +227,8 @@ class Receivers(Consumers):
             assert what == "leave" or reply.leases == ()
         assert len(self.log) == before
 
-    def fetch(self, who: Who, limit: int, *, arrives: bool = True) -> None:
-        """Ask for more; what comes and does not arrive is given again (R135)."""
+    def fetch(self, who: Who, limit: int, *, arrives: bool = True, overrun: Collection[int] = ()) -> None:
+        """Ask for more, but for some; what comes and does not arrive is given again (R135)."""
         self.now += 2
         self.pass_time()
         if who not in self._receivers():
@@ -234,9 +237,10 @@ class Receivers(Consumers):
         self.calls[who] += 1
         place: dict[str, Any] = {"queue": who[0], "subscription": who[1], "incarnation": self.incarnations[who]}
         finished = self.newest[who]
-        granted = self.decide(commands.Next(**place, call=self.calls[who], finished=finished, limit=limit))
+        asked: dict[str, Any] = {"finished": finished, "limit": limit, "overrun": tuple(to_ranges(BitMap64(overrun)))}
+        granted = self.decide(commands.Next(**place, call=self.calls[who], **asked))
         queue, _ = self._sides(who)
-        wanted = receiving.next_lease(queue, who[1], limit, finished)
+        wanted = receiving.next_lease(queue, who[1], limit, finished, set(overrun))
         self.model.settle_down()
         assert (granted is None) == (wanted is None), (granted, wanted)
         if wanted is None:

@@ -33,10 +33,10 @@ def in_hand(queue: Queue, subscription: Subscription, newest: int | None = None)
     return [each for each in open_ones if newest is None or each.number <= newest]
 
 
-def next_lease(queue: Queue, name: str, limit: int, finished: int) -> Lease | None:
+def next_lease(queue: Queue, name: str, limit: int, finished: int, overrun: set[int]) -> Lease | None:
     """Give a receiver more, or again what it has not heard of (R135); beside a barrier, and beside what may kill it, nothing."""
     subscription = queue.subscriptions[name]
-    subscription.heard_at = queue.now
+    subscription.heard_at, subscription.overrun = queue.now, overrun
     hand = in_hand(queue, subscription)
     lost = [each for each in hand if each.number > finished]
     if lost:
@@ -83,8 +83,8 @@ def settle(queue: Queue, name: str, said: Sequence[Said]) -> dict[int, Fate]:
     return refused
 
 
-def renew(queue: Queue, name: str, planner: object, newest: int) -> list[int]:
-    """Extend all that the present start has in hand, up to a lease; returns those that stand (R136)."""
+def renew(queue: Queue, name: str, planner: object, newest: int) -> list[tuple[int, int]]:
+    """Extend all that the present start has in hand, up to a lease; returns those that stand, and for how long (R136)."""
     subscription = queue.subscriptions[name]
     if planner != subscription.planner:
         return []
@@ -93,7 +93,7 @@ def renew(queue: Queue, name: str, planner: object, newest: int) -> list[int]:
     for lease in standing:
         batches.renew(queue, lease)
         lease.confirmed = True
-    return [each.number for each in standing]
+    return [(each.number, each.due - queue.now) for each in standing]
 
 
 def leave(queue: Queue, name: str, begun: Container[int], keeps: set[int]) -> bool:

@@ -161,7 +161,7 @@ KEEPING = (
     ),
     Mutant(
         "writing below a journal that is away begins another one",
-        "if self.is_local and not Path(self.uri(self.log_folder)).is_dir():", "if False:", ("tests/unit/journal/test_store.py",),
+        "if self.is_local and not os.path.isdir(self.uri(self.log_folder)):", "if False:", ("tests/unit/journal/test_store.py",),
     ),
     Mutant(
         "a log file that somebody else compacted counts as an entry",

@@ -71,6 +71,24 @@ RECEIVING = (
         _SCENARIOS,
     ),
     Mutant(
+        "what runs beyond the limit of its lease comes to its receiver again (R136)",
+        "    return heads - overrun if overrun else heads\n",
+        "    return heads\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "what runs beyond the limit of its lease is kept for its receiver (R136)",
+        " or bool(subscription.barriers) or bool(work.shares.overrun(subscription))\n",
+        " or bool(subscription.barriers)\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a message begins behind the limit of its lease (R136)",
+        "                    self._leases[number] = _Held(asked_s + stands_s, is_last=stands_s < period_s)\n",
+        "                    self._leases[number] = _Held(asked_s + period_s, is_last=stands_s < period_s)\n",
+        _HAND,
+    ),
+    Mutant(
         "a superseded start renews the leases of its successor (R136)",
         "    if command.incarnation != subscription.incarnation:\n        return Renewed",
         "    if False:\n        return Renewed",
@@ -193,14 +211,14 @@ RECEIVING = (
     ),
     Mutant(
         "a message begins after its lease's end (R136)",
-        "        return not lease.alone and self._monotonic_s() < lease.until_s\n",
+        "        return not lease.alone and self._clock_s() < lease.until_s\n",
         "        return not lease.alone\n",
         _HAND,
     ),
     Mutant(
         "a message that kills begins before a renewal names its lease (R138)",
-        "        return not lease.alone and self._monotonic_s() < lease.until_s\n",
-        "        return self._monotonic_s() < lease.until_s\n",
+        "        return not lease.alone and self._clock_s() < lease.until_s\n",
+        "        return self._clock_s() < lease.until_s\n",
         _HAND,
     ),
     Mutant(

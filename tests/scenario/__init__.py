@@ -58,10 +58,11 @@ Steps that act
     ``draw P Q/S [backlog=n] [mode=explicit] [filter=EXPRESSION] [available_now] [ends]``, ``attach P``, ``planner P …``
         A planner start of subscription S of queue Q draws its place in the order, attaches, or does both. With mode=receive it is a
         receiver, whose subscription may end with it.
-    ``next P [limit=n] [finished=n] [lost]``
+    ``next P [limit=n] [finished=n] [lost] [overrun=ROW]``
         Asks for work, and waits where nothing is there, so that owners are asked for theirs. `finished` is the newest lease in
-        the checkpoint of the subscription, unless given; a lost reply does not get there.
-    ``waits P [limit=n]``
+        the checkpoint of the subscription, unless given; a lost reply does not get there. A receiver works on still what has
+        `overrun` the limit of its lease.
+    ``waits P [limit=n] [overrun=ROW]``
         Its poll waits at the coordinator: whoever asks next, this one is known to be there.
     ``held P [OUTCOME ROWS [lease=n] [failed] [after=5s] [error=…] , …] [request=ID]``
         A receiver settles what it has, under its newest lease unless given; answers what came too late, and what has become of it.

@@ -12,6 +12,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.core.records import Ranges
 from spark_queue.core.replies import Settled, SinkTold
 from spark_queue.core.state.letters import dead_letters
 from tests.scenario.attributes import number_or_text
@@ -107,8 +108,8 @@ def _next(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
     place = (planner.queue, planner.subscription)
     finished, limit = words.number("finished", world.checkpoints.get(place, 0)), words.number("limit", _LIMIT)
-    lost, call = words.flag("lost"), _call(planner, words)
-    poll = commands.Next(**_who(planner), call=call, finished=finished, limit=limit)
+    lost, call, overrun = words.flag("lost"), _call(planner, words), _overrun(words)
+    poll = commands.Next(**_who(planner), call=call, finished=finished, limit=limit, overrun=overrun)
     granted = world.decide(poll)
     if granted is None:
         world.engine.ask_owners(poll, now_ms=world.now_ms)
@@ -121,10 +122,15 @@ def _next(world: World, words: Words) -> str:
 
 
 def _waits(world: World, words: Words) -> str:
-    limit = words.number("limit", _LIMIT)
-    poll = commands.Next(**_who(world.planners[words.take()]), call=0, finished=0, limit=limit)
+    limit, overrun = words.number("limit", _LIMIT), _overrun(words)
+    poll = commands.Next(**_who(world.planners[words.take()]), call=0, finished=0, limit=limit, overrun=overrun)
     world.engine.note_poll(poll, now_ms=world.now_ms)
     return "done"
+
+
+def _overrun(words: Words) -> Ranges:
+    row = words.option("overrun")
+    return () if row is None else ((int(row), int(row) + 1),)
 
 
 def _checkpoint(world: World, words: Words) -> str:
@@ -142,7 +148,8 @@ def _rows(world: World, words: Words) -> str:
 def _renew(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
     renewed = world.decide(commands.Renew(**_who(planner), call=0, lease=_lease(world, planner, words)))
-    return f"stand {' '.join(map(str, renewed.leases)) or 'none'}" if planner.ack_mode == "receive" else "done"
+    standing = " ".join(str(number) for number, _ in renewed.leases)
+    return f"stand {standing or 'none'}" if planner.ack_mode == "receive" else "done"
 
 
 def _leave(world: World, words: Words) -> str:

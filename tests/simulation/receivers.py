@@ -83,7 +83,7 @@ class SimulatedReceiver(Consumer):
         yield
         backlog = self.world.random.choice((1, 3, 8))
         self._planner_call(commands.Attach, ack_mode="receive", max_backlog=backlog, ends=self._ends)
-        self.hand = Hand(self.queue, max_backlog=backlog, at_most_once=drawn.at_most_once, monotonic_s=lambda: self.now_ms / 1_000)
+        self.hand = Hand(self.queue, max_backlog=backlog, at_most_once=drawn.at_most_once, clock_s=lambda: self.now_ms / 1_000)
         self._period_s = drawn.lease_period_ms / 1_000
         while True:
             yield
@@ -102,7 +102,7 @@ class SimulatedReceiver(Consumer):
 
     def _poll(self, hand: Hand) -> Any:
         began_s = self.now_ms / 1_000
-        granted = self._planner_call(commands.Next, finished=hand.newest, limit=hand.room)
+        granted = self._planner_call(commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun())
         if granted is None:
             return
         ledger = self.world.coordinator.engine.state.queues[self.queue]
@@ -159,7 +159,8 @@ class SimulatedReceiver(Consumer):
         newest, began_s = hand.newest, self.now_ms / 1_000
         renewed = self._ask(commands.Renew(**self._place, incarnation=self.incarnation, call=0, lease=newest))
         yield
-        hand.renewed(newest, renewed.leases, until_s=began_s + self._period_s)
+        standing_s = {number: stands_ms / 1_000 for number, stands_ms in renewed.leases}
+        hand.renewed(newest, standing_s, asked_s=began_s, period_s=renewed.lease_period_ms / 1_000)
 
     # What a `Message` asks of its receiver; the world's steps say outcomes to the hand themselves.
 

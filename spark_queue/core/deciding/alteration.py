@@ -137,7 +137,7 @@ def _unsettled(ledger: QueueLedger) -> int:
 
 
 def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:
-    next_step = "Stop its streams first, and unsubscribe those that will not return to finish their batch."
+    next_step = "Stop its streams and receivers first, and unsubscribe those that will not return to finish their messages."
     return ConfigError("DEFINITION_IN_USE", what="Queue", name=queue.name, reason=reason, next_step=next_step)
 
 

@@ -123,7 +123,7 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
     An open lease newer than `finished` is given again, since its reply was lost (DESIGN 7).
     """
     subscription, session = _planner(work, command)
-    work.shares.note_poll(subscription, limit=command.limit, now_ms=work.now_ms)
+    work.shares.note_poll(subscription, limit=command.limit, overrun=command.overrun, now_ms=work.now_ms)
     _check_lease_number(work, subscription, command.finished)
     if subscription.receives:
         return next_of_receiver(work, subscription, session, command)

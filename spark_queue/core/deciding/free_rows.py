@@ -21,8 +21,12 @@ def is_paused(work: UnitOfWork, subscription: Subscription) -> bool:
 
 
 def grantable(work: UnitOfWork, subscription: Subscription) -> BitMap64:
-    """Return the messages that may be leased to a subscription now, beyond its room, too; of those of a key the oldest."""
-    return work.ledger.selection.heads(free_of(work, subscription))
+    """Return the messages that may be leased to a subscription now, beyond its room, too; of those of a key the oldest.
+
+    What its receiver works on still, beyond the limit of the lease, is there for others; what is behind it waits (R136).
+    """
+    heads, overrun = work.ledger.selection.heads(free_of(work, subscription)), work.shares.overrun(subscription)
+    return heads - overrun if overrun else heads
 
 
 def free_of(work: UnitOfWork, subscription: Subscription) -> BitMap64:

@@ -96,7 +96,7 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
         # Nobody to share with.
         shares.kept, shares.last = {}, asker.name
         return _with_runs(work, asker, rows, min(room, left))
-    candidates = _candidates(work, rooms, backlogs, {_alike(asker): rows})
+    candidates = _candidates(work, rooms, backlogs, {_alike(work, asker): rows})
     names = list(ledger.subscriptions)
     last = shares.last if shares.last in names else _served_last(ledger)
     index = names.index(last) if last else -1
@@ -126,8 +126,9 @@ def _candidates(
     candidates = []
     for name, room in rooms.items():
         subscription = work.ledger.subscriptions[name]
-        if _alike(subscription) not in known:
-            known[_alike(subscription)] = together(work.ledger, subscription, grantable(work, subscription))
+        alike = _alike(work, subscription)
+        if alike not in known:
+            known[alike] = together(work.ledger, subscription, grantable(work, subscription))
         candidates.append(
             Contender(
                 name=name,
@@ -135,16 +136,16 @@ def _candidates(
                 unacknowledged=backlogs[name],
                 max_backlog=backlog_limit(work.ledger, subscription),
                 room=room,
-                rows=known[_alike(subscription)],
+                rows=known[alike],
                 kept=work.shares.kept.get(name, BitMap64()),
             )
         )
     return candidates
 
 
-def _alike(subscription: Subscription) -> _Alike:
+def _alike(work: UnitOfWork, subscription: Subscription) -> _Alike:
     """Return the key of subscriptions that may be given the same: principal, filter, kind, unless something bounds it."""
-    is_bound = subscription.run_until is not None or bool(subscription.barriers)
+    is_bound = subscription.run_until is not None or bool(subscription.barriers) or bool(work.shares.overrun(subscription))
     return subscription.principal, subscription.filter, subscription.receives, subscription.name if is_bound else ""
 
 

@@ -84,7 +84,8 @@ def renew_held(work: UnitOfWork, subscription: Subscription, command: Renew) -> 
     if any(not each.confirmed or each.due_at_ms < due_at_ms for each in in_hand):
         renewed = records.Renewed(incarnation=command.incarnation, newest=command.lease)
         work.emit(renewed, subscription=subscription.name, due_at_ms=due_at_ms, reason="renewal")
-    return Renewed(lease_period_ms=queue.lease_period_ms, leases=tuple(each.number for each in in_hand))
+    standing = tuple((each.number, each.due_at_ms - work.now_ms) for each in in_hand)
+    return Renewed(lease_period_ms=queue.lease_period_ms, leases=standing)
 
 
 def give_back_held(work: UnitOfWork, subscription: Subscription, command: Leave) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Incarnation
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.records import Incarnation, Ranges
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.subscription import Subscription
 
@@ -24,6 +25,8 @@ class Poll:
     at_ms: int
     #: Most messages that it asked for.
     limit: int
+    #: Messages that it is not to be granted, since it works on them still (R136).
+    overrun: BitMap64
 
 
 class Shares:
@@ -42,9 +45,16 @@ class Shares:
         self.last = ""
         self._polls: dict[str, Poll] = {}
 
-    def note_poll(self, subscription: Subscription, *, limit: int, now_ms: int) -> None:
+    def note_poll(self, subscription: Subscription, *, limit: int, overrun: Ranges = (), now_ms: int) -> None:
         """Note that the owner of a subscription asks for work, or still waits for it."""
-        self._polls[subscription.name] = Poll(incarnation=subscription.incarnation, at_ms=now_ms, limit=limit)
+        self._polls[subscription.name] = Poll(
+            incarnation=subscription.incarnation, at_ms=now_ms, limit=limit, overrun=to_bitmap(overrun)
+        )
+
+    def overrun(self, subscription: Subscription) -> BitMap64:
+        """Return the messages that the present start of a subscription works on still, by its last poll (R136)."""
+        poll = self._polls.get(subscription.name)
+        return poll.overrun if poll is not None and poll.incarnation == subscription.incarnation else BitMap64()
 
     def forget(self, subscription: str) -> None:
         """Forget the poll of a subscription that ended, and keep nothing for it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -52,7 +52,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def hand(clock: Clock) -> Hand:
-    return Hand("Q", max_backlog=10, monotonic_s=clock)
+    return Hand("Q", max_backlog=10, clock_s=clock)
 
 
 def taken(hand: Hand) -> list[int]:
@@ -65,14 +65,39 @@ def say(hand: Hand, row: int, outcome: Outcome = Outcome.ACKNOWLEDGE) -> Settlem
     return hand.say(next(each for each in hand.messages_in_work() if each.bookmark == row), outcome)
 
 
+def renewed(hand: Hand, newest: int, standing: Sequence[int], *, until_s: float) -> list[Message]:
+    """Renew all leases up to one a minute before they would end."""
+    return hand.renewed(newest, dict.fromkeys(standing, 60.0), asked_s=until_s - 60, period_s=60)
+
+
 def test_messages_are_handed_out_in_their_order_and_fetched_anew_when_half_is_free(hand: Hand) -> None:
     hand.add(1, messages(1, range(10)), until_s=60)
     assert (hand.room, hand.wants_more) == (0, False)
-    assert taken(hand) == list(range(10))
     for row in range(5):
         assert not hand.wants_more
+        message = hand.take()
+        assert message is not None
+        assert message.bookmark == row
         _ = say(hand, row)
-    assert (hand.room, hand.wants_more, hand.in_work, hand.unanswered) == (5, True, 5, 5)
+    assert (hand.room, hand.wants_more, hand.waiting, hand.unanswered) == (5, True, 5, 5)
+
+
+def test_once_nothing_is_left_to_hand_out_more_is_asked_for(hand: Hand) -> None:
+    """The poll waits at the coordinator, which counts what is leased (R135)."""
+    hand.add(1, messages(1, range(10)), until_s=60)
+    assert not hand.wants_more
+    assert taken(hand) == list(range(10))
+    assert (hand.room, hand.wants_more, hand.limit) == (0, True, 10)
+
+
+def test_beside_lost_messages_no_more_is_asked_for_than_there_is_room_for(hand: Hand) -> None:
+    """The coordinator does not count them any more, but they are in work."""
+    hand.add(1, messages(1, range(10)), until_s=60)
+    taken(hand)
+    assert len(renewed(hand, 1, [], until_s=60)) == 10
+    assert (hand.room, hand.wants_more) == (0, False)
+    _ = say(hand, 3)
+    assert (hand.wants_more, hand.limit) == (True, 1)
 
 
 def test_a_message_is_settled_once(hand: Hand) -> None:
@@ -147,7 +172,7 @@ def test_nothing_begins_after_the_end_of_its_lease_before_a_renewal(hand: Hand, 
     clock.now_s = 60
     assert taken(hand) == []
     assert hand.wants_renewal
-    assert hand.renewed(2, [1, 2], until_s=120) == []
+    assert renewed(hand, 2, [1, 2], until_s=120) == []
     assert taken(hand) == [0, 1]
     assert not hand.wants_renewal
 
@@ -159,10 +184,10 @@ def test_what_no_renewal_names_is_dropped_and_what_is_in_work_is_lost(hand: Hand
     first = hand.take()
     assert first is not None
     hand.add(3, messages(3, [3]), until_s=60)
-    lost = hand.renewed(2, [2], until_s=90)
+    lost = renewed(hand, 2, [2], until_s=90)
     assert (lost, first.is_lost) == ([first], True)
     assert taken(hand) == [2, 3]
-    assert hand.renewed(3, [2, 3], until_s=90) == []
+    assert renewed(hand, 3, [2, 3], until_s=90) == []
     # It may still be acknowledged, and nothing of its key waits any more.
     _ = hand.say(first, Outcome.ACKNOWLEDGE)
     hand.add(4, messages(4, [1], keys={1: 1}), until_s=90)
@@ -174,13 +199,45 @@ def test_what_is_granted_again_to_who_works_on_it_goes_on_under_the_new_lease(ha
     hand.add(1, messages(1, [0, 1]), until_s=60)
     working = hand.take()
     assert working is not None
-    hand.renewed(1, [], until_s=90)
+    renewed(hand, 1, [], until_s=90)
     assert working.is_lost
     hand.add(2, messages(2, [0, 1]), until_s=120)
     assert (working.lease, working.is_lost) == (2, False)
     assert taken(hand) == [1]
     _ = hand.say(working, Outcome.ACKNOWLEDGE)
     assert [each.lease for each in hand.take_said()] == [2]
+
+
+def test_what_runs_beyond_the_limit_of_its_lease_is_named_until_it_is_settled(hand: Hand, clock: Clock) -> None:
+    """R136: the lease of one was extended for less than a period, so it ends although its receiver lives."""
+    hand.add(1, messages(1, [0, 1]), until_s=60)
+    hand.add(2, messages(2, [2]), until_s=60)
+    assert taken(hand) == [0, 1, 2]
+    assert hand.overrun() == ()
+    assert hand.renewed(2, {1: 20.0, 2: 60.0}, asked_s=40, period_s=60) == []
+    assert hand.overrun() == ((0, 2),), "also before it ends: the next poll may wait until then"
+    clock.now_s = 61
+    assert [each.bookmark for each in hand.renewed(2, {2: 60.0}, asked_s=61, period_s=60)] == [0, 1]
+    assert hand.overrun() == ((0, 2),)
+    _ = say(hand, 0)
+    assert hand.overrun() == ((1, 2),)
+
+
+def test_what_was_lost_by_silence_may_come_to_its_receiver_again(hand: Hand, clock: Clock) -> None:
+    """R136: it goes on under the new lease, and nobody else works on it, too."""
+    hand.add(1, messages(1, [0]), until_s=60)
+    taken(hand)
+    clock.now_s = 100
+    assert len(renewed(hand, 1, [], until_s=160)) == 1
+    assert hand.overrun() == ()
+
+
+def test_no_message_begins_behind_the_limit_of_its_lease(hand: Hand, clock: Clock) -> None:
+    hand.add(1, messages(1, [0]), until_s=60)
+    hand.renewed(1, {1: 5.0}, asked_s=50, period_s=60)
+    clock.now_s = 56
+    assert hand.take() is None
+    assert hand.wants_renewal
 
 
 def test_an_outcome_that_was_refused_under_the_old_lease_is_said_under_the_new_one(hand: Hand) -> None:
@@ -215,9 +272,9 @@ def test_a_message_that_kills_begins_after_a_renewal_that_names_its_lease(hand: 
     hand.add(4, messages(4, [0]), until_s=60, alone=True)
     assert taken(hand) == []
     assert hand.wants_renewal
-    hand.renewed(3, [], until_s=60)
+    renewed(hand, 3, [], until_s=60)
     assert taken(hand) == []
-    hand.renewed(4, [4], until_s=60)
+    renewed(hand, 4, [4], until_s=60)
     assert taken(hand) == [0]
 
 
@@ -225,17 +282,17 @@ def test_a_barrier_is_no_lease_that_could_end(hand: Hand, clock: Clock) -> None:
     hand.add(1, messages(1, [0], is_barrier=True), until_s=60)
     assert not hand.has_leases
     clock.now_s = 100
-    assert hand.renewed(1, [], until_s=160) == []
+    assert renewed(hand, 1, [], until_s=160) == []
     assert taken(hand) == [0]
 
 
 def test_at_most_once_nothing_is_lost_and_nothing_is_too_late(clock: Clock) -> None:
     """R140: nobody else will ever have it."""
-    hand = Hand("Q", max_backlog=10, at_most_once=True, monotonic_s=clock)
+    hand = Hand("Q", max_backlog=10, at_most_once=True, clock_s=clock)
     hand.add(1, messages(1, [0, 1]), until_s=60)
     assert hand.take() is not None
     clock.now_s = 100
-    assert hand.renewed(1, [], until_s=160) == []
+    assert renewed(hand, 1, [], until_s=160) == []
     assert taken(hand) == [1]
 
 
@@ -326,7 +383,7 @@ def test_a_message_that_came_again_is_let_go_with_its_lease(hand: Hand) -> None:
     said = hand.take_said()
     hand.add(2, messages(2, [0], keys=keys), until_s=60)
     hand.add(3, messages(3, [1], keys=keys), until_s=60)
-    assert hand.renewed(3, [3], until_s=90) == []
+    assert renewed(hand, 3, [3], until_s=90) == []
     hand.answer(said, [])
     assert taken(hand) == [1]
 
@@ -335,7 +392,7 @@ def test_a_lost_message_is_counted_and_told_once_and_not_where_its_acknowledgeme
     """R133."""
     hand.add(1, messages(1, [0, 1, 2]), until_s=60)
     assert taken(hand) == [0, 1, 2]
-    assert len(hand.renewed(1, [], until_s=90)) == 3
+    assert len(renewed(hand, 1, [], until_s=90)) == 3
     assert hand.lost == 3
     for row in range(2):
         _ = say(hand, row)
