@@ -433,6 +433,8 @@ class Loop:
             if head > poll.request.after_version:
                 self._answer(poll.call, Answer(reply=wire.LogHead(head=head)))
             return head > poll.request.after_version
+        if self._engine.has_nothing_for(poll.request, now_ms=now_ms):
+            return False
         if self._run(poll.call, poll.request, now_ms):
             return True
         self._engine.ask_owners(poll.request, now_ms=now_ms)

@@ -28,9 +28,10 @@ from spark_queue.core.deciding.instances import claims, replicating, transfers
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
 from spark_queue.core.deciding.instances.lives import split_by_life
 from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, apply_pulled, record_returning, reread_peers
+from spark_queue.core.deciding.outcomes import read_rows
 from spark_queue.core.deciding.planners import renew_entitlements
 from spark_queue.core.deciding.session import Sessions
-from spark_queue.core.deciding.shares import Shares
+from spark_queue.core.deciding.shares import Shares, backlog_limit
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Body, Emit, Kind, PeerChange, PeerChanged, Record, RecordColumns, Returning, Revived, SetAside
@@ -132,9 +133,34 @@ class Engine:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
-            with self.state.guard(poll.queue):
-                self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, overrun=poll.overrun, now_ms=now_ms)
+            try:
+                overrun = read_rows(self.state, poll.queue, poll.overrun)
+            except CallerError:
+                # Its caller hears of it when it is served.
+                return
+            shares = self._shares.setdefault(poll.queue, Shares())
+            shares.note_poll(known, limit=poll.limit, overrun=overrun, now_ms=now_ms)
             self._agenda.note((poll.queue,))
+
+    def has_nothing_for(self, poll: commands.Next, *, now_ms: int) -> bool:
+        """Return whether nothing can be there for a poll that was decided about before, and waits; most have nothing.
+
+        A decision about each of hundreds, whenever something comes for one of them, would take longer than all the rest.
+        """
+        ledger = self.state.queues.get(poll.queue)
+        known = None if ledger is None else ledger.subscriptions.get(poll.subscription)
+        if ledger is None or known is None or ledger.is_replicated:
+            return False
+        session = self.sessions[poll.queue].of(poll.subscription, poll.incarnation)
+        if known.incarnation != poll.incarnation or known.lease > poll.finished or session.call > poll.call:
+            return False
+        if ledger.paused:
+            return True
+        if known.barriers:
+            return False
+        if not (ledger.rows[State.AVAILABLE] or any(due_ms <= now_ms for due_ms in ledger.delayed)):
+            return True
+        return sum(len(ledger.outstanding(each)) for each in ledger.leases_of(known.name)) >= backlog_limit(ledger, known)
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
         """Take over what a peer's log says (DESIGN 17.3)."""

@@ -126,7 +126,7 @@ def _times_of_peer_ms(server: Postgres) -> _Times:
         def take() -> Callable[[], object]:
             while not (found := consumer("BEGIN; SELECT id FROM work ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED;")):
                 consumer("ROLLBACK;")
-                time.sleep(0.001)
+                threading.Event().wait(0.001)
             return lambda: consumer(f"DELETE FROM work WHERE id = {found}; COMMIT;")
 
         return _timed(lambda: publisher("INSERT INTO work (body) VALUES (repeat('x', 200));"), take)

@@ -238,7 +238,10 @@ class Receivers(Consumers):
         place: dict[str, Any] = {"queue": who[0], "subscription": who[1], "incarnation": self.incarnations[who]}
         finished = self.newest[who]
         asked: dict[str, Any] = {"finished": finished, "limit": limit, "overrun": tuple(to_ranges(BitMap64(overrun)))}
-        granted = self.decide(commands.Next(**place, call=self.calls[who], **asked))
+        poll = commands.Next(**place, call=self.calls[who], **asked)
+        is_nothing_there = self.engine.has_nothing_for(poll, now_ms=self.now)
+        granted = self.decide(poll)
+        assert granted is None or not is_nothing_there
         queue, _ = self._sides(who)
         wanted = receiving.next_lease(queue, who[1], limit, finished, set(overrun))
         self.model.settle_down()

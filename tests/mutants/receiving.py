@@ -89,6 +89,24 @@ RECEIVING = (
         _HAND,
     ),
     Mutant(
+        "a poll that waits gets no barrier (R140)",
+        "        if known.barriers:\n            return False\n",
+        "",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a poll that waits gets no lease again whose answer was lost (R135)",
+        "known.lease > poll.finished or session.call > poll.call",
+        "session.call > poll.call",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a poll that waits gets nothing that has waited for its time (R42)",
+        "        if not (ledger.rows[State.AVAILABLE] or any(due_ms <= now_ms for due_ms in ledger.delayed)):\n",
+        "        if not ledger.rows[State.AVAILABLE]:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
         "a superseded start renews the leases of its successor (R136)",
         "    if command.incarnation != subscription.incarnation:\n        return Renewed",
         "    if False:\n        return Renewed",

@@ -19,6 +19,7 @@ from spark_queue.core.commands import (
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.batch_runs import is_handed_over_once, refuse_receiver
 from spark_queue.core.deciding.granting import grant, granted
+from spark_queue.core.deciding.outcomes import read_rows
 from spark_queue.core.deciding.planners import end_subscription, hand_to_caller
 from spark_queue.core.deciding.receiving import begin_kind, give_back_held, next_of_receiver, renew_held
 from spark_queue.core.deciding.resuming import resumable, resume, resume_run
@@ -123,7 +124,8 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
     An open lease newer than `finished` is given again, since its reply was lost (DESIGN 7).
     """
     subscription, session = _planner(work, command)
-    work.shares.note_poll(subscription, limit=command.limit, overrun=command.overrun, now_ms=work.now_ms)
+    overrun = read_rows(work.state, command.queue, command.overrun)
+    work.shares.note_poll(subscription, limit=command.limit, overrun=overrun, now_ms=work.now_ms)
     _check_lease_number(work, subscription, command.finished)
     if subscription.receives:
         return next_of_receiver(work, subscription, session, command)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.records import Incarnation, Ranges
+from spark_queue.core.records import Incarnation
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.subscription import Subscription
 
 #: More than any backlog can be.
 UNLIMITED = 2**63
+
+_NONE = BitMap64()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +46,14 @@ class Shares:
         self.last = ""
         self._polls: dict[str, Poll] = {}
 
-    def note_poll(self, subscription: Subscription, *, limit: int, overrun: Ranges = (), now_ms: int) -> None:
+    def note_poll(self, subscription: Subscription, *, limit: int, now_ms: int, overrun: BitMap64 = _NONE) -> None:
         """Note that the owner of a subscription asks for work, or still waits for it."""
-        self._polls[subscription.name] = Poll(
-            incarnation=subscription.incarnation, at_ms=now_ms, limit=limit, overrun=to_bitmap(overrun)
-        )
+        self._polls[subscription.name] = Poll(incarnation=subscription.incarnation, at_ms=now_ms, limit=limit, overrun=overrun)
 
     def overrun(self, subscription: Subscription) -> BitMap64:
         """Return the messages that the present start of a subscription works on still, by its last poll (R136)."""
         poll = self._polls.get(subscription.name)
-        return poll.overrun if poll is not None and poll.incarnation == subscription.incarnation else BitMap64()
+        return poll.overrun if poll is not None and poll.incarnation == subscription.incarnation else _NONE
 
     def forget(self, subscription: str) -> None:
         """Forget the poll of a subscription that ended, and keep nothing for it."""
