@@ -32,6 +32,20 @@ LINES = 1_000
 OF_CHECKOUT = ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
+#: A queue of the guide's, and what is published to it.
+MAIL = """
+[message_types.mail]
+columns = "name STRING, address STRING"
+topics = ["MAIL"]
+[queues.MAIL]
+underlying_topic = "MAIL"
+dead_letter_queue = "FAILED"
+[queues.FAILED]
+message_type = "mail"
+"""
+MAILS = "name,address\nann,ann@shop.test\nnobody,\nbob,bob@slow.example\neve,eve@shop.test\n"
+
+
 class Installed:
     """The wheel in a virtual environment of its own, and a directory to work in."""
 
@@ -132,6 +146,26 @@ def test_the_command_line_works_without_extras(installed: Installed) -> None:
     assert json.loads(installed.says("sparkq", "peek", "counter", "WORK", "--json"))
     place = installed.says("python", "-c", "import spark_queue; print(spark_queue.__file__)")
     assert Path(place.strip()).is_relative_to(installed.python.parents[1])
+
+
+def test_a_worker_needs_neither_spark_nor_java(installed: Installed) -> None:
+    """As the guide shows it, before any test here has added Spark; the worker finds no program but those of its environment."""
+    work, alone = installed.work, {"PATH": str(installed.python.parent)}
+    (work / "mail.toml").write_text(MAIL, encoding="utf-8")
+    (work / "mail.csv").write_text(MAILS, encoding="utf-8")
+    installed.says("sparkq", "init", "shop", "mail.toml", **alone)
+    installed.says("sparkq", "publish", "shop", "mail.csv", "--topic", "MAIL", **alone)
+    (work / "worker.py").write_text(pages.example("processing"), encoding="utf-8")
+    # Its threads print into each other.
+    said = installed.says("python", "worker.py", **alone)
+    assert [said.count(each) for each in ("mail to", "ann@shop.test", "eve@shop.test", "bob@", "2 sent")] == [2, 1, 1, 0, 1]
+    (work / "mailer.py").write_text("def send(message):\n    pass\n", encoding="utf-8")
+    installed.says("sparkq", "publish", "shop", "mail.csv", "--topic", "MAIL", **alone)
+    assert installed.says("sparkq", "work", "shop", "MAIL", "mailer:send", "--until-empty", **alone).startswith("4 acknowledged")
+    [status] = json.loads(installed.says("sparkq", "status", "shop", "MAIL", "--json", **alone))
+    # One waits for its retry.
+    assert (status["acknowledged"], status["dead_letters"], status["queue_depth"]) == (6, 1, 1)
+    assert installed.run("python", "-c", "import pyspark", **alone).returncode == 1
 
 
 def test_a_shell_completes_verbs(installed: Installed) -> None:
