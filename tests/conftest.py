@@ -28,6 +28,10 @@ hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
 
 
+#: Suites that need no Java. `make test` does not even read them for its part with Spark: that took each process some seconds.
+SPARKLESS = tuple(f"{ROOT / 'tests' / suite}/" for suite in ("unit", "contract", "model", "simulation"))
+
+
 def pytest_report_header() -> str:
     """Say which random worlds and programs are tried, so that what fails can be had again."""
     return f"seed window: {WINDOW} (again: SEED_WINDOW={WINDOW}, with the same SIMULATION_SEEDS and MODEL_PROGRAMS)"
@@ -42,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark") and str(item.path).startswith(SPARKLESS):
+            raise pytest.UsageError(f"{item.nodeid} needs Spark, which no part of `make test` gives it: see tests/README.md")
     if drawn_cases.DRAWS:
         items[:], left = drawn_cases.split(items)
         config.hook.pytest_deselected(items=left)

@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from tests.source_tree import ROOT, python_files
 
@@ -162,7 +163,8 @@ RULES: Mapping[int, str] = {
 _NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")
 
 
-def proofs() -> dict[int, list[str]]:
+@cache
+def proofs() -> Mapping[int, list[str]]:
     """Return, for each rule, the tests that name it, as they are called."""
     found: dict[int, list[str]] = defaultdict(list)
     for test, text in [*_python_tests(), *_scenarios()]:
@@ -182,10 +184,11 @@ def document() -> str:
 
 def _python_tests() -> Iterator[tuple[str, str]]:
     for file in python_files("tests/"):
+        lines = file.text.splitlines(keepends=True)
         for node in ast.walk(file.tree):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 decorators = " ".join(ast.unparse(each) for each in node.decorator_list)
-                text = f"{decorators}\n{ast.get_source_segment(file.text, node)}"
+                text = f"{decorators}\n{''.join(lines[node.lineno - 1 : node.end_lineno])}"
                 yield f"`{file.path}`: {node.name.removeprefix('test_').replace('_', ' ')}", text
 
 

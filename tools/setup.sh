@@ -58,16 +58,30 @@ install_python() {
 }
 
 install_locked() {
-  local stamp
+  local stamp built parts=$venv/parts pip=("$venv/bin/python" -m pip --disable-pip-version-check)
   stamp="$PWD $("$venv/bin/python" --version) $(cksum requirements.lock pyproject.toml)"
   [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]] && return
   say "Installing the locked dependencies into $venv (Spark alone is 450 MB; the first time takes minutes)."
-  # PySpark comes as sources, and a wheel of it is made to be unpacked at once: compressing that takes as long as all else of it.
-  "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile --config-settings=--build-option=--compression=stored \
-    --require-hashes --requirement requirements.lock
+  # PySpark comes as sources: to make a wheel of it takes one processor as long as everything else, which another one fetches.
+  rm -rf "$parts"
+  mkdir "$parts"
+  awk '/^[^ ]/ { named = /^pyspark==/ } named' requirements.lock >"$parts/pyspark.lock"
+  awk '/^[^ ]/ { named = /^pyspark==/ } !named' requirements.lock >"$parts/others.lock"
+  # The wheel is unpacked at once: compressing it takes as long as all else of it.
+  "${pip[@]}" wheel --quiet --no-deps --config-settings=--build-option=--compression=stored --require-hashes \
+    --requirement "$parts/pyspark.lock" --wheel-dir "$parts" &
+  built=$!
+  # The lock names all that they need of each other.
+  if ! "${pip[@]}" install --no-compile --no-deps --require-hashes --requirement "$parts/others.lock"; then
+    kill "$built" || true
+    return 1
+  fi
+  wait "$built"
+  "${pip[@]}" install --no-compile --no-deps "$parts"/pyspark-*.whl
+  rm -r "$parts"
   # What most starts load is compiled on all processors, which pip does on one; the rest is when it is loaded first.
   (cd "$venv"/lib/python3.*/site-packages && "../../../bin/python" -m compileall -qq -j 0 grpc numpy pandas pyarrow pyspark) || true
-  "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+  "${pip[@]}" install --quiet --no-deps --no-build-isolation --editable .
   tools/bytecode.sh "$venv"
   printf '%s\n' "$stamp" >"$stamp_file"
 }

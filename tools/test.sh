@@ -33,7 +33,8 @@ tests_with_spark() {
   fi
   # Pythons that Spark starts load what is installed here: see there.
   export PYTHONPATH=$PWD/tests/startup:$PYTHONPATH
-  exec python -m pytest --durations=10 -m "spark$short" --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@"
+  # Suites that need no Java are not read: see SPARKLESS in tests/conftest.py.
+  exec python -m pytest --durations=10 -m "spark$short" --ignore=tests/{unit,contract,model,simulation} --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@"
 }
 
 log=$(mktemp)

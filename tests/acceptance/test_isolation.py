@@ -33,6 +33,9 @@ COLUMNS = (
 #: In the middle of its batch, and of the queue.
 LINES, MAX_BACKLOG, POISON = 2_000, 200, 625
 
+#: Some batches behind those that fail while the sink is down.
+DOWN_LINES, DOWN_BACKLOG = 200, 20
+
 #: Reached only when a test fails: more deaths than a search for one row takes, and more time than a busy machine needs.
 DEATHS, DEADLINE_S = 40, 240.0
 
@@ -163,7 +166,7 @@ def test_a_sink_that_is_down_makes_no_dead_letter_and_all_is_booked_when_it_is_b
     make_shop: MakeShop, tmp_path: Path, on_error: str
 ) -> None:
     """R54: while every row fails, no row is to blame, though each may be delivered once only."""
-    shop = make_shop(500, max_deliveries=1, retry_backoff="100ms")
+    shop = make_shop(DOWN_LINES, max_deliveries=1, retry_backoff="100ms")
     is_up = tmp_path / "the sink is up"
     #: How many batches had run when the alarm was seen.
     alarmed: list[int] = []
@@ -174,7 +177,7 @@ def test_a_sink_that_is_down_makes_no_dead_letter_and_all_is_booked_when_it_is_b
     def is_done() -> bool:
         status = shop.queue.status()
         if not is_up.exists():
-            assert (status.acknowledged, status.dead_letters, status.queue_depth) == (0, 0, 500)
+            assert (status.acknowledged, status.dead_letters, status.queue_depth) == (0, 0, DOWN_LINES)
             if status.alarm is not None:
                 assert status.paused
                 assert "the sink is down" in status.alarm
@@ -184,11 +187,11 @@ def test_a_sink_that_is_down_makes_no_dead_letter_and_all_is_booked_when_it_is_b
                 is_up.touch()
         return status.queue_depth == 0
 
-    shop.supervise(lambda: shop.start(on_error, refuse_all, 20), is_done)
+    shop.supervise(lambda: shop.start(on_error, refuse_all, DOWN_BACKLOG), is_done)
 
     assert shop.sink.lines() == shop.lines
-    assert shop.acknowledged() == Counter(range(500))
+    assert shop.acknowledged() == Counter(range(DOWN_LINES))
     status = shop.queue.status()
-    assert (status.acknowledged, status.dead_letters, status.alarm, status.paused) == (500, 0, None, False)
+    assert (status.acknowledged, status.dead_letters, status.alarm, status.paused) == (DOWN_LINES, 0, None, False)
     assert [record["reason"] for record in shop.home.history("paused")] == ["alarm"]
     assert [record["reason"] for record in shop.home.history("unpaused")] == ["probe"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,12 @@ SINGLES = [ROWS.take([n]) for n in range(COUNT)]
 
 #: Writes rows, each element into a file of its own, and returns the table.
 Write = Callable[["SparkSession", Path, list[pa.Table]], str]
+
+#: Each row that was looked for, with one that was found.
+Found = list[tuple[int, int]]
+
+#: Tells what is found in a table of so many files.
+ToBeFound = Callable[[int], Found]
 
 
 def _journal(home: Path, columns: str = DDL) -> Journal:
@@ -203,15 +210,20 @@ def own(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def found_in_singles(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, int]]:
-    """Return which rows Spark finds in a table of its own that has a file for each of them.
+def to_be_found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ToBeFound:
+    """Return what tells which rows Spark finds in a table of its own that has as many files: one, or one for each row.
 
-    It misses the day 1582-10-10 there, which the calendar of its footers' filters does not have.
+    In the latter, made for who asks, it misses the day 1582-10-10, which the calendar of its footers' filters does not have.
     """
-    path = str(tmp_path_factory.mktemp("singles") / "t")
-    spark.createDataFrame(ROWS).coalesce(1).write.format("delta").option("maxRecordsPerFile", 1).save(path)
-    assert len(DeltaTable(path).file_uris()) == COUNT
-    return _found(spark, path)
+
+    @cache
+    def in_singles() -> Found:
+        path = str(tmp_path_factory.mktemp("singles") / "t")
+        spark.createDataFrame(ROWS).coalesce(1).write.format("delta").option("maxRecordsPerFile", 1).save(path)
+        assert len(DeltaTable(path).file_uris()) == COUNT
+        return _found(spark, path)
+
+    return lambda files: in_singles() if files == COUNT else [(n, n) for n in range(COUNT)]
 
 
 def _literal(kind: str, value: Any) -> str:
@@ -237,7 +249,7 @@ def _looked_for(n: int) -> str:
     return " AND ".join(found if n < COUNT - 1 else [*found, "parts IS NULL", "parts.real IS NULL"])
 
 
-def _found(spark: SparkSession, path: str) -> list[tuple[int, int]]:
+def _found(spark: SparkSession, path: str) -> Found:
     """Return which rows Spark finds as it looks for each."""
     spark.read.format("delta").load(path).createOrReplaceTempView("looked_into")
     looks = (f"SELECT {n} AS wanted, n FROM looked_into WHERE {_looked_for(n)}" for n in range(COUNT))
@@ -283,15 +295,12 @@ def _condition(wanted: Mapping[str, Any]) -> Any:
 
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("way", MESSAGES)
-def test_tables_of_messages(
-    spark: SparkSession, tmp_path: Path, own: str, found_in_singles: list[tuple[int, int]], way: str
-) -> None:
+def test_tables_of_messages(spark: SparkSession, tmp_path: Path, own: str, to_be_found: ToBeFound, way: str) -> None:
     write, parts = MESSAGES[way]
     path = write(spark, tmp_path, parts)
     assert unnamed_features(DeltaTable(path)) == []
     assert _rows(spark, path) == _rows(spark, own)
-    has_singles = len(DeltaTable(path).file_uris()) == COUNT
-    assert _found(spark, path) == (found_in_singles if has_singles else [(n, n) for n in range(COUNT)])
+    assert _found(spark, path) == to_be_found(len(DeltaTable(path).file_uris()))
     _check_others(path)
 
 
@@ -303,9 +312,8 @@ def test_a_table_of_sparks_own_answers_so(spark: SparkSession, own: str) -> None
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("way", SINKS)
 def test_tables_of_sinks(
-    spark: SparkSession, tmp_path: Path, own: str, *, found_in_singles: list[tuple[int, int]], way: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    spark: SparkSession, tmp_path: Path, own: str, *, to_be_found: ToBeFound, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then Spark appends to the table, and a batch after it."""
     # One driver, in which commits of Spark's exclude each other.
     monkeypatch.setattr(spark_table, "_UNSAFE_SCHEMES", frozenset())
@@ -313,8 +321,7 @@ def test_tables_of_sinks(
     path = write(spark, tmp_path, parts)
     assert unnamed_features(DeltaTable(path)) == []
     assert _rows(spark, path) == _rows(spark, own)
-    has_singles = len(DeltaTable(path).file_uris()) == COUNT
-    assert _found(spark, path) == (found_in_singles if has_singles else [(n, n) for n in range(COUNT)])
+    assert _found(spark, path) == to_be_found(len(DeltaTable(path).file_uris()))
     _check_others(path, has_own_log=write is not _by_spark)
     spark.createDataFrame(SINGLES[0]).write.format("delta").mode("append").save(path)
     _into(spark, tmp_path, SINGLES[1:2])

@@ -18,7 +18,7 @@ from tests.fake_clock import FakeClock
 from tests.model import instances as model
 from tests.model.instances import Id, News, Value
 from tests.model.sides import Sides
-from tests.model.test_programs import CHUNK, CHUNKS, PHASES, PROGRAMS
+from tests.model.test_programs import CHUNKS, PHASES, programs_of
 from tests.records import detail_of
 from tests.scenario.instances import Consumer
 
@@ -268,7 +268,7 @@ def test_random_programs_leave_all_instances_as_the_model_says(chunk: int) -> No
     run_state_machine_as_test(
         seed(chunk)(type("InstanceProgram", (InstanceProgram,), {})),
         settings=settings(
-            max_examples=CHUNK if chunk in KEPT_CHUNKS else min(CHUNK, PROGRAMS - CHUNKS.index(chunk) * CHUNK),
+            max_examples=programs_of(chunk),
             database=None,
             stateful_step_count=50,
             deadline=None,

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+
+def sources(root: Path) -> Iterator[tuple[Path, str]]:
+    """Read each file of the product below `root` in which a bug may stand."""
+    for path in sorted((root / "spark_queue").rglob("*")):
+        if path.suffix in (".py", ".html", ".js", ".css"):
+            yield path, path.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +29,17 @@ class Mutant:
 
     def places(self, root: Path) -> list[tuple[Path, int]]:
         """Return each file below `root` that has the text, and where in it; a bug can be planted where there is one."""
-        found = []
-        for path in sorted((root / "spark_queue").rglob("*")):
-            if path.suffix in (".py", ".html", ".js", ".css"):
-                text = path.read_text(encoding="utf-8")
-                for start, end in self._rooms(text):
-                    found += [(path, start + match.start()) for match in re.finditer(re.escape(self.was), text[start:end])]
-        return found
+        return self.places_in(sources(root))
+
+    def places_in(self, product: Iterable[tuple[Path, str]]) -> list[tuple[Path, int]]:
+        """Return the same for files that were read already, with what they hold."""
+        return [
+            (path, start + match.start())
+            for path, text in product
+            if self.was in text
+            for start, end in self._rooms(text)
+            for match in re.finditer(re.escape(self.was), text[start:end])
+        ]
 
     def _rooms(self, text: str) -> list[tuple[int, int]]:
         """Return the parts of a file in which the text is looked for."""

@@ -8,13 +8,19 @@ import pytest
 
 from tests.mutants.__main__ import of_changed
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Mutant, sources
 from tests.source_tree import ROOT
 
 
+@pytest.fixture(scope="module")
+def product() -> list[tuple[Path, str]]:
+    """Read the product once for all bugs: to read it for each took longer than to look for it."""
+    return list(sources(ROOT))
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_can_be_planted(mutant: Mutant) -> None:
-    assert len(mutant.places(ROOT)) == 1
+def test_a_mutant_can_be_planted(mutant: Mutant, product: list[tuple[Path, str]]) -> None:
+    assert len(mutant.places_in(product)) == 1
     assert mutant.was != mutant.becomes
     for test in mutant.tests:
         assert (ROOT / test.split("::")[0]).exists()
