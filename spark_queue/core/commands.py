@@ -197,6 +197,8 @@ class SettleHeld(SubscriptionCommand, frozen=True, kw_only=True):
     """Outcomes of messages that a receiver had, each by its lease, which act at once (R132). Answered with `HeldSettled`."""
 
     outcomes: tuple[OutcomeRows, ...]
+    #: Whether a poll of the same receiver is on its way, or waits already: both share a commit.
+    polls: bool = False
 
 
 class StartRun(SubscriptionCommand, frozen=True, kw_only=True):

@@ -468,13 +468,13 @@ class Receiver:
                 hand.has_outcomes.wait_for(lambda: hand.waits_to_settle or self._settles_no_more())
                 if self._settles_no_more():
                     return
-            said, request = hand.take_said(), uuid.uuid4().hex
+            said, request, polls = hand.take_said(), uuid.uuid4().hex, hand.wants_more
             outcomes = list(to_outcomes(said))
             while not self._settles_no_more():
                 drawn = session.drawn
                 try:
                     with self._span("settle", batch__message_count=len(said)):
-                        refused = session.settle(outcomes, request=request)
+                        refused = session.settle(outcomes, request=request, polls=polls and not self._asks_no_more())
                 except SparkQueueError as trouble:
                     self._meet(trouble, drawn)
                     continue

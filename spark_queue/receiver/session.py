@@ -107,9 +107,12 @@ class ReceiverSession:
         self.lease_period_ms = granted.lease_period_ms or self.lease_period_ms
         return granted, pieces
 
-    def settle(self, outcomes: Iterable[OutcomeRows], *, request: str) -> tuple[replies.RefusedRows, ...]:
-        """Settle messages; a repeat under the same id is answered as the first was (R134)."""
-        command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request)
+    def settle(self, outcomes: Iterable[OutcomeRows], *, request: str, polls: bool = False) -> tuple[replies.RefusedRows, ...]:
+        """Settle messages; a repeat under the same id is answered as the first was (R134).
+
+        It says that this receiver `polls` where a call of `next` is on its way.
+        """
+        command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request, polls=polls)
         return cast(replies.HeldSettled, self._client.call(command)).refused
 
     def renew(self, newest: int) -> dict[int, float]:
