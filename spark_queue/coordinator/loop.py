@@ -414,17 +414,20 @@ class Loop:
             trouble = trouble or self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
                 self._answer(poll.call, Answer(reply=wire.failed(trouble)))
-            elif now_ms < poll.until_ms and place >= too_many:
+            elif now_ms < poll.until_ms and place >= too_many and not self._has_ended(poll, now_ms):
                 self._polls.append(poll)
             elif isinstance(poll.request, wire.AwaitPublish):
                 # It promises nothing, so no look at the control log is needed for it (P7).
                 poll.call.answer(wire.LogHead(head=poll.request.after_version))
             else:
                 nothing = self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who)
-                if poll.request.asks_again:
+                if poll.request.asks_again and not (isinstance(nothing.reply, replies.Granted) and nothing.reply.ended):
                     self._quiet.append((poll.call, nothing))
                 else:
                     self._answer(poll.call, nothing)
+
+    def _has_ended(self, poll: WaitingPoll, now_ms: int) -> bool:
+        return isinstance(poll.request, commands.Next) and self._engine.has_ended(poll.request, now_ms=now_ms)
 
     def _serve_poll(self, poll: WaitingPoll, now_ms: int) -> bool:
         """Answer a waiting poll if there is something for it."""

@@ -22,7 +22,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.commands import Caller
 from spark_queue.core.deciding import alteration, free_rows, redriving, timers
 from spark_queue.core.deciding.agenda import Agenda, Follower
-from spark_queue.core.deciding.barrier import release, say_barriers
+from spark_queue.core.deciding.barrier import pending, release, say_barriers
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
 from spark_queue.core.deciding.instances import claims, replicating, transfers
 from spark_queue.core.deciding.instances.liveness import Liveness, TransferDelay
@@ -126,8 +126,28 @@ class Engine:
                 withheld, paused = free_rows.is_withheld(work, known), free_rows.is_paused(work, known)
         period_ms = ledger.definition.lease_period_ms
         return Granted(
-            lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=period_ms, withheld=withheld, paused=paused
+            lease=poll.finished,
+            messages=0,
+            leased_until_ms=0,
+            lease_period_ms=period_ms,
+            withheld=withheld,
+            paused=paused,
+            ended=self.has_ended(poll, now_ms=now_ms),
         )
+
+    def has_ended(self, poll: commands.Next, *, now_ms: int) -> bool:
+        """Return whether nothing is left of a receiver's run for the messages of its beginning, if it is one (R135)."""
+        ledger = self.state.queues.get(poll.queue)
+        known = None if ledger is None else ledger.subscriptions.get(poll.subscription)
+        if ledger is None or known is None or not known.receives or known.run_until is None:
+            return False
+        if known.incarnation != poll.incarnation or ledger.leases_in_hand(known, newest=known.lease):
+            return False
+        comes = True
+        with self.state.guard(poll.queue):
+            work = self._work(poll.queue, now_ms)
+            comes = not free_rows.is_paused(work, known) and (bool(pending(known)) or free_rows.is_withheld(work, known))
+        return not comes
 
     def note_poll(self, poll: commands.Next, *, now_ms: int) -> None:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""

@@ -114,6 +114,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     withheld: bool = False
     #: Nothing is given to this subscription now: its queue is paused, or an alarm lets it wait.
     paused: bool = False
+    #: To a receiver that asked for the messages of its beginning: nothing of them is in its hand any more, or comes.
+    ended: bool = False
     #: To a receiver: receivers have died of its one message, which begins only after a renewal that names its lease (R138).
     alone: bool = False
 

@@ -394,8 +394,7 @@ class Receiver:
             drawn, newest, limit, began_s = session.drawn, hand.newest, hand.limit, steady_s()
             was_empty, overrun, began_ms = hand.is_empty, hand.overrun(), SystemClock().wall_ms()
             try:
-                waits = not (self._wanted.until_empty and was_empty)
-                granted, pieces = session.next(newest=newest, limit=limit, waits=waits, overrun=overrun)
+                granted, pieces = session.next(newest=newest, limit=limit, overrun=overrun)
                 if pieces is not None and granted.messages:
                     # Only now: polls that find nothing are no news.
                     with self._span(
@@ -435,7 +434,7 @@ class Receiver:
     def _note_nothing(self, granted: Granted, *, was_empty: bool) -> None:
         waited_ms = (time.monotonic() - self._came_s) * 1_000
         is_silent = self._wait_ms is not None and waited_ms >= self._wait_ms
-        if (self._wanted.until_empty and was_empty and not granted.withheld) or (is_silent and was_empty):
+        if granted.ended or (is_silent and was_empty):
             if granted.paused:
                 _LOG.warning(
                     "queue '%s' is paused, by hand or by an alarm, for subscription '%s': whatever waits there stays, and this "

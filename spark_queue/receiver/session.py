@@ -85,12 +85,12 @@ class ReceiverSession:
         # In one step: another thread's call is of this start or of the one before, and never has a number of the other.
         self._start = (drawn, numbers)
 
-    def next(self, *, newest: int, limit: int, waits: bool, overrun: Ranges = ()) -> tuple[replies.Granted, pa.Table | None]:
+    def next(self, *, newest: int, limit: int, overrun: Ranges = ()) -> tuple[replies.Granted, pa.Table | None]:
         """Ask for more messages, and wait for them at the coordinator; `newest` is the newest lease that arrived (R135).
 
         None of those comes that `overrun` the limit of their lease, and are worked on still (R136).
         """
-        wait_ms = min(LONG_POLL_LIMIT_MS, self.lease_period_ms // 3) if waits else 0
+        wait_ms = min(LONG_POLL_LIMIT_MS, self.lease_period_ms // 3)
         drawn, numbers = self._start
         incarnation, call = drawn.incarnation, next(numbers)
         asked = commands.Next(
@@ -100,7 +100,7 @@ class ReceiverSession:
             finished=newest,
             limit=limit,
             wait_ms=wait_ms,
-            asks_again=waits,
+            asks_again=True,
             overrun=overrun,
         )
         granted, pieces = self._client.granted(asked)

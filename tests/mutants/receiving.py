@@ -89,6 +89,18 @@ RECEIVING = (
         _HAND,
     ),
     Mutant(
+        "a run is over while something of it is in hand (R135)",
+        "        if known.incarnation != poll.incarnation or ledger.leases_in_hand(known, newest=known.lease):\n",
+        "        if known.incarnation != poll.incarnation:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a run is over while something is kept for it (R135)",
+        " and (bool(pending(known)) or free_rows.is_withheld(work, known))\n",
+        " and bool(pending(known))\n",
+        _SCENARIOS,
+    ),
+    Mutant(
         "a poll that waits gets no barrier (R140)",
         "        if known.barriers:\n            return False\n",
         "",

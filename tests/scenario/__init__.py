@@ -63,7 +63,8 @@ Steps that act
         the checkpoint of the subscription, unless given; a lost reply does not get there. A receiver works on still what has
         `overrun` the limit of its lease.
     ``waits P [limit=n] [overrun=ROW]``
-        Its poll waits at the coordinator: whoever asks next, this one is known to be there.
+        Its poll waits at the coordinator: whoever asks next, this one is known to be there. That of a receiver whose run is over
+        ``has ended``.
     ``held P [OUTCOME ROWS [lease=n] [failed] [after=5s] [error=…] , …] [request=ID]``
         A receiver settles what it has, under its newest lease unless given; answers what came too late, and what has become of it.
     ``checkpoint Q/S n``

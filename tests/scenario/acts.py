@@ -127,7 +127,7 @@ def _waits(world: World, words: Words) -> str:
     limit, overrun = words.number("limit", _LIMIT), _overrun(words)
     poll = commands.Next(**_who(world.planners[words.take()]), call=0, finished=0, limit=limit, overrun=overrun)
     world.engine.note_poll(poll, now_ms=world.now_ms)
-    return "done"
+    return "has ended" if world.engine.has_ended(poll, now_ms=world.now_ms) else "done"
 
 
 def _overrun(words: Words) -> Ranges:
