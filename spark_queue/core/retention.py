@@ -63,7 +63,7 @@ def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
     aged = known.segments[known.retired_segments : end]
     if not aged:
         return ()
-    needed = _needed(state, message_type)
+    needed = needed_messages(state, message_type)
     # A merged file is as young as its last message.
     still_young = known.segments[end].path if end < len(known.segments) else None
     unneeded: list[tuple[int, int]] = []
@@ -75,7 +75,8 @@ def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
     return tuple(to_ranges(to_bitmap(unneeded)))
 
 
-def _needed(state: JournalState, message_type: str) -> BitMap64:
+def needed_messages(state: JournalState, message_type: str) -> BitMap64:
+    """Return the messages of a type whose rows some queue may still read."""
     needed = BitMap64()
     for ledger in (*state.queues.values(), *state.left.values()):
         if ledger.definition.message_type == message_type:

@@ -428,13 +428,13 @@ class Receiver:
     def _messages(self, lease: int, pieces: pa.Table) -> Iterator[Message]:
         assert self._bodies is not None
         columns = pieces.to_pydict()
-        keys = columns.get("keys") or [None] * pieces.num_rows
-        for path, first_row, rows, bookmark, deliveries, cancels, is_barrier, of_rows in zip(
+        keys, found = (columns.get(name) or [None] * pieces.num_rows for name in ("keys", "columns"))
+        for path, first_row, rows, bookmark, deliveries, cancels, is_barrier, of_rows, of_file in zip(
             columns["path"], columns["first_row"], columns["rows"], columns["bookmark"], columns["delivery_count"],
-            columns["cancel_count"], columns["is_barrier"], keys, strict=True,
+            columns["cancel_count"], columns["is_barrier"], keys, found, strict=True,
         ):  # fmt: skip
             place = 0
-            for part in self._bodies.rows(path, first_row, rows):
+            for part in self._bodies.rows(path, first_row, rows, of_file):
                 for row in range(part.table.num_rows):
                     yield Message(
                         self, part, row, bookmark=bookmark + place, lease=lease, delivery_count=deliveries, cancel_count=cancels,

@@ -20,7 +20,7 @@ from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import arrow_schema
-from spark_queue.journal.store import Store, log_key, normal_path
+from spark_queue.journal.store import Store, log_key, split_table
 from spark_queue.journal.table_features import columns_of
 from spark_queue.sinks.sink import Fate, Landing, Sink, fate_of
 from spark_queue.sinks.staging import SinkFile, SinkPlan
@@ -68,9 +68,7 @@ class SinkTable(Sink):
     staged_type = SinkFile
 
     def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
-        parent, _, key = normal_path(path, key="table", where="into").rpartition("/")
-        if not parent.strip("/") or not key or parent.endswith(":/"):
-            raise ConfigError("BAD_VALUE", key="table", where="into", value=path, expected="the path or URL of a folder")
+        parent, key = split_table(path, where="into")
         self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")
         self._key = key
         self._head: DeltaHead | None = None

@@ -46,6 +46,7 @@ from spark_queue.core.records.sites import (
     TransferRequested,
 )
 from spark_queue.core.records.subscriptions import Attached, Called, ExpressionFailed, Left, Planned, Subscribed, Unsubscribed
+from spark_queue.core.records.tables import Followed, FollowedColumn, Passed, Stopped
 from spark_queue.core.records.vocabulary import (
     CLAIMED,
     COUNT_MAX,
@@ -105,6 +106,8 @@ __all__ = [
     "ExceptionRows",
     "ExpressionFailed",
     "Fenced",
+    "Followed",
+    "FollowedColumn",
     "Foreign",
     "Granted",
     "Incarnation",
@@ -124,6 +127,7 @@ __all__ = [
     "OriginRows",
     "Outcome",
     "Outcomes",
+    "Passed",
     "PauseReason",
     "Paused",
     "PeerChange",
@@ -153,6 +157,7 @@ __all__ = [
     "SequenceRange",
     "SetAside",
     "SinkUnreadable",
+    "Stopped",
     "Subscribed",
     "TooLate",
     "TransferRequested",

@@ -1,0 +1,222 @@
+"""Queues over a Delta table that others write, from the front door: what is appended is a message, and all else passes or stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from spark_queue import Journal, Queue
+from spark_queue.errors import CallerError, ConfigError, JournalError
+from tests.integration.source_journal import end_coordinator
+from tests.unit.cli.sparkq import Terminal
+
+pytestmark = pytest.mark.usefixtures("own_user")
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Return order lines with the ids first, first + 1, …"""
+    ids = list(range(first, first + count))
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "item": [f"item {each}" for each in ids], "country": ["NL", "DE"][:1] * count}
+    )
+
+
+class Followed:
+    """A table, and a journal with a queue over it."""
+
+    def __init__(self, home: Path, **keys: Any) -> None:
+        self.table = str(home / "orders")
+        self.path = str(home / "journal")
+        self.keys = keys
+        self.journal: Journal | None = None
+
+    def append(self, first: int, count: int, **options: Any) -> None:
+        write_deltalake(self.table, rows(first, count), mode="append", **options)
+
+    def definitions(self, **queue: Any) -> dict[str, Any]:
+        keys = {"table": self.table, **self.keys}
+        return {"message_types": {"orders": keys}, "queues": {"SHIP": {"underlying_topic": "orders", **queue}}}
+
+    def create(self, **queue: Any) -> Journal:
+        self.journal = Journal.create(self.path, self.definitions(**queue))
+        return self.journal
+
+    @property
+    def queue(self) -> Queue:
+        assert self.journal is not None, "it was made before"
+        return self.journal.queue("SHIP")
+
+    def receive(self, found: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+        """Take everything that is there, and acknowledge it."""
+        found = [] if found is None else found
+        with self.queue.receive(until_empty=True) as messages:
+            for message in messages:
+                found.append({**message.value(), "bookmark": message.bookmark, "topic": message.topic})
+                _ = message.acknowledge()
+        return found
+
+    def ids(self) -> list[int]:
+        return [row["id"] for row in self.receive()]
+
+    def ids_before(self, code: str) -> list[int]:
+        """Return what comes before the refusal of what follows."""
+        found: list[dict[str, Any]] = []
+        with pytest.raises(JournalError, match=code):
+            self.receive(found)
+        assert code in str(self.queue.status().alarm)
+        return [row["id"] for row in found]
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Iterator[Followed]:
+    """Give a table with three rows that nobody follows yet."""
+    made = Followed(tmp_path)
+    made.append(0, 3)
+    yield made
+    if made.journal is not None:
+        end_coordinator(made.journal)
+
+
+def test_rows_that_are_appended_are_messages_and_a_compaction_passes(followed: Followed) -> None:
+    """R141, R144, R145."""
+    followed.create()
+    followed.append(10, 2)
+    followed.append(12, 1)
+    assert followed.receive() == [
+        {"id": number, "item": f"item {number}", "country": "NL", "bookmark": place, "topic": "orders"}
+        for place, number in enumerate([10, 11, 12])
+    ]
+    DeltaTable(followed.table).optimize.compact()
+    followed.append(20, 2)
+    assert followed.ids() == [20, 21]
+    assert followed.queue.status().acknowledged == 5
+
+
+def test_a_delete_stops_the_type_before_it(followed: Followed) -> None:
+    """R146, R147."""
+    followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 1")
+    followed.append(20, 2)
+    assert followed.ids_before("TABLE_CHANGED") == [10, 11]
+    assert followed.ids_before("TABLE_CHANGED") == []
+
+
+def test_a_type_that_stopped_goes_on_where_somebody_says_so(followed: Followed) -> None:
+    """R148: versions that have entered cannot be named, and what is skipped is recorded."""
+    journal = followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 1")
+    followed.append(20, 2)
+    assert followed.ids_before("TABLE_CHANGED") == [10, 11]
+    for version in (0, 1, 9):
+        with pytest.raises(ConfigError, match="BAD_VALUE.*a version from 2 to 4"):
+            journal.follow("orders", version=version)
+    journal.follow("orders", version=2)
+    assert followed.ids_before("TABLE_CHANGED") == [], "the change itself was named"
+    journal.follow("orders", version=3)
+    followed.append(30, 1)
+    assert followed.ids() == [20, 21, 30]
+    with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*not set aside"):
+        journal.follow("orders")
+    told = [row["detail"] for row in journal.view("history").to_pylist() if row["kind"] == "followed"]
+    assert '"skipped":[2,2]' in told[-1]
+
+
+def test_a_delete_passes_where_the_type_says_so(followed: Followed) -> None:
+    followed.keys["on_change"] = "keep"
+    followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 10")
+    followed.append(20, 2)
+    assert followed.ids() == [10, 11, 20, 21]
+    assert followed.queue.status().alarm is None
+
+
+def test_what_the_table_has_enters_first_from_its_beginning(followed: Followed) -> None:
+    """R143."""
+    followed.keys["from"] = "beginning"
+    followed.append(5, 2)
+    followed.create(filter="id <> 1")
+    followed.append(10, 1)
+    assert followed.ids() == [0, 2, 5, 6, 10]
+
+
+def test_nothing_is_published_to_it_or_written_into_it(followed: Followed) -> None:
+    """R149."""
+    journal = followed.create()
+    before = int(DeltaTable(followed.table).version())
+    with pytest.raises(ConfigError, match="TOPIC_FOLLOWED"):
+        journal.publish([{"id": 1}], topic="orders")
+    with pytest.raises(ConfigError, match="TOPIC_FOLLOWED"):
+        journal.publish([{"id": 1}], topic="SHIP")
+    with pytest.raises(ConfigError, match="SINK_IS_SOURCE"):
+        journal.queue("SHIP").into(followed.table, subscription="s")
+    assert followed.ids() == []
+    assert int(DeltaTable(followed.table).version()) == before
+
+
+def test_a_table_that_was_made_anew_is_another_one(followed: Followed, tmp_path: Path) -> None:
+    followed.create()
+    followed.append(10, 1)
+    assert followed.ids() == [10]
+    Path(followed.table).rename(tmp_path / "old")
+    for number in range(3):
+        followed.append(number, 1)
+    assert followed.ids_before("TABLE_REPLACED") == []
+
+
+def test_partitions_are_read_by_the_log_and_columns_by_choice(followed: Followed, tmp_path: Path) -> None:
+    """R142, R150: partition values stand in no file, and a message has the columns that were asked for, under their new names."""
+    followed.table = str(tmp_path / "parted")
+    followed.keys = {"columns": "number DECIMAL(25,0), country STRING", "rename": {"id": "number"}}
+    followed.append(0, 1, partition_by=["country"])
+    followed.create(filter="country = 'NL' AND number > 11")
+    followed.append(10, 3)
+    followed.append(20, 1)
+    found = followed.receive()
+    assert [(row["number"], row["country"]) for row in found] == [(12, "NL"), (20, "NL")]
+    assert all("item" not in row for row in found)
+
+
+def test_looks_from_outside_show_its_messages(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that nobody has entered yet, and `sparkq verify` finds nothing wrong."""
+    journal = followed.create()
+    followed.append(10, 2)
+    shown = journal.view("messages", queue="SHIP").to_pylist()
+    assert [(row["id"], row["bookmark"], row["state"]) for row in shown] == [
+        (10, 0, "available"), (11, 1, "available"),
+    ]  # fmt: skip
+    assert followed.ids() == [10, 11]
+    sparkq = Terminal(monkeypatch=monkeypatch, capsys=capsys)
+    assert sparkq("verify", followed.path).code == 0
+    assert "[JOURNAL" not in sparkq("doctor", followed.path).out
+    Path(followed.table, "_delta_log", f"{1:020d}.json").write_text('{"commitInfo":{}}\n', encoding="utf-8")
+    assert "TABLE_REPLACED" in sparkq("verify", followed.path).out
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "what"),
+    [
+        ({"columns": "id INT"}, ConfigError, "TABLE_COLUMNS_DIFFER.*BIGINT"),
+        ({"columns": "id BIGINT, price INT"}, ConfigError, "TABLE_COLUMNS_DIFFER.*'price'"),
+        ({"columns": "id BIGINT NOT NULL"}, ConfigError, "TABLE_COLUMNS_DIFFER.*NOT NULL"),
+        ({"from": 99}, ConfigError, "BAD_VALUE.*newest"),
+        ({"topics": ["a", "b"]}, ConfigError, "BAD_VALUE.*one name"),
+        ({"table": "/nowhere/at/all"}, JournalError, "TABLE_UNSUPPORTED.*no Delta table"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_before_anything_is_made(
+    followed: Followed, keys: dict[str, Any], error: type[Exception], what: str
+) -> None:
+    followed.keys |= keys
+    with pytest.raises(error, match=what):
+        followed.create()
+    assert not Path(followed.path).exists()
