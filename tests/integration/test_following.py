@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal, Queue
 from spark_queue.errors import CallerError, ConfigError, JournalError
+from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
 from tests.unit.cli.sparkq import Terminal
 
@@ -57,17 +58,21 @@ class Followed:
         with self.queue.receive(until_empty=True) as messages:
             for message in messages:
                 found.append({**message.value(), "bookmark": message.bookmark, "topic": message.topic})
-                _ = message.acknowledge()
+                message.acknowledge().result(DEADLINE_S)
         return found
 
     def ids(self) -> list[int]:
         return [row["id"] for row in self.receive()]
 
     def ids_before(self, code: str) -> list[int]:
-        """Return what comes before the refusal of what follows."""
+        """Return what comes before the refusal of what follows, which each receiver hears once it asks for more."""
         found: list[dict[str, Any]] = []
-        with pytest.raises(JournalError, match=code):
-            self.receive(found)
+        while True:
+            before = len(found)
+            with pytest.raises(JournalError, match=code):
+                self.receive(found)
+            if len(found) == before:
+                break
         assert code in str(self.queue.status().alarm)
         return [row["id"] for row in found]
 

@@ -135,6 +135,11 @@ class FollowedTable:
         self.changes = self.changed_rows = 0
         self.stopped: Stopped | None = None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FollowedTable) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # It changes.
+
     @property
     def trouble(self) -> SparkQueueError | None:
         """The refusal that the message type is set aside for; None where it is not."""
@@ -185,13 +190,13 @@ def judge(known: FollowedTable, commit: TableCommit, *, message_type: str, on_ch
     if changes and on_change != KEEP:
         reason = f"it removes {len(changes)} file(s), so rows were deleted, updated or overwritten."
         raise _changed(known, commit, message_type, reason)
-    gone = {file.path for file in commit.removed}
-    new = [
+    # With a `remove` old rows and new ones may stand in one file, and a path that is removed beside has only a new vector.
+    is_append = not commit.removed and commit.operation != RESTORE
+    entering = tuple(
         file
         for file in commit.added
-        if file.data_change and not file.was_there and file.path not in known.added and file.path not in gone
-    ]
-    entering = () if commit.removed or commit.operation == RESTORE else tuple(file for file in new if file.row_count)
+        if is_append and file.data_change and not file.was_there and file.path not in known.added and file.row_count
+    )
     _refuse_unreadable(known, commit, message_type, entering)
     what = CHANGE if changes else OLD_ROWS if commit.added else NO_ROWS
     left_out = [file for file in commit.added if file not in entering]

@@ -75,6 +75,7 @@ def test_an_append_enters_whole_and_in_its_order() -> None:
     ("found", "known"),
     [
         pytest.param(commit(file("new", data_change=False), removed=(gone("a", data_change=False),)), table(), id="compaction"),
+        pytest.param(commit(file("unknown", data_change=False)), table(), id="a backfill of row ids"),
         pytest.param(commit(file("a")), table(added={"a"}), id="an old path"),
         pytest.param(commit(file("a", was_there=True)), table(), id="a path from before"),
         pytest.param(commit(file("a"), operation=RESTORE), table(), id="a restore that only adds"),
@@ -103,6 +104,7 @@ def test_a_change_passes_without_a_row_where_messages_are_kept() -> None:
     assert entering(known, commit(file("b", 7), removed=(gone("a"),)), KEEP) == []
     known.fold(Record(body=passed))
     assert (known.changes, known.changed_rows, known.removed) == (1, 7, {"a": 3_000})
+    assert entering(known, commit(file("b", 7), file("c"))) == ["c"], "what was passed over is not new later"
 
 
 def test_a_path_that_is_added_again_is_there_again() -> None:
@@ -179,7 +181,7 @@ def test_a_type_that_stopped_goes_on_where_a_record_says_so() -> None:
     state = MessageTypeState()
     state.fold(followed_at(5))
     assert (state.version, state.token) == (5, "5")
-    facts = {
+    facts: dict[str, int | str] = {
         "table": "/lake/orders",
         "message_type": "orders",
         "version": 6,
