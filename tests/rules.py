@@ -151,6 +151,7 @@ RULES: Mapping[int, str] = {
     148: "a type that was set aside goes on where somebody says so",
     149: "nobody publishes to a followed topic, or sinks into its table",
     150: "a file is read by the names that held when it entered",
+    151: "messages that nobody needs are let go once their table removed the file",
     113: "definitions agree between instances",
     114: "an archive pulls messages alone",
     115: "only a group-local queue has a configured owner, and needs one",

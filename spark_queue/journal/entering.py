@@ -11,13 +11,13 @@ from typing import Protocol
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.followed_table import SETS_ASIDE, FollowedTable, judge
+from spark_queue.core.message_files.followed_table import FollowedTable, judge
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource, repeated_record
 from spark_queue.core.records import Record, Stopped
 from spark_queue.core.state.faults import FaultError, describe, is_doubt
-from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.errors import STOPPING_CODES, JournalError, SparkQueueError
 from spark_queue.ports import AddedFile, MessageLog, MessageLogEntry, PulledFiles, appended, entered
 
 _LOG = logging.getLogger(__name__)
@@ -223,7 +223,7 @@ class Sequencer:
     def _stop(self, message_type: str, trouble: SparkQueueError, *, since_ms: int, now_ms: int) -> None:
         """Record, once, that a message type is set aside whose table cannot be followed any further (R147)."""
         known = self._engine.state.message_types[message_type]
-        if known.followed is None or known.followed.stopped is not None or trouble.code not in SETS_ASIDE:
+        if known.followed is None or known.followed.stopped is not None or trouble.code not in STOPPING_CODES:
             return
         version = int(trouble.facts.get("version", self._version(message_type) + 1))
         body = Stopped(version=version, error=trouble.code, facts=dict(trouble.facts), since=since_ms)

@@ -94,6 +94,7 @@ def look(
         token=token_of(data) if data else "",
         committed=committed_at_ms(parse_entry(start, data)) if data else 0,
         columns=_columns(folder, definition, found.meaning),
+        retention=found.meaning.retention_ms,
         beginning=begins,
     )
 
@@ -116,7 +117,10 @@ def _changed(
     columns = _columns(folder, definition, _look(folder, definition, max(version, 0)).meaning)
     if columns == known.columns.columns:
         return None
-    return Followed(table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns)
+    return Followed(
+        table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns,
+        retention=known.retention_ms,
+    )  # fmt: skip
 
 
 def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedTable, first: int | None) -> Followed:
@@ -146,6 +150,7 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
         token=token_of(data) if data else "",
         committed=committed_at_ms(parse_entry(start, data)) if data else 0,
         columns=_columns(folder, definition, there, may_lack=True),
+        retention=there.retention_ms,
         skipped=(least, start) if start >= least else None,
     )
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
 from spark_queue.core.message_files.followed_table import TableMeaning
 
 #: Delta's features of readers that change nothing for who reads files that a commit names: a vector comes with a `remove`.
@@ -35,6 +36,9 @@ _DDL = {
     "timestamp_ntz": "TIMESTAMP_NTZ",
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+
+_RETENTION_KEY, _RETENTION = "delta.deletedFileRetentionDuration", "interval 1 week"
+_UNITS_S = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 7 * 86_400}
 
 #: Most types that stand in each other, more than a declaration may have.
 _DEPTH_MAX = 64
@@ -73,7 +77,16 @@ def meaning_of(metadata: Mapping[str, Any]) -> TableMeaning | str:
         is_mapped = mode == "name" and "struct" in json.dumps(field["type"])
         columns[physical], names[name] = (name, None if is_mapped else ddl_of(field["type"])), physical
     partition = tuple(names[str(each)] for each in metadata.get("partitionColumns") or ())
-    return TableMeaning(id=str(metadata["id"]), columns=columns, partition=partition)
+    retention_ms = round(interval_seconds(str(configuration.get(_RETENTION_KEY, _RETENTION))) * 1_000)
+    return TableMeaning(
+        id=str(metadata["id"]), columns=columns, partition=partition, retention_ms=max(0, min(retention_ms, DURATION_LIMIT_MS))
+    )
+
+
+def interval_seconds(interval: str) -> float:
+    """Return a duration of Delta's, such as ``interval 30 days``; one that says nothing is none."""
+    parts = re.findall(r"(-?\d{1,15})\s*([a-z]+)", interval.lower().removeprefix("interval"))
+    return sum(int(count) * _UNITS_S.get(unit.removesuffix("s"), 0) for count, unit in parts)
 
 
 def ddl_of(kind: Any, depth: int = 0) -> str | None:

@@ -20,7 +20,7 @@ from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.replies import Drawn
-from spark_queue.errors import CallerError, SparkQueueError, parsed
+from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.receiver.batch import MessageBatch
@@ -398,7 +398,12 @@ class Receiver:
                 else:
                     self._note_nothing(withheld=granted.withheld, was_empty=was_empty)
             except SparkQueueError as trouble:
-                self._meet(trouble, drawn)
+                if trouble.code in STOPPING_CODES and not was_empty:
+                    # Nothing more comes, and what is in hand is as good as before: it is told once all of that is settled.
+                    with hand.changed:
+                        hand.changed.wait_for(lambda: hand.is_empty or self._asks_no_more(), _PAUSE_S / 5)
+                else:
+                    self._meet(trouble, drawn)
         if not (session.drawn.at_most_once or self._is_over_for_all()):
             # What was not handed out goes back at once; what is in work is kept until it ends.
             hand.drop_waiting()

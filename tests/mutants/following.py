@@ -95,6 +95,18 @@ FOLLOWING = (
         _LOG,
     ),
     Mutant(
+        "what a table has removed is looked for by every start",
+        "if segment.path in due and",
+        "if False and",
+        ("tests/integration/test_following.py::test_what_nobody_needs_is_let_go_before_vacuum_takes_it",),
+    ),
+    Mutant(
+        "a receiver lets go of what it has in hand when nothing more comes",
+        "if trouble.code in STOPPING_CODES and not was_empty:",
+        "if False:",
+        ("tests/integration/test_following.py::test_a_delete_stops_the_type_before_it",),
+    ),
+    Mutant(
         "a type goes on where its messages would enter twice",
         "if not least - 1 <= start <= head.version:",
         "if start > head.version:",

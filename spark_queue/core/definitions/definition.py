@@ -41,6 +41,7 @@ from spark_queue.core.definitions.keys import (
     parse_idle_ms,
     parse_limit,
     parse_name,
+    parse_pause_ms,
     parse_recovery_point,
     parse_renaming,
     parse_rights,
@@ -232,6 +233,11 @@ class MessageTypeDefinition:
     )
     table: str | None = text("Path or URL of a Delta table that others write: the rows that they append are the messages (R141).")
     from_: str = key(parse_start, "now", "With `table`, where it is followed from: now, beginning, a version, an ISO time (R143).")
+    relocate_after_ms: int | None = key(
+        parse_pause_ms, None,
+        "With `table`, how long after a file was removed from it those of its messages that no queue needs are let go; default: a "
+        "third of the time for which the table keeps it (R151).",
+    )  # fmt: skip
     on_change: str = key(
         one_of(STOP, KEEP), STOP, "With `table`, what a commit does that takes rows away or rewrites them: stop, or keep (R146)."
     )

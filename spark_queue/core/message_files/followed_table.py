@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_queue.core.definitions.keys import KEEP
-from spark_queue.core.records import Followed, FollowedColumn, Passed, Record, Stopped
+from spark_queue.core.records import WEEK_MS, Followed, FollowedColumn, Passed, Record, Stopped
 from spark_queue.errors import JournalError, SparkQueueError, error
 
 #: A moment as a partition value says it: without a zone it means another one to each reader.
@@ -25,9 +25,6 @@ BEGINNING = "beginning"
 
 #: Commits without news after which one is recorded all the same, so that the next reader need not go back further.
 SILENT_COMMITS = 100
-
-#: Refusals that set a message type aside: by themselves they never end.
-SETS_ASIDE = frozenset({"TABLE_CHANGED", "TABLE_UNSUPPORTED", "TABLE_REPLACED", "LOG_GAP"})
 
 #: What `passed` calls a commit.
 CHANGE, OLD_ROWS, NEW_TABLE, NO_ROWS = "change", "old rows", "new table", "no rows"
@@ -71,6 +68,8 @@ class TableMeaning:
     columns: Mapping[str, tuple[str, str | None]]
     #: Names in files of the columns by which it is partitioned.
     partition: tuple[str, ...] = ()
+    #: How long it keeps a removed file before VACUUM may take it, in milliseconds.
+    retention_ms: int = WEEK_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +117,7 @@ class FollowedTable:
 
     def __init__(self, begun: Followed) -> None:
         self.columns = FollowedColumns(begun.table, begun.id, begun.columns)
-        self.table_id = begun.id
+        self.table_id, self.retention_ms = begun.id, begun.retention
         #: Where it was begun, or begun anew, the token of that commit, and when it was made: files from before stand there.
         self.from_version, self.from_token, self.from_ms = begun.version, begun.token, begun.committed
         #: The last version that left a record, and the token of that commit; none of the first where its files are to enter.
@@ -151,7 +150,7 @@ class FollowedTable:
         if (body.version, body.token) != self.last:
             self.from_version, self.from_token, self.from_ms = body.version, body.token, body.committed
         self.last = (body.version, body.token)
-        self.table_id, self.stopped = body.id, None
+        self.table_id, self.retention_ms, self.stopped = body.id, body.retention, None
 
     def enter(self, path: str, version: int, token: str) -> None:
         """Note that a file of it has entered."""
@@ -165,6 +164,7 @@ class FollowedTable:
         match record.body:
             case Passed() as passed:
                 self.table_id, self.last, self.begins_with_files = passed.id, (passed.version, passed.token), False
+                self.retention_ms = self.retention_ms if passed.retention is None else passed.retention
                 self.added.update(passed.added)
                 for path in passed.added:
                     self.removed.pop(path, None)
@@ -208,11 +208,12 @@ def judge(known: FollowedTable, commit: TableCommit, *, message_type: str, on_ch
         id=known.table_id if commit.meaning is None else commit.meaning.id,
         rows=sum(file.row_count or 0 for file in left_out if file.data_change),
         added=tuple(file.path for file in left_out),
+        retention=None if commit.meaning is None else commit.meaning.retention_ms,
         removed=tuple((file.path, file.removed_at_ms) for file in _taken(known, commit)),
     )
     is_news = passed.added or passed.removed or changes or passed.id != known.table_id
     # Where a column is taken in later, the table is looked at as it was at the last version that left a record.
-    is_news = is_news or (commit.meaning is not None and not entering)
+    is_news = is_news or (commit.meaning is not None and (not entering or passed.retention != known.retention_ms))
     is_due = not entering and commit.version - recorded_version >= SILENT_COMMITS
     return Judged(entering=entering, passed=passed if is_news or is_due else None)
 

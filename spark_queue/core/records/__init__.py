@@ -46,7 +46,7 @@ from spark_queue.core.records.sites import (
     TransferRequested,
 )
 from spark_queue.core.records.subscriptions import Attached, Called, ExpressionFailed, Left, Planned, Subscribed, Unsubscribed
-from spark_queue.core.records.tables import Followed, FollowedColumn, Passed, Stopped
+from spark_queue.core.records.tables import WEEK_MS, Followed, FollowedColumn, Passed, Stopped
 from spark_queue.core.records.vocabulary import (
     CLAIMED,
     COUNT_MAX,
@@ -85,6 +85,7 @@ __all__ = [
     "RETURNED_CLAIM",
     "RUN_FAILED",
     "RUN_STOPPED",
+    "WEEK_MS",
     "About",
     "AckMode",
     "Attached",

@@ -12,6 +12,9 @@ from spark_queue.core.records.vocabulary import NUMBER_MAX, ErrorText, Instant, 
 #: The path of a file in a table, decoded, and the address of a table.
 TablePath = Annotated[str, msgspec.Meta(max_length=4_096)]
 
+#: How long a table keeps a removed file unless its properties say otherwise.
+WEEK_MS = 7 * 86_400_000
+
 #: A name or a type of a column, and a value of a partition column.
 ColumnText = Annotated[str, msgspec.Meta(max_length=32_768)]
 
@@ -36,6 +39,8 @@ class Followed(Body, frozen=True, kw_only=True):
     #: When that commit was made, in milliseconds.
     committed: Instant
     columns: tuple[FollowedColumn, ...]
+    #: How long the table keeps a file that was removed from it before VACUUM may take it, in milliseconds.
+    retention: Instant = WEEK_MS
     #: Whether the files that the table has at that version enter first.
     beginning: bool = False
     #: First and last version whose rows will not enter, where somebody said so.
@@ -61,6 +66,8 @@ class Passed(Body, frozen=True, kw_only=True):
     rows: Number = 0
     #: Files that it added and that did not enter.
     added: tuple[TablePath, ...] = ()
+    #: How long the table keeps removed files from then on; None where that is as before.
+    retention: Instant | None = None
     #: Files of messages that it removed, and when, in milliseconds.
     removed: tuple[tuple[TablePath, Instant], ...] = ()
 
