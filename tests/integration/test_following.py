@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError
 from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
 from tests.unit.cli.sparkq import Terminal
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("own_user")
 
@@ -108,7 +110,25 @@ def test_a_delete_stops_the_type_before_it(followed: Followed) -> None:
     assert followed.ids_before("TABLE_CHANGED") == []
 
 
-def test_a_type_that_stopped_goes_on_where_somebody_says_so(followed: Followed) -> None:
+def test_what_is_in_hand_is_settled_before_a_receiver_hears_that_nothing_more_comes(followed: Followed) -> None:
+    journal = followed.create()
+    followed.append(10, 3)
+    with contextlib.suppress(JournalError), followed.queue.receive() as messages:
+        held = [messages.get(), messages.get()]
+        DeltaTable(followed.table).delete("id = 1")
+        wait_until(lambda: any(row["kind"] == "stopped" for row in journal.view("history").to_pylist()))
+        held.append(messages.get())
+        for message in held:
+            assert message is not None
+            message.acknowledge().result(DEADLINE_S)
+        with pytest.raises(JournalError, match="TABLE_CHANGED"):
+            messages.get()
+    assert followed.queue.status().acknowledged == 3
+
+
+def test_a_type_that_stopped_goes_on_where_somebody_says_so(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """R148: versions that have entered cannot be named, and what is skipped is recorded."""
     journal = followed.create()
     followed.append(10, 2)
@@ -120,7 +140,9 @@ def test_a_type_that_stopped_goes_on_where_somebody_says_so(followed: Followed) 
             journal.follow("orders", version=version)
     journal.follow("orders", version=2)
     assert followed.ids_before("TABLE_CHANGED") == [], "the change itself was named"
-    journal.follow("orders", version=3)
+    sparkq = Terminal(monkeypatch=monkeypatch, capsys=capsys)
+    assert sparkq("follow", followed.path, "orders", "--from", "later").code == 2
+    assert "goes on with version 3" in sparkq("follow", followed.path, "orders", "--from", "3").out
     followed.append(30, 1)
     assert followed.ids() == [20, 21, 30]
     with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*not set aside"):
@@ -183,6 +205,19 @@ def test_partitions_are_read_by_the_log_and_columns_by_choice(followed: Followed
     found = followed.receive()
     assert [(row["number"], row["country"]) for row in found] == [(12, "NL"), (20, "NL")]
     assert all("item" not in row for row in found)
+
+
+def test_a_column_that_the_table_gains_comes_with_the_next_apply(followed: Followed) -> None:
+    """R142, R145."""
+    journal = followed.create()
+    wider = rows(10, 1).append_column("price", pa.array([7], pa.int64()))
+    write_deltalake(followed.table, wider, mode="append", schema_mode="merge")
+    assert [sorted(row) for row in followed.receive()] == [["bookmark", "country", "id", "item", "topic"]]
+    assert [change.key for change in journal.apply(followed.definitions())] == ["columns"]
+    assert journal.apply(followed.definitions()) == []
+    write_deltalake(followed.table, wider, mode="append")
+    followed.append(11, 1, schema_mode="merge")
+    assert [(row["id"], row["price"]) for row in followed.receive()] == [(10, 7), (11, None)]
 
 
 def test_what_nobody_needs_is_let_go_before_vacuum_takes_it(followed: Followed) -> None:
