@@ -141,7 +141,7 @@ def test_a_type_that_stopped_goes_on_where_somebody_says_so(
     journal.follow("orders", version=2)
     assert followed.ids_before("TABLE_CHANGED") == [], "the change itself was named"
     sparkq = Terminal(monkeypatch=monkeypatch, capsys=capsys)
-    assert sparkq("follow", followed.path, "orders", "--from", "later").code == 2
+    assert "[BAD_VALUE]" in sparkq("follow", followed.path, "orders", "--from", "later").err
     assert "goes on with version 3" in sparkq("follow", followed.path, "orders", "--from", "3").out
     followed.append(30, 1)
     assert followed.ids() == [20, 21, 30]
