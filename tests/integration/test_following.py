@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal, Queue
 from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.journal.folder import of_table
+from spark_queue.journal.schema import stored_schema
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planning import cut
+from spark_queue.source.topic_log import TopicLog
 from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
 from tests.unit.cli.sparkq import Terminal
@@ -218,6 +224,29 @@ def test_a_column_that_the_table_gains_comes_with_the_next_apply(followed: Follo
     write_deltalake(followed.table, wider, mode="append")
     followed.append(11, 1, schema_mode="merge")
     assert [(row["id"], row["price"]) for row in followed.receive()] == [(10, 7), (11, None)]
+
+
+def test_its_topic_is_read_as_executors_do_before_anybody_entered_it(followed: Followed) -> None:
+    """R141: by the same rule as the coordinator's, with the envelope that no file has."""
+    followed.keys["on_change"] = "keep"
+    journal = followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 10")
+    followed.append(20, 1)
+    log = TopicLog(journal.store, journal.journal_id(), "orders", "orders")
+    columns = journal.definitions().message_types["orders"].columns
+    reader = MessageReader(
+        store=journal.store, message_type="orders", schema=stored_schema(columns), topic="orders",
+        table=of_table(journal.store, followed.table),
+    )  # fmt: skip
+    found = []
+    for partition in cut(log.pieces(0, log.until), min_partitions=2):
+        sent = pickle.loads(pickle.dumps((reader, partition)))
+        found += [row for batch in sent[0].read(sent[1]) for row in batch.to_pylist()]
+    assert [(row["id"], row["sequence"], row["topic"], row["expires_at"]) for row in found] == [
+        (10, 0, "orders", None), (11, 1, "orders", None), (20, 2, "orders", None),
+    ]  # fmt: skip
+    assert {row["publisher"] for row in found} == {str(DeltaTable(followed.table).metadata().id)}
 
 
 def test_what_nobody_needs_is_let_go_before_vacuum_takes_it(followed: Followed) -> None:
