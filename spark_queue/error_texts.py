@@ -31,6 +31,14 @@ CONFIG: dict[str, str] = {
         "Table '{table}' keeps transaction ids only for {key} = {value}, so a batch that is in doubt for longer could not be told "
         "from one that never landed. Nothing was appended. Set it to {days} days or more, or unset it."
     ),
+    "SINK_IS_SOURCE": (
+        "Table '{table}' is followed by message type '{message_type}' of queue '{queue}', so each row that a batch appended to it "
+        "would come back as a message, without end. Nothing was appended. Choose another table."
+    ),
+    "TABLE_COLUMNS_DIFFER": (
+        "Message type '{message_type}' cannot follow table '{table}' by these columns: {reason} Leave `columns` out to take those "
+        "of the table, or correct the declaration."
+    ),
     "SINK_IN_JOURNAL": (
         "Table '{table}' is inside journal '{path}', or around it, so either would delete files of the other. Choose another path "
         "for the table."
@@ -62,6 +70,10 @@ CONFIG: dict[str, str] = {
     "QUEUE_TAKES_NO_PUBLISH": (
         "Queue '{queue}' is a dead-letter queue, which messages enter by reference only. Publish to a topic, or to the queue they "
         "come from."
+    ),
+    "TOPIC_FOLLOWED": (
+        "Topic '{topic}' is of message type '{message_type}', which follows table '{table}': its messages are the rows that are "
+        "appended there, so nothing can be published to it. Append the rows to that table, or publish to another topic."
     ),
     "TOPIC_CLAIMED_TWICE": (
         "Topic '{topic}' is claimed by message types '{first}' and '{second}', but a topic belongs to one. Keep it in one of them."
@@ -351,6 +363,15 @@ JOURNAL: dict[str, str] = {
         "The log of '{path}' lacks version {version}: '_delta_log/{version:020}.json' is gone, though later entries exist. The "
         "order cannot be known without it, so reading stops there. Restore that file; `sparkq verify` names everything that is "
         "wrong."
+    ),
+    "TABLE_UNSUPPORTED": ("Table '{table}' cannot be followed by message type '{message_type}'{place}: {reason} {next_step}"),
+    "TABLE_CHANGED": (
+        "Version {version} of table '{table}', which message type '{message_type}' follows, is a {operation} that changes what was "
+        "there: {reason} {next_step}"
+    ),
+    "TABLE_REPLACED": (
+        "The log of table '{table}', which message type '{message_type}' follows, is not the one that was read up to version "
+        "{version}: {reason} {next_step}"
     ),
     "JOURNAL_REWRITTEN": (
         "Version {version} of '{path}' removed or rewrote message files and was not written by spark_queue ({operation}). "

@@ -104,6 +104,9 @@ class Refusal(NamedTuple):
 #: Damage of a message file, whose messages cannot be entered or read; everything else goes on.
 MESSAGE_FILE_CODES = frozenset({"MESSAGE_FILE_MISSING", "MESSAGE_FILE_CORRUPT"})
 
+#: Refusals by which nothing more enters a message type until somebody acts; what entered before can be consumed.
+STOPPING_CODES = frozenset({"TABLE_CHANGED", "TABLE_UNSUPPORTED", "TABLE_REPLACED", "LOG_GAP"})
+
 #: Every code there is.
 CATALOGUE: dict[str, Refusal] = {
     code: Refusal(kind, text)

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
+from spark_queue.core.message_files.followed_table import FollowedColumns, FollowedTable, Judged, TableCommit
 from spark_queue.core.message_files.origins import joined
 from spark_queue.core.message_files.segment import Segment, TraitSource
-from spark_queue.core.records import ClashingRows, MergedFile, OriginRows, Record, SequenceRange
+from spark_queue.core.records import ClashingRows, Followed, MergedFile, OriginRows, Record, SequenceRange
 from spark_queue.core.state.journal_state import JournalState
 
 
@@ -47,11 +49,15 @@ class AddedFile:
     #: First and last sequence of each named publisher, and rows whose number another message of it has here.
     publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
     clashes: tuple[ClashingRows, ...] = ()
+    #: Of a followed table: where its columns stand, the values that stand in no file, and the id of its first row.
+    table: FollowedColumns | None = None
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    row_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLogEntry:
-    """One version of a message table."""
+    """One version of a message table, or of a table that is followed."""
 
     version: int
     #: The commit's token (DESIGN 15.9); empty for a stranger's.
@@ -70,6 +76,8 @@ class MessageLogEntry:
     #: The names of the instances from which its messages were pulled, by UUID; and groups of them by name.
     instances: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
+    #: Of a followed table: its commit, of which nothing has been judged.
+    commit: TableCommit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +145,28 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         groups=entry.groups,
         publishers=added.publishers,
         clashes=added.clashes,
+        table=added.table,
+        partition=added.partition,
+        row_id=added.row_id,
     )
+
+
+def appended(commit: TableCommit, judged: Judged, known: FollowedTable, *, topic: str) -> MessageLogEntry:
+    """Return a commit of a followed table as what it means: the files that enter (R144)."""
+    added = tuple(
+        AddedFile(
+            path=file.path,
+            row_count=file.row_count or 0,
+            topic_min=topic,
+            topic_max=topic,
+            expires_null_count=file.row_count or 0,
+            table=known.columns,
+            partition=file.partition,
+            row_id=file.row_id,
+        )
+        for file in judged.entering
+    )
+    return MessageLogEntry(version=commit.version, token=commit.token, committed_at_ms=commit.committed_at_ms, added=added)
 
 
 class MessageLog(Protocol):
@@ -193,8 +222,8 @@ class JournalPort(Protocol):
         """Computes the traits of entering messages."""
         ...
 
-    def messages(self, message_type: str) -> MessageLog:
-        """Return the log of a message type."""
+    def messages(self, message_type: str, followed: FollowedTable | None = None) -> MessageLog:
+        """Return the log of a message type: its own, or that of the table which it follows."""
         ...
 
     def check_message_table(self, message_type: str, columns: str) -> None:
@@ -203,6 +232,19 @@ class JournalPort(Protocol):
 
     def create_message_table(self, message_type: str, columns: str) -> None:
         """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
+        ...
+
+    def look_at_table(
+        self, message_type: MessageTypeDefinition, known: FollowedTable | None, before: MessageTypeDefinition | None
+    ) -> Followed | None:
+        """Return what is to be recorded of the table that a message type follows; None where what is known holds.
+
+        Refuses a table that cannot be followed, or not by these columns; changes nothing.
+        """
+        ...
+
+    def look_further(self, message_type: MessageTypeDefinition, known: FollowedTable, version: int | None) -> Followed:
+        """Return what is to be recorded where a message type that was set aside goes on: with a version, or what comes next."""
         ...
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.definition import Definitions, MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
+from spark_queue.core.message_files.followed_table import FollowedTable
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import MergedFile, MovedRows, Record
+from spark_queue.core.records import Followed, MergedFile, MovedRows, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal.message_log import added_file
@@ -259,8 +260,9 @@ class MemoryJournal:
         self.control = MemoryControlLog(storage)
         self.traits = storage.traits
 
-    def messages(self, message_type: str) -> MemoryMessageLog:
+    def messages(self, message_type: str, followed: FollowedTable | None = None) -> MemoryMessageLog:
         """Return the log of a message type."""
+        assert followed is None, "there are no tables here"
         return MemoryMessageLog(self.storage, message_type)
 
     def check_message_table(self, message_type: str, columns: str) -> None:
@@ -270,6 +272,18 @@ class MemoryJournal:
         """Make the log of a message type; does nothing when there is one."""
         with self.storage.step("messages.create"):
             self.storage.create_table(message_type)
+
+    def look_at_table(
+        self, message_type: MessageTypeDefinition, known: FollowedTable | None, before: MessageTypeDefinition | None
+    ) -> Followed | None:
+        """Refuse any table: there are none here."""
+        del known, before
+        facts = {"table": str(message_type.table), "message_type": message_type.name, "place": "", "next_step": "Use a disk."}
+        raise JournalError("TABLE_UNSUPPORTED", reason="a journal in memory sees no tables.", **facts)
+
+    def look_further(self, message_type: MessageTypeDefinition, known: FollowedTable, version: int | None) -> Followed:
+        """Refuse: nothing is followed here."""
+        raise AssertionError((message_type, known, version))
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
         """Commit files of pulled messages right after a version; returns whether that was the head."""

@@ -16,6 +16,7 @@ import typer
 from spark_queue.cli.dashboard import dashboard
 from spark_queue.cli.decide import decide, prove
 from spark_queue.cli.definitions import apply, init
+from spark_queue.cli.follow import follow
 from spark_queue.cli.log import log
 from spark_queue.cli.metrics import metrics
 from spark_queue.cli.options import options
@@ -106,7 +107,7 @@ def doctor(
 for each in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, decide, prove, revive, proxied_transfer),
     *(init, apply, options, publish, work, status, check, peek, explain, dead_letters, log),
-    *(metrics, dashboard, verify, backup, serve, stop, mark_restored, doctor),
+    *(metrics, dashboard, verify, backup, serve, stop, mark_restored, follow, doctor),
 ):
     app.command()(each)
 app.command("return")(return_)

@@ -80,11 +80,11 @@ def _apply_as_store_owner(journal: Journal, definitions: Path, *, dry_run: bool)
     from spark_queue.client.changes import plan
     from spark_queue.coordinator.store_owner import apply_principals
     from spark_queue.journal.open import open_journal
+    from spark_queue.journal.table_look import completed
     from spark_queue.protocol import user_files
     from spark_queue.settings.read import load_definitions
 
-    wanted = load_definitions(definitions)
-    opened = open_journal(journal.store)
+    wanted, opened = completed(journal.store, load_definitions(definitions)), open_journal(journal.store)
     queues = opened.definitions().queues
     changes = plan(opened, wanted, reset=(), remove=queues, leave=queues, endpoint=None, dry_run=True)
     others = [change.where for change in changes if not change.where.startswith("[principals.")]

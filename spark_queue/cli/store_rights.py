@@ -55,7 +55,7 @@ def _beyond(store: Store, definitions: Definitions, principal: PrincipalDefiniti
             yield f"write {key}/"
     for name, message_type in definitions.message_types.items():
         queues = [queue.name for queue in definitions.queues.values() if queue.message_type == name]
-        if not queues and not message_type.topics:
+        if message_type.table is not None or (not queues and not message_type.topics):
             continue
         key = messages_key(name)
         if not any(principal.may(WRITE, each) for each in (*queues, *message_type.topics)) and _may_write(store, key):

@@ -65,7 +65,7 @@ class VerbTarget:
         The values may be secrets and are never shown.
         """
         from spark_queue.journal.store import Store, is_secret
-        from spark_queue.replication.peer_stores import options_of, stores_path
+        from spark_queue.journal.stores_file import options_of, stores_path
 
         options = options_of(Store(path).path) or {}
         for number, given in enumerate(self.storage or [], start=1):

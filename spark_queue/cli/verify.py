@@ -13,17 +13,20 @@ from rich.progress import Progress
 
 from spark_queue.cli.output import progress, show_findings
 from spark_queue.core.definitions.definition import WITHHOLDING
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import JournalCreated, MergedFile, Record
+from spark_queue.core.retention import needed_messages
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.damage import damaged_files
-from spark_queue.journal.log_listing import first_unbroken
+from spark_queue.journal.folder import of_segment, of_table
+from spark_queue.journal.log_listing import first_unbroken, versions_after
 from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_table import lacks, open_messages
 from spark_queue.journal.open import DeltaJournal, open_journal
-from spark_queue.journal.opening import corrupt, opened
+from spark_queue.journal.opening import opened
 from spark_queue.journal.store import CONTROL, MESSAGES, Store, messages_key
 from spark_queue.journal.table_features import unnamed_features
 from spark_queue.journal.traits import FileTraits
@@ -209,6 +212,9 @@ def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence
 
 def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> Iterator[str]:
     for name, known in folded.message_types.items():
+        if known.followed is not None:
+            yield from _of_table(journal, name, known)
+            continue
         # Entries cleaned away after they had entered are no gap; nor is a publisher's commit at a version that had gone before it.
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
@@ -230,6 +236,23 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
             yield from of_message_log(records, name, entries)
 
 
+def _of_table(journal: DeltaJournal, name: str, known: MessageTypeState) -> Iterator[str]:
+    """Yield what is wrong with the log of a followed table: each entry that still stands must be the one that entered."""
+    assert known.followed is not None, "it follows a table"
+    if known.followed.trouble is not None:
+        yield str(known.followed.trouble)
+        return
+    folder, log = of_table(journal.store, known.followed.columns.table), journal.messages(name, known.followed)
+    entered = {segment.version: segment.token for segment in known.segments if segment.table is not None}
+    try:
+        standing = entered.keys() & set(versions_after(folder.store, folder.key, -1))
+        for version in sorted(standing):
+            log.recover(version=version, token=entered[version])
+        log.recover(version=known.version, token=known.token)
+    except SparkQueueError as damage:
+        yield str(damage)
+
+
 def _of_strangers(seen: JournalView) -> list[str]:
     foreign = {name: known.foreign_files for name, known in seen.state.message_types.items()}
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
@@ -237,7 +260,12 @@ def _of_strangers(seen: JournalView) -> list[str]:
 
 def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:
     """Read every column of every message file: a footer says nothing of the pages behind it."""
-    files = [file for known in seen.state.message_types.values() for file in stretches(known.segments) if not file.retired]
+    files = [
+        file
+        for name, known in seen.state.message_types.items()
+        for file in stretches(known.segments)
+        if not file.retired and _is_needed(seen.state, name, known, file)
+    ]
     task = bar.add_task("message files", total=len(files))
     for file in files:
         try:
@@ -247,15 +275,23 @@ def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:
         bar.advance(task)
 
 
+def _is_needed(state: JournalState, name: str, known: MessageTypeState, file: Segment) -> bool:
+    """Return whether a file has to be there: one that a followed table has removed may go once no queue needs it."""
+    if known.followed is None or file.path not in known.followed.removed:
+        return True
+    return bool(needed_messages(state, name).range_cardinality(file.first, file.until))
+
+
 def _read(store: Store, file: Segment) -> None:
-    with opened(store, file.message_type, file.path) as parquet:
+    folder = of_segment(store, file)
+    with opened(folder, file.path) as parquet:
         rows = sum(batch.num_rows for batch in parquet.iter_batches())
         mapping = (parquet.metadata.metadata or {}).get(METADATA_KEY.encode())
     merged = None if mapping is None else msgspec.json.decode(mapping, type=MergedFile)
     if rows != file.row_count:
-        raise corrupt(store, file.message_type, file.path, f"it has {rows} rows instead of {file.row_count}.")
+        raise folder.corrupt(file.path, f"it has {rows} rows instead of {file.row_count}.")
     if file.merged != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):
-        raise corrupt(store, file.message_type, file.path, "its record of the files that it was merged from does not match it.")
+        raise folder.corrupt(file.path, "its record of the files that it was merged from does not match it.")
 
 
 def _shape(merged: MergedFile) -> tuple[str, int, int]:

@@ -109,12 +109,12 @@ def _definitions(value: Any) -> Any:
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
-        ("name", "queue", "subscription", "owner", "where", "error", "reason", "outcome", "on_error", "writer", "expires_after",
-         "deliver_after", "timeout", "filter", "wait", "linger", "stop_timeout"), _text,
+        ("name", "message_type", "queue", "subscription", "owner", "where", "error", "reason", "outcome", "on_error", "writer",
+         "expires_after", "deliver_after", "timeout", "filter", "wait", "linger", "stop_timeout"), _text,
     ),
     **dict.fromkeys(("path", "table", "checkpoint"), _text),
     **dict.fromkeys(("bookmark", "first_sequence", "replicated_to"), _whole),
-    **dict.fromkeys(("after", "limit"), functools.partial(_whole, least=0)),
+    **dict.fromkeys(("after", "limit", "version"), functools.partial(_whole, least=0)),
     **dict.fromkeys(("per_second", "max_backlog", "concurrency", "max_messages"), functools.partial(_whole, least=1)),
     **dict.fromkeys(
         ("dry_run", "of_owner", "on", "merge_schema", "ack_early", "landed", "single_driver", "wants_empty", "next_first",

@@ -136,4 +136,5 @@ def _needed(copy: Store) -> Iterator[str]:
     yield from (key for table in _tables(copy) for key in _log_of(copy, table, needed_only=True))
     yield from (f"{CONTROL}/{path}" for path in open_control(copy).files)
     for name, known in state_at(open_journal(copy)).state.message_types.items():
-        yield from (f"{MESSAGES}/{name}/{segment.path}" for segment in known.segments if not segment.retired)
+        own = (segment for segment in known.segments if segment.table is None and not segment.retired)
+        yield from (f"{MESSAGES}/{name}/{segment.path}" for segment in own)

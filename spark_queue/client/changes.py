@@ -82,7 +82,11 @@ def plan(
     changes = _with_warning(changes, now, wanted)
     for name, message_type in wanted.message_types.items():
         check_columns(name, message_type.columns, rename=message_type.rename, of_instance=wanted.journal.instance is not None)
-        if message_type != old.message_types.get(name):
+        before = old.message_types.get(name)
+        if message_type.table is not None and message_type != before:
+            known = now.state.message_types.get(name)
+            journal.look_at_table(message_type, None if known is None else known.followed, before)
+        elif message_type != before:
             journal.check_message_table(name, message_type.columns)
     _refuse_other_columns(journal.store, old, wanted)
     # The caller's right was checked above.

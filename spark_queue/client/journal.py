@@ -116,16 +116,43 @@ class Journal(Handle):
         from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
         from spark_queue.journal.open import open_journal
+        from spark_queue.journal.table_look import completed
         from spark_queue.settings.read import load_definitions
 
-        wanted, resets = load_definitions(definitions), tuple(reset)
-        opened = open_journal(self.store)
+        resets, opened = tuple(reset), open_journal(self.store)
+        wanted = completed(self.store, load_definitions(definitions))
         named = {"remove": set(remove), "leave": set(leave)}
         changes = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **named)
         if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets, may_go=(*named["remove"], *named["leave"]))
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)
         return changes
+
+    @checked
+    def follow(self, message_type: str, *, version: int | None = None) -> None:
+        """Let a message type that was set aside go on elsewhere in the log of the table that it follows (R148).
+
+        Parameters
+        ----------
+        message_type
+            Its name.
+        version
+            The first version of the table whose rows enter; default: what is committed next. The log records what is skipped.
+
+        Raises
+        ------
+        CallerError
+            UNSUPPORTED_WRITE: it is not set aside.
+        ConfigError
+            UNKNOWN_MESSAGE_TYPE; BAD_VALUE for a version that has entered, or that is not there; TABLE_COLUMNS_DIFFER.
+        JournalError
+            TABLE_UNSUPPORTED.
+        """
+        from spark_queue.client.coordinator_client import call_once
+        from spark_queue.core import commands
+
+        command = commands.Follow(message_type=message_type, first=version)
+        call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
 
     @checked
     def publish(

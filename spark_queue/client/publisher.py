@@ -120,7 +120,7 @@ class Publisher:
         self._journal = journal = open_reader(self._store)
         numbered = journal.numbered_definitions()
         definitions = numbered[1]
-        publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
+        publishable = [name for name, each in definitions.message_types.items() if each.topics and each.table is None]
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = opened.last_sequence
         self._unsure = False

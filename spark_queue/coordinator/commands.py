@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -17,10 +18,11 @@ from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.deciding import barrier
 from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
+from spark_queue.core.records import Followed, Record
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import CallerError, SparkQueueError
 from spark_queue.journal.expressions import check_command, check_definitions
 from spark_queue.journal.pieces import cut_pieces
 from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
@@ -57,11 +59,13 @@ class Commands:
     def _run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None) -> Answer | None:
         state = self._engine.state
         before = state.definitions
-        caller = caller_of(before, who, command)
-        reply = self._engine.decide(command, now_ms=now_ms, check=self._check, caller=caller)
+        caller, looks = caller_of(before, who, command), list[Record]()
+        reply = self._engine.decide(command, now_ms=now_ms, check=partial(self._check, looks), caller=caller, looks=looks)
         if state.definitions is not before:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
             for name, message_type in state.definitions.message_types.items():
+                if message_type.table is not None:
+                    continue
                 try:
                     self._journal.create_message_table(name, message_type.columns)
                 except SparkQueueError as trouble:
@@ -77,16 +81,42 @@ class Commands:
         assert not isinstance(reply, LeasedRows), "only `Rows` gives rows"
         return None if reply is None else Answer(reply=reply)
 
-    def _check(self, state: JournalState, command: commands.AnyCommand) -> None:
-        """Refuse commands by facts that the core does not know: expressions that cannot be, and tables that cannot change so."""
+    def _check(self, looks: list[Record], state: JournalState, command: commands.AnyCommand) -> None:
+        """Refuse commands by facts that the core does not know: expressions that cannot be, and tables that cannot change so.
+
+        What is found of tables that are to be followed is added to `looks`.
+        """
+        if isinstance(command, commands.Follow):
+            looks.append(Record(body=self._look_on(state, command), message_type=command.message_type))
+            return
         if not isinstance(command, commands.Apply):
             check_command(state, command)
             return
         wanted = parsing.parse(command.definitions)
         check_definitions(state, wanted)
         for name, message_type in wanted.message_types.items():
-            if message_type != state.definitions.message_types.get(name):
+            before = state.definitions.message_types.get(name)
+            if message_type == before:
+                continue
+            if message_type.table is None:
                 self._journal.check_message_table(name, message_type.columns)
+                continue
+            known = state.message_types.get(name)
+            found = self._journal.look_at_table(message_type, None if known is None else known.followed, before)
+            if found is not None:
+                looks.append(Record(body=found, message_type=name))
+
+    def _look_on(self, state: JournalState, command: commands.Follow) -> Followed:
+        """Return where a message type goes on that was set aside; it must have been, or messages would enter twice or never."""
+        definition, known = state.definitions.message_type(command.message_type), state.message_types[command.message_type].followed
+        if known is None or known.stopped is None:
+            reason = "it follows no table." if known is None else "it is not set aside."
+            what, next_step = (
+                f"Letting message type '{definition.name}' go on elsewhere",
+                "`sparkq status` shows the ones that are.",
+            )
+            raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
+        return self._journal.look_further(definition, known, command.first)
 
     def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""

@@ -361,6 +361,14 @@ class Revive(Command, frozen=True, kw_only=True):
     queue: str
 
 
+class Follow(Command, frozen=True, kw_only=True):
+    """Let a message type that was set aside go on elsewhere in the log of its table (R148). Answered with `Done`."""
+
+    message_type: str
+    #: The first version of the table that enters; None for what is committed next.
+    first: int | None = None
+
+
 class ProxiedTransfer(Command, frozen=True, kw_only=True):
     """Allow claims of messages of a queue with an owner that cannot be reached, or end that (R108). Answered with `Done`."""
 
@@ -418,4 +426,4 @@ QueueCommand = (
 #: Operators' statements about the instances of a journal, of no single queue.
 InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | ReturnWithout | Restored
 
-AnyCommand = QueueCommand | Apply | Revive | InstanceCommand
+AnyCommand = QueueCommand | Apply | Revive | Follow | InstanceCommand

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spark_queue.core import folds
 from spark_queue.core.commands import Apply
 from spark_queue.core.definitions.definition import Definitions
@@ -11,11 +13,13 @@ from spark_queue.core.records import FORMAT, JournalCreated, Record
 from spark_queue.core.state.journal_state import JournalState
 
 
-def first_records(journal_id: str, definitions: Definitions, traits: TraitSource, *, now_ms: int) -> list[Record]:
-    """Return the records that create a journal: what it is, and what it holds."""
+def first_records(
+    journal_id: str, definitions: Definitions, traits: TraitSource, followed: Iterable[Record] = (), *, now_ms: int
+) -> list[Record]:
+    """Return the records that create a journal: what it is, what it holds, and the tables that are `followed`."""
     created = Record(body=JournalCreated(journal=journal_id, format=FORMAT), record=0, at_ms=now_ms)
     state = JournalState(traits)
     folds.fold(state, created)
     engine = Engine(state)
-    engine.decide(Apply(definitions=dict(definitions.stored)), now_ms=now_ms)
+    engine.decide(Apply(definitions=dict(definitions.stored)), now_ms=now_ms, looks=tuple(followed))
     return [created, *engine.drain_records()]

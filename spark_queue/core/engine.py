@@ -34,7 +34,19 @@ from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares, backlog_limit
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
-from spark_queue.core.records import Body, Emit, Kind, PeerChange, PeerChanged, Record, RecordColumns, Returning, Revived, SetAside
+from spark_queue.core.records import (
+    Body,
+    Emit,
+    Followed,
+    Kind,
+    PeerChange,
+    PeerChanged,
+    Record,
+    RecordColumns,
+    Returning,
+    Revived,
+    SetAside,
+)
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.faults import FaultError, describe
@@ -86,10 +98,12 @@ class Engine:
         now_ms: int,
         check: Callable[[JournalState, commands.AnyCommand], None] | None = None,
         caller: Caller | None = None,
+        looks: Sequence[Record] = (),
     ) -> CoreReply | LeasedRows | None:
         """Carry a command out, and return the reply; None for a `Next` for which nothing is there yet.
 
-        A command that took effect before is only answered again. `check` may refuse any other, by facts beyond the core.
+        A command that took effect before is only answered again. `check` may refuse any other, by facts beyond the core; `looks`
+        has what it finds of tables that are to be followed.
         The rights of the `caller` are not looked at here, but for the messages that are hidden from it.
         """
         handling = HANDLERS[type(command)]
@@ -101,8 +115,11 @@ class Engine:
         before = self.state.next_record
         if isinstance(command, commands.Apply):
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms, caller=caller)
+            self.note(looks, now_ms=now_ms)
         elif isinstance(command, commands.Revive):
             reply = self._revive(command, now_ms, caller)
+        elif isinstance(command, commands.Follow):
+            reply = self._follow(command, looks, now_ms, caller)
         else:
             assert handling.handler is not None, "every other command has a handler of its own"
             if isinstance(command, commands.InstanceCommand):
@@ -286,6 +303,14 @@ class Engine:
         self._emit(now_ms)(Revived(request=command.request, by=dict(caller.signature()) if caller else {}), queue=name)
         return Done()
 
+    def _follow(self, command: commands.Follow, looks: Sequence[Record], now_ms: int, caller: Caller | None) -> Done:
+        """Record where a message type goes on that was set aside (R148)."""
+        by = dict(caller.signature()) if caller else {}
+        for each in looks:
+            body = structs.replace(each.body_as(Followed), request=command.request, by=by)
+            self._emit(now_ms)(body, message_type=each.message_type)
+        return Done()
+
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Enter the messages of one commit of a message table; the segments continue its bookmarks."""
         told = (replace(each, barriers=self.state.find_barriers(each)) for each in segments)
@@ -334,7 +359,9 @@ class Engine:
 
     def _refuse_restored(self, command: commands.AnyCommand) -> None:
         """Refuse commands on a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
-        if self.liveness.restored is None or isinstance(command, commands.Apply | commands.InstanceCommand | commands.Leave):
+        if self.liveness.restored is None or isinstance(
+            command, commands.Apply | commands.Follow | commands.InstanceCommand | commands.Leave
+        ):
             return
         if self.state.definitions.is_replicated(command.queue):
             raise self.liveness.restored

@@ -32,17 +32,39 @@ class Retention:
         A queue that is set aside might need everything. A peer needs all that it has not pulled (`pulled_here`).
         """
         retention_ms = state.definitions.journal.retention_ms
-        if retention_ms is None or now_ms < self._looked_at_ms + min(ROUND_MS, retention_ms):
+        is_followed = any(known.followed is not None for known in state.message_types.values())
+        round_ms = ROUND_MS if retention_ms is None else min(ROUND_MS, retention_ms)
+        if (retention_ms is None and not is_followed) or now_ms < self._looked_at_ms + round_ms:
             return []
         self._looked_at_ms = now_ms
         set_aside = {state.definitions.queue(name).message_type for name in state.troubles if name in state.definitions.queues}
-        unneeded = {}
-        for name, known in state.message_types.items():
-            if name not in set_aside:
+        kept = {name: known for name, known in state.message_types.items() if name not in set_aside}
+        unneeded = {name: _removed(state, name, now_ms=now_ms) for name in kept}
+        if retention_ms is not None:
+            for name, known in kept.items():
                 end = bisect_right(known.segments, now_ms - retention_ms, key=lambda segment: segment.entered_at_ms)
                 waited_for = _waited_for(state, known.segments, pulled_here, now_ms=now_ms)
-                unneeded[name] = _unneeded(state, name, end=min(end, waited_for))
+                over = to_bitmap([*unneeded[name], *_unneeded(state, name, end=min(end, waited_for))])
+                unneeded[name] = tuple(to_ranges(over))
         return [retired_record(name, ranges) for name, ranges in unneeded.items() if ranges]
+
+
+def _removed(state: JournalState, message_type: str, *, now_ms: int) -> Ranges:
+    """Return the bookmarks of files that a followed table has removed long ago and that nobody needs: VACUUM may take them (R151).
+
+    A fold that finds them retired does not look for them.
+    """
+    known, definition = state.message_types[message_type].followed, state.definitions.message_types.get(message_type)
+    if known is None or definition is None or not known.removed:
+        return ()
+    after_ms = known.retention_ms // 3 if definition.relocate_after_ms is None else definition.relocate_after_ms
+    due = {path for path, at_ms in known.removed.items() if at_ms + after_ms <= now_ms}
+    needed = needed_messages(state, message_type) if due else BitMap64()
+    return tuple(
+        (segment.first, segment.until)
+        for segment in state.message_types[message_type].segments
+        if segment.path in due and not segment.retired and not needed.range_cardinality(segment.first, segment.until)
+    )
 
 
 def _waited_for(state: JournalState, segments: Sequence[Segment], pulled_here: Mapping[str, int | None], *, now_ms: int) -> int:
@@ -63,7 +85,7 @@ def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
     aged = known.segments[known.retired_segments : end]
     if not aged:
         return ()
-    needed = _needed(state, message_type)
+    needed = needed_messages(state, message_type)
     # A merged file is as young as its last message.
     still_young = known.segments[end].path if end < len(known.segments) else None
     unneeded: list[tuple[int, int]] = []
@@ -75,7 +97,8 @@ def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
     return tuple(to_ranges(to_bitmap(unneeded)))
 
 
-def _needed(state: JournalState, message_type: str) -> BitMap64:
+def needed_messages(state: JournalState, message_type: str) -> BitMap64:
+    """Return the messages of a type whose rows some queue may still read."""
     needed = BitMap64()
     for ledger in (*state.queues.values(), *state.left.values()):
         if ledger.definition.message_type == message_type:

@@ -348,12 +348,16 @@ class JournalFollower:
 
     def _has_more(self, found: _Followed, base: JournalState, name: str) -> bool:
         """Return whether a message log has entries that pages should show."""
-        after = max(base.message_types[name].version, found.seen.get(name, -1))
+        known = base.message_types[name]
+        if known.followed is not None and known.followed.trouble is not None:
+            _put(found.troubles, name, str(known.followed.trouble))
+            return False
+        after = max(known.version, found.seen.get(name, -1))
         has_more = False
         try:
-            for entry in found.journal.messages(name).tail(after, finds_gaps=False):
+            for entry in found.journal.messages(name, known.followed).tail(after, finds_gaps=False):
                 found.seen[name] = entry.version
-                has_more |= bool(entry.added or entry.merged or entry.foreign_paths)
+                has_more |= bool(entry.added or entry.merged or entry.foreign_paths or entry.commit)
         except SparkQueueError as trouble:
             _put(found.troubles, name, str(trouble))
             self.revision += 1

@@ -11,12 +11,14 @@ from typing import Protocol
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
+from spark_queue.core.message_files.followed_table import FollowedTable, judge
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource, repeated_record
+from spark_queue.core.records import Record, Stopped
 from spark_queue.core.state.faults import FaultError, describe, is_doubt
-from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.ports import AddedFile, MessageLog, MessageLogEntry, PulledFiles, entered
+from spark_queue.errors import STOPPING_CODES, JournalError, SparkQueueError
+from spark_queue.ports import AddedFile, MessageLog, MessageLogEntry, PulledFiles, appended, entered
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,8 +100,8 @@ class MessageLogs(Protocol):
         """For errors."""
         ...
 
-    def messages(self, message_type: str) -> MessageLog:
-        """Return the log of a message type."""
+    def messages(self, message_type: str, followed: FollowedTable | None = None) -> MessageLog:
+        """Return the log of a message type: its own, or that of the table which it follows."""
         ...
 
 
@@ -144,7 +146,8 @@ class Sequencer:
 
         `finds_gaps` looks beyond the head for versions after a gap; after a trouble that is done until it is over.
         """
-        if message_type in self._ended:
+        if message_type in self._ended or message_type not in self._engine.state.message_types:
+            # One that followed a table, and of which nothing had entered, may have been dropped.
             return False
         begun = self._engine.begun
         try:
@@ -162,8 +165,11 @@ class Sequencer:
     def _read_on(self, message_type: str, now_ms: int, *, finds_gaps: bool) -> bool:
         read = 0
         try:
+            known = self._engine.state.message_types[message_type]
+            if known.followed is not None and known.followed.trouble is not None:
+                raise known.followed.trouble
             self._check_past(message_type)
-            entries = self._journal.messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
+            entries = self._messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
             for entry in islice(entries, GROUP_VERSIONS):
                 if (message_type, entry.version) in self._broken:
                     raise self._broken[message_type, entry.version]
@@ -171,6 +177,7 @@ class Sequencer:
                 self.read_until[message_type] = entry.version
                 read += 1
         except SparkQueueError as trouble:
+            self._stop(message_type, trouble, since_ms=now_ms, now_ms=now_ms)
             self._note(message_type, trouble)
         else:
             self.trouble.pop(message_type, None)
@@ -207,8 +214,22 @@ class Sequencer:
         if message_type not in self._unchecked:
             return
         state = self._engine.state.message_types[message_type]
-        self._journal.messages(message_type).recover(version=state.version, token=state.token)
+        self._messages(message_type).recover(version=state.version, token=state.token)
         self._unchecked.discard(message_type)
+
+    def _messages(self, message_type: str) -> MessageLog:
+        return self._journal.messages(message_type, self._engine.state.message_types[message_type].followed)
+
+    def _stop(self, message_type: str, trouble: SparkQueueError, *, since_ms: int, now_ms: int) -> None:
+        """Record, once, that a message type is set aside whose table cannot be followed any further (R147)."""
+        known = self._engine.state.message_types[message_type]
+        if known.followed is None or known.followed.stopped is not None or trouble.code not in STOPPING_CODES:
+            return
+        version = int(trouble.facts.get("version", self._version(message_type) + 1))
+        body = Stopped(version=version, error=trouble.code, facts=dict(trouble.facts), since=since_ms)
+        self._engine.note([Record(body=body, message_type=message_type)], now_ms=now_ms)
+        # Where somebody lets it go on, its log may be another one, which counts anew.
+        self.read_until.pop(message_type, None)
 
     def _note(self, message_type: str, trouble: SparkQueueError) -> None:
         if str(trouble) != str(self.trouble.get(message_type)):
@@ -236,6 +257,9 @@ class Sequencer:
 
     def _admit_entry(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         known = self._engine.state.message_types[message_type]
+        if entry.commit is not None:
+            self._admit_commit(message_type, entry, now_ms)
+            return
         if message_type not in self._names:
             self._names[message_type] = EnteredNames(known)
         names = self._names[message_type]
@@ -256,6 +280,25 @@ class Sequencer:
             made = foreign_record(message_type, version=entry.version, paths=entry.foreign_paths, row_count=entry.foreign_rows)
             self._engine.note([made], now_ms=now_ms)
         names.note(entry)
+
+    def _admit_commit(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
+        """Let a commit of a followed table enter, or pass; one that cannot sets its message type aside (R144 to R147)."""
+        state = self._engine.state
+        known, definition, commit = state.message_types[message_type], state.definitions.message_types[message_type], entry.commit
+        assert commit is not None and known.followed is not None, "its log is that of a table"  # noqa: PT018 - one fact.
+        try:
+            judged = judge(
+                known.followed, commit, message_type=message_type, on_change=definition.on_change, recorded_version=known.version
+            )
+        except SparkQueueError as trouble:
+            self._stop(message_type, trouble, since_ms=commit.committed_at_ms, now_ms=now_ms)
+            raise
+        found = appended(commit, judged, known.followed, topic=definition.topics[0])
+        segments = _segments(message_type, found, first=known.entered_until, now_ms=now_ms, since_ms=known.published_until_ms)
+        self._prepare(message_type, segments)
+        self._engine.enter(segments, now_ms=now_ms)
+        if judged.passed is not None:
+            self._engine.note([Record(body=judged.passed, message_type=message_type)], now_ms=now_ms)
 
     def _note_repeated(self, message_type: str, entry: MessageLogEntry, paths: Sequence[str], now_ms: int) -> None:
         """Record, once, that files stand in the log again."""

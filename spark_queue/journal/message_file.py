@@ -6,12 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.opening import corrupt, key_of, opened
+from spark_queue.journal.file_columns import columns_of
+from spark_queue.journal.folder import of_segment
+from spark_queue.journal.opening import opened
+from spark_queue.journal.schema import ENVELOPE, user_schema
 from spark_queue.journal.store import Store
 
 #: Most of a file that is in memory at once, where a row group alone is not more.
@@ -29,15 +33,18 @@ class MessageFiles:
 
     def read(self, segment: Segment, columns: Sequence[str] | None) -> pa.Table:
         """Return columns of the segment's rows, None for all; one that the file does not have is left out."""
-        key = key_of(self._store, segment.message_type, segment.path)
+        if segment.table is not None and columns is not None:
+            return pa.concat_tables(self.pieces(segment, columns))
+        folder = of_segment(self._store, segment)
+        key = folder.key_of(segment.path)
         known, rows = self._last
         if known != key or columns is None or not set(columns) <= set(rows.column_names):
-            with opened(self._store, segment.message_type, segment.path) as file:
+            with opened(folder, segment.path) as file:
                 rows = file.read(columns=None if columns is None else _standing(file, columns))
         found = rows.slice(segment.first_row, segment.row_count)
         until = segment.first_row + segment.row_count
         if len(rows) < until or (len(rows) != until and not segment.merged):
-            raise corrupt(self._store, segment.message_type, segment.path, f"it has {len(rows)} rows instead of {until}.")
+            raise folder.corrupt(segment.path, f"it has {len(rows)} rows instead of {until}.")
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
         there = set(found.column_names)
         return found if columns is None else found.select([name for name in columns if name in there])
@@ -50,20 +57,43 @@ class MessageFiles:
         if segment.merged:
             yield self.read(segment, columns)
             return
-        with opened(self._store, segment.message_type, segment.path) as file:
+        with opened(of_segment(self._store, segment), segment.path) as file:
             self._check(segment, file)
+            start = 0
             for groups in _pieces_of(file.metadata):
-                yield file.read_row_groups(groups, columns=_standing(file, columns))
+                rows = _read_groups(segment, file, groups, columns, start=start)
+                start += len(rows)
+                yield rows
 
     def check(self, segment: Segment) -> None:
         """Look whether a file of its own has as many rows as it should; raises what `pieces` raises."""
-        with opened(self._store, segment.message_type, segment.path) as file:
+        with opened(of_segment(self._store, segment), segment.path) as file:
             self._check(segment, file)
 
     def _check(self, segment: Segment, file: pq.ParquetFile) -> None:
         if file.metadata.num_rows != segment.row_count:
             reason = f"it has {file.metadata.num_rows} rows instead of {segment.row_count}."
-            raise corrupt(self._store, segment.message_type, segment.path, reason)
+            raise of_segment(self._store, segment).corrupt(segment.path, reason)
+
+
+def _read_groups(segment: Segment, file: pq.ParquetFile, groups: list[int], columns: Sequence[str], *, start: int) -> pa.Table:
+    """Return columns of row groups of a file, the first of which begins at row `start`; one that it does not have is left out."""
+    of_file = columns_of(segment)
+    rows = file.read_row_groups(groups, columns=of_file.stored(columns, file.schema_arrow.names))
+    count = sum(file.metadata.row_group(number).num_rows for number in groups)
+    kinds = _kinds_of_values(segment) if of_file.values else {}
+    asked = {name: of_file.column(rows, name, kinds.get(name), count, lambda: np.arange(start, start + count)) for name in columns}
+    found = {name: column for name, column in asked.items() if column is not None}
+    return pa.table(found or {"": pa.nulls(count)}).select(list(found))
+
+
+def _kinds_of_values(segment: Segment) -> dict[str, pa.DataType]:
+    """Return the types of columns of a followed table that may stand in no file."""
+    kinds = {field.name: field.type for field in ENVELOPE}
+    for name, physical, kind in () if segment.table is None else segment.table.columns:
+        if physical in segment.partition:
+            kinds[name] = user_schema(f"`column` {kind}").field(0).type
+    return kinds
 
 
 def _standing(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
@@ -104,4 +134,4 @@ def fitting(store: Store, segment: Segment) -> Iterator[None]:
         raise
     except Exception as raised:
         reason = f"its columns are not those of the message type ({type(raised).__name__}: {store.reason(raised)})."
-        raise corrupt(store, segment.message_type, segment.path, reason) from raised
+        raise of_segment(store, segment).corrupt(segment.path, reason) from raised

@@ -21,6 +21,7 @@ from spark_queue.journal import delta
 from spark_queue.journal.damage import damaged
 from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.entry_writing import create_entry
+from spark_queue.journal.folder import PATH
 from spark_queue.journal.log_entry import (
     PUBLISHER_TXN,
     LogEntry,
@@ -30,7 +31,6 @@ from spark_queue.journal.log_entry import (
     topic_transaction,
 )
 from spark_queue.journal.log_listing import versions_after
-from spark_queue.journal.opening import PATH
 from spark_queue.journal.repair import repair_head
 from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key
 from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles

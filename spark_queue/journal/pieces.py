@@ -17,6 +17,7 @@ from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.bitmaps.ranges import to_array, to_ranges
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.journal.file_columns import columns_of
 from spark_queue.journal.schema import ORIGIN, schema_of
 
 _Bookmarks = NDArray[np.int64]
@@ -31,6 +32,9 @@ PIECES = schema_of(
     pa.field("cancel_count", pa.int32(), nullable=False),
     pa.field("is_barrier", pa.bool_(), nullable=False),
 )
+
+#: The column that pieces have beside where a table is followed: `FileColumns` as a text, NULL for a file of the journal.
+COLUMNS = pa.field("columns", pa.string())
 
 #: The column that pieces of a queue with an order key have beside: the hash of the key of each row, NULL where it has none.
 KEYS = pa.field("keys", pa.list_(pa.field("key", pa.uint64())), nullable=False)
@@ -55,8 +59,8 @@ def cut_pieces(
     Returns
     -------
     pa.Table
-        As `PIECES`, oldest first; with `ORIGIN` of the first row where `origins`, and with `KEYS` where
-        `order_keys` are given and there are rows.
+        As `PIECES`, oldest first; with `ORIGIN` of the first row where `origins`, with `KEYS` where
+        `order_keys` are given and there are rows, and with `COLUMNS` where a file of a followed table is among them.
     """
     if not rows:
         return PIECES.empty_table()
@@ -69,6 +73,8 @@ def cut_pieces(
         piece = pa.Table.from_pydict(
             {name: [value] for name, value in zip(PIECES.names, (*values, is_barrier), strict=True)}, schema=PIECES
         )
+        if (texts := column_texts(files)) is not None:
+            piece = piece.append_column(COLUMNS, texts)
         return piece if order_keys is None else piece.append_column(KEYS, _keys(order_keys, rows, np.array([count])))
     deliveries, cancels = _runs(by_deliveries), _runs(by_cancels)
     first = np.fromiter((file.first for file in files), dtype=np.int64, count=len(files))
@@ -92,10 +98,20 @@ def cut_pieces(
         pa.repeat(pa.scalar(is_barrier), len(starts)),
     ]
     pieces = pa.Table.from_arrays(columns, schema=PIECES)
+    texts = column_texts(files)
+    if texts is not None:
+        pieces = pieces.append_column(COLUMNS, texts.take(pa.array(file, pa.int64())))
     if published is not None:
         for field, column in zip(ORIGIN, published.columns_of(starts), strict=True):
             pieces = pieces.append_column(field, column)
     return pieces if order_keys is None else pieces.append_column(KEYS, _keys(order_keys, rows, ends - starts))
+
+
+def column_texts(files: Sequence[Segment]) -> pa.Array[Any] | None:
+    """Return how the columns of each file are found, as texts; None where all are files of the journal."""
+    if all(file.table is None for file in files):
+        return None
+    return pa.array([None if file.table is None else columns_of(file).to_text() for file in files], COLUMNS.type)
 
 
 def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray[Any]:

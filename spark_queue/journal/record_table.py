@@ -43,8 +43,8 @@ _FLAT = (*_PLAIN, "at", "due_at", "detail")
 SEPARATE_KINDS = kinds_with(lambda body: body.separate)
 _MICROSECONDS = 1_000
 
-#: The beginning of a stored body, by whether software that does not know its kind must refuse the log.
-_HEADS = {False: f'{{"v":{BODY_VERSION}', True: f'{{"v":{BODY_VERSION},"critical":true'}
+#: How the stored bodies of most records begin.
+_HEADS = (f'{{"v":{BODY_VERSION},', f'{{"v":{BODY_VERSION}}}')
 
 
 class NewerDetailError(Exception):
@@ -141,16 +141,17 @@ def detail_of(record: Record) -> str:
         return record.stored
     assert not isinstance(record.body, Unread), "only kinds that are known are written"
     facts = msgspec.json.encode(record.body).decode()[1:]
-    return _HEADS[record.body.critical] + ("" if facts == "}" else ",") + facts
+    critical = ',"critical":true' if record.body.critical else ""
+    return f'{{"v":{record.body.version_stored}{critical}' + ("" if facts == "}" else ",") + facts
 
 
 def read_body(kind: str, detail: str, record: int) -> Body:
     """Read the body of a stored detail; one with a fault says so."""
     known = BODIES.get(kind)
     try:
-        if known is None or not detail.startswith(_HEADS[False]):
+        if known is None or not detail.startswith(_HEADS):
             head = msgspec.json.decode(detail, type=_Head)
-            if head.v > BODY_VERSION:
+            if head.v > (BODY_VERSION if known is None else known.newest_version):
                 raise NewerDetailError(kind, record)
             if known is None:
                 return Unread(name=kind, must_be_known=head.critical)

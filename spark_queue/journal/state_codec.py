@@ -81,6 +81,11 @@ def _packed_list(values: list[Any]) -> Any:
         return ["plain", values]
     (kind, *others) = kinds
     if not others and kind.__module__.startswith(_CORE) and not issubclass(kind, Enum):
+        distinct = {id(value): value for value in values}
+        if 2 * len(distinct) <= len(values):
+            # Many segments have the columns of one table.
+            places = {key: place for place, key in enumerate(distinct)}
+            return ["shared", _packed_list(list(distinct.values())), [places[id(value)] for value in values]]
         return ["objects", *_packed_objects(kind, values)]
     return ["mixed", [_packed(value) for value in values]]
 
@@ -131,6 +136,9 @@ def _unpacked_list(packed: Any) -> list[Any]:
     match packed:
         case ["plain", values]:
             return list(values)
+        case ["shared", values, places]:
+            distinct = _unpacked_list(values)
+            return [distinct[place] for place in places]
         case ["mixed", values]:
             return [_unpacked(value) for value in values]
         case ["objects", name, names, columns]:

@@ -440,6 +440,14 @@ def normal_path(path: str, *, key: str = "path", where: str = "the call") -> str
     return path.rstrip("/")
 
 
+def split_table(path: str, *, where: str) -> tuple[str, str]:
+    """Return the store in which a table outside of the journal lies, and its folder there; `where` says where it was named."""
+    parent, _, key = normal_path(path, key="table", where=where).rpartition("/")
+    if not parent.strip("/") or not key or parent.endswith(":/"):
+        raise ConfigError("BAD_VALUE", key="table", where=where, value=path, expected="the path or URL of a folder")
+    return parent, key
+
+
 def _asked(store: Store, kind: str, requests: int = 1) -> Any:
     """Return the object store for some requests, which are counted; a disk is asked for nothing."""
     if not store.is_local:

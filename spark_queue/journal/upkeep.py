@@ -116,6 +116,9 @@ class Upkeep:
     def _due(self, state: JournalState, *, keeps_control: bool, epoch: int, now_ms: int) -> Iterator[Callable[[], None]]:
         """Yield the jobs that are due, in their order; `keeps_control` says whether those of the control log are, after a flush."""
         for message_type, known in state.message_types.items():
+            if known.followed is not None:
+                # The table is its writers'.
+                continue
             jobs = list(self._messages.due(state, message_type, now_ms=now_ms))
             # Later versions that left no record do not count: the next reign must find them all again.
             if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS):

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from spark_queue.errors import CallerError, nearest
-from spark_queue.journal.opening import corrupt, opened
-from spark_queue.journal.schema import user_schema
+from spark_queue.journal.file_columns import FileColumns, from_text
+from spark_queue.journal.folder import Folder, of_table, of_type
+from spark_queue.journal.opening import opened
+from spark_queue.journal.schema import stored_schema, user_schema
 from spark_queue.journal.store import Store
 
 #: Decoded row groups that are kept, in bytes: a group has many messages, and they come a few at a time.
@@ -52,6 +56,7 @@ class MessageBodies:
         self._store = store
         self._message_type = message_type
         self._schema = user_schema(columns)
+        self._stored_schema = stored_schema(columns)
         self._kept_bytes = kept_bytes
         #: By path: the number of rows before each row group, and of all.
         self._groups: dict[str, list[int]] = {}
@@ -59,46 +64,57 @@ class MessageBodies:
         self._decoded: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
         self._size_bytes = 0
 
-    def rows(self, path: str, first_row: int, count: int) -> Iterator[BodyRows]:
-        """Yield a stretch of rows of a file, part by part.
+    def rows(self, path: str, first_row: int, count: int, columns: str | None = None) -> Iterator[BodyRows]:
+        """Yield a stretch of rows of a file, part by part; `columns` say how those of a followed table's file are found.
 
         Raises
         ------
         JournalError
             MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT or STORE_FAILED.
         """
-        until = first_row + count
-        starts = self._starts(path)
+        until, of_file = first_row + count, from_text(columns)
+        starts = self._starts(path, of_file)
         if until > starts[-1]:
-            raise corrupt(self._store, self._message_type, path, f"it has {starts[-1]} rows instead of at least {until}.")
+            raise self._folder(of_file).corrupt(path, f"it has {starts[-1]} rows instead of at least {until}.")
         names = self._schema.names
         for number, (start, end) in enumerate(pairwise(starts)):
             if start < until and first_row < end:
                 low = max(first_row, start)
-                yield BodyRows(self._group(path, number).slice(low - start, min(until, end) - low), names)
+                yield BodyRows(self._group(path, number, of_file, start).slice(low - start, min(until, end) - low), names)
 
-    def _starts(self, path: str) -> list[int]:
+    def _folder(self, of_file: FileColumns) -> Folder:
+        return of_table(self._store, of_file.table) if of_file.table else of_type(self._store, self._message_type)
+
+    def _starts(self, path: str, of_file: FileColumns) -> list[int]:
         starts = self._groups.get(path)
         if starts is None:
-            with opened(self._store, self._message_type, path) as file:
+            folder = self._folder(of_file)
+            with opened(folder, path) as file:
+                of_file.check(folder, path, file.metadata.num_rows)
                 starts = [0]
                 for number in range(file.metadata.num_row_groups):
                     starts.append(starts[-1] + file.metadata.row_group(number).num_rows)
                 if len(starts) == 2:
                     # Nearly every file is one row group, and is open now.
-                    self._keep((path, 0), self._fitted(file.read(use_threads=False)))
+                    self._keep(
+                        (path, 0),
+                        self._fitted(file.read(columns=self._stored(file, of_file), use_threads=False), of_file, 0, starts[-1]),
+                    )
             if len(self._groups) > 1024:
                 self._groups.clear()
             self._groups[path] = starts
         return starts
 
-    def _group(self, path: str, number: int) -> pa.Table:
+    def _group(self, path: str, number: int, of_file: FileColumns, start: int) -> pa.Table:
         known = self._decoded.get((path, number))
         if known is not None:
             self._decoded.move_to_end((path, number))
             return known
-        with opened(self._store, self._message_type, path) as file:
-            table = self._fitted(file.read_row_group(number, use_threads=False))
+        with opened(self._folder(of_file), path) as file:
+            count = file.metadata.row_group(number).num_rows
+            table = self._fitted(
+                file.read_row_group(number, columns=self._stored(file, of_file), use_threads=False), of_file, start, count
+            )
         self._keep((path, number), table)
         return table
 
@@ -110,9 +126,27 @@ class MessageBodies:
             _, last = self._decoded.popitem(last=False)
             self._size_bytes -= last.nbytes
 
-    def _fitted(self, table: pa.Table) -> pa.Table:
+    def _stored(self, file: pq.ParquetFile, of_file: FileColumns) -> list[str] | None:
+        """Return the columns to read: all of a file of ours, which has no others than those of messages."""
+        return None if of_file.names is None else of_file.stored(self._stored_schema.names, file.schema_arrow.names)
+
+    def _fitted(self, table: pa.Table, of_file: FileColumns, start: int, count: int) -> pa.Table:
         """Return a table with the columns that were appended to its message type since, which are NULL there."""
+        if of_file.names is not None:
+            return self._of_table(table, of_file, start, count)
         for field in self._schema:
             if field.name not in table.column_names:
                 table = table.append_column(field, pa.nulls(table.num_rows, field.type))
         return table
+
+    def _of_table(self, table: pa.Table, of_file: FileColumns, start: int, count: int) -> pa.Table:
+        """Return rows of a followed table's file, the first of which is row `start`, as if they had been published."""
+        asked = (
+            of_file.column(table, each.name, each.type, count, lambda: np.arange(start, start + count))
+            for each in self._stored_schema
+        )
+        found = [
+            pa.nulls(count, each.type) if column is None else column
+            for each, column in zip(self._stored_schema, asked, strict=True)
+        ]
+        return pa.table(found, schema=self._stored_schema)

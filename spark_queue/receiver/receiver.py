@@ -23,7 +23,7 @@ from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.replies import Drawn, Granted
-from spark_queue.errors import CallerError, SparkQueueError, parsed
+from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.receiver.batch import MessageBatch
@@ -407,7 +407,12 @@ class Receiver:
                 else:
                     self._note_nothing(granted, was_empty=was_empty)
             except SparkQueueError as trouble:
-                self._meet(trouble, drawn)
+                if trouble.code in STOPPING_CODES and not was_empty:
+                    # Nothing more comes, and what is in hand is as good as before: it is told once all of that is settled.
+                    with hand.changed:
+                        hand.changed.wait_for(lambda: hand.is_empty or self._asks_no_more(), _PAUSE_S / 5)
+                else:
+                    self._meet(trouble, drawn)
         if not (session.drawn.at_most_once or self._is_over_for_all()):
             # What was not handed out goes back at once; what is in work is kept until it ends.
             hand.drop_waiting()
@@ -446,13 +451,13 @@ class Receiver:
     def _messages(self, lease: int, pieces: pa.Table) -> Iterator[Message]:
         assert self._bodies is not None
         columns = pieces.to_pydict()
-        keys = columns.get("keys") or [None] * pieces.num_rows
-        for path, first_row, rows, bookmark, deliveries, cancels, is_barrier, of_rows in zip(
+        keys, found = (columns.get(name) or [None] * pieces.num_rows for name in ("keys", "columns"))
+        for path, first_row, rows, bookmark, deliveries, cancels, is_barrier, of_rows, of_file in zip(
             columns["path"], columns["first_row"], columns["rows"], columns["bookmark"], columns["delivery_count"],
-            columns["cancel_count"], columns["is_barrier"], keys, strict=True,
+            columns["cancel_count"], columns["is_barrier"], keys, found, strict=True,
         ):  # fmt: skip
             place = 0
-            for part in self._bodies.rows(path, first_row, rows):
+            for part in self._bodies.rows(path, first_row, rows, of_file):
                 for row in range(part.table.num_rows):
                     yield Message(
                         self, part, row, bookmark=bookmark + place, lease=lease, delivery_count=deliveries, cancel_count=cancels,

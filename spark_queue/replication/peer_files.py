@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError
+from spark_queue.journal.folder import is_in_place, of_type
 from spark_queue.journal.message_file import MessageFiles
-from spark_queue.journal.opening import is_in_place, opened
+from spark_queue.journal.opening import opened
 from spark_queue.journal.store import CONTROL_LOG, Store
 
 #: Most columns of a table that gets those of peers which are not declared here.
@@ -89,7 +90,7 @@ class PeerMessages(MessageFiles):
 
     def schema(self, segment: Segment) -> pa.Schema:
         """Return the columns of the file in which a segment stands."""
-        with self.refusing(segment), opened(self._store, segment.message_type, segment.path) as file:
+        with self.refusing(segment), opened(of_type(self._store, segment.message_type), segment.path) as file:
             if len(set(file.schema_arrow.names)) != len(file.schema_arrow):
                 raise ValueError("two of its columns have one name")
             return file.schema_arrow

@@ -130,6 +130,8 @@ def _(body: records.Entered, record: Record, known: Known) -> str | None:
         return fault
     if len(record.ranges) != 1 or _ranges_fault(record.ranges) is not None:
         return "messages of a file have one range of bookmarks."
+    if body.partition is not None:
+        return "its file is in a table that the peer follows, and whose rows nobody pulls."
     segment = from_record(record)
     if segment.first != message_type.entered_until:
         return f"bookmarks go on at {message_type.entered_until}, and it begins at {segment.first}."

@@ -20,8 +20,9 @@ from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import arrow_schema
-from spark_queue.journal.store import Store, log_key, normal_path
+from spark_queue.journal.store import Store, log_key, split_table
 from spark_queue.journal.table_features import columns_of
+from spark_queue.journal.table_meaning import interval_seconds
 from spark_queue.sinks.sink import Fate, Landing, Sink, fate_of
 from spark_queue.sinks.staging import SinkFile, SinkPlan
 
@@ -44,7 +45,6 @@ _DAY_S = 86_400
 #: The shortest time for which a table must remember transaction ids: a decision may come so late.
 RETENTION_DAYS = 7
 _RETENTION_KEY = "delta.setTransactionRetentionDuration"
-_UNITS_S = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day": _DAY_S, "week": 7 * _DAY_S}
 
 #: Delta's features that our append keeps, or that `_used_features` finds where they are used.
 _KEPT_FEATURES = frozenset(
@@ -68,9 +68,7 @@ class SinkTable(Sink):
     staged_type = SinkFile
 
     def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
-        parent, _, key = normal_path(path, key="table", where="into").rpartition("/")
-        if not parent.strip("/") or not key or parent.endswith(":/"):
-            raise ConfigError("BAD_VALUE", key="table", where="into", value=path, expected="the path or URL of a folder")
+        parent, key = split_table(path, where="into")
         self._store = Store(parent, storage_options, log_folder=f"{key}/_delta_log")
         self._key = key
         self._head: DeltaHead | None = None
@@ -183,7 +181,7 @@ class SinkTable(Sink):
         if unkept:
             raise self._unsupported(", ".join(unkept))
         retention = table.metadata().configuration.get(_RETENTION_KEY)
-        if retention is not None and _seconds(retention) < RETENTION_DAYS * _DAY_S:
+        if retention is not None and interval_seconds(retention) < RETENTION_DAYS * _DAY_S:
             raise ConfigError("SINK_RETENTION_SHORT", table=self.name, key=_RETENTION_KEY, value=retention, days=RETENTION_DAYS)
         return table
 
@@ -456,12 +454,6 @@ def _used_features(table: DeltaTable) -> set[str]:
         found.add("row tracking")
     keys = {key for column in columns_of(table.schema()) for key in column.get("metadata", {})}
     return found | {COLUMN_KEYS[key] for key in keys & COLUMN_KEYS.keys()}
-
-
-def _seconds(interval: str) -> float:
-    """Return a duration of Delta's, such as ``interval 30 days``; one that says nothing is none."""
-    parts = re.findall(r"(-?\d+)\s*([a-z]+)", interval.lower().removeprefix("interval"))
-    return sum(int(count) * _UNITS_S.get(unit.removesuffix("s"), 0) for count, unit in parts)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -17,6 +17,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError, SparkQueueError
+from spark_queue.journal.folder import of_table
 from spark_queue.journal.reader import open_reader
 from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
 from spark_queue.sinks.table import SinkTable
@@ -81,6 +82,7 @@ class SinkWrapper(BatchWrapper):
         sink = self._sink()
         if isinstance(sink, SinkTable):
             sink.refuse_inside(self._store)
+            self._refuse_source(sink)
         self._check_writes()
         sink.check()
 
@@ -100,6 +102,13 @@ class SinkWrapper(BatchWrapper):
                 else:
                     self._opened = SinkTable(table, options)
         return self._opened
+
+    def _refuse_source(self, sink: SinkTable) -> None:
+        """Refuse the table that the queue's own messages come from: each batch would bring the next."""
+        definitions = open_reader(self._store).definitions()
+        message_type = definitions.message_type(definitions.queue(self._queue).message_type)
+        if message_type.table is not None and of_table(self._store, message_type.table).uri == sink.name:
+            raise ConfigError("SINK_IS_SOURCE", table=sink.name, message_type=message_type.name, queue=self._queue)
 
     def _check_writes(self) -> None:
         """Refuse a topic that this caller may not publish to by now."""

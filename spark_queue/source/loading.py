@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import ConfigError
+from spark_queue.journal.folder import of_table
 from spark_queue.journal.store import Store
 from spark_queue.settings.read import read_options, read_purpose
 from spark_queue.settings.registry import names_of
@@ -81,7 +82,10 @@ def make_reader(
 
         return ViewReader(given, target.journal_id, schema=schema_of_batches)
     store = Store(given.journal, given.storage)
-    reader = MessageReader(store=store, message_type=target.message_type, schema=schema_of_batches, topic=target.topic or None)
+    reader = MessageReader(
+        store=store, message_type=target.message_type, schema=schema_of_batches, topic=target.topic or None,
+        table=None if target.table is None else of_table(store, target.table),
+    )  # fmt: skip
     if isinstance(given, QueueStreamOptions):
         start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
         return for_this_spark(QueueStreamReader(given, first_offset=start, reader=reader))
@@ -101,6 +105,7 @@ def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
 
 def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, definitions: Definitions) -> Target:
     if isinstance(given, QueueStreamOptions):
-        return Target(journal_id=journal_id, message_type=definitions.queue(given.queue).message_type)
-    topic, message_type = definitions.route(given.topic)
-    return Target(journal_id=journal_id, message_type=message_type.name, topic=topic)
+        message_type = definitions.message_type(definitions.queue(given.queue).message_type)
+        return Target(journal_id=journal_id, message_type=message_type.name, table=message_type.table)
+    topic, message_type = definitions.locate(given.topic)
+    return Target(journal_id=journal_id, message_type=message_type.name, topic=topic, table=message_type.table)

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 if TYPE_CHECKING:
+    from spark_queue.journal.file_columns import FileColumns
+    from spark_queue.journal.folder import Folder
     from spark_queue.journal.store import Store
 
 #: Small record batches are joined up to this many rows: each costs the JVM a message of its own.
@@ -38,7 +40,7 @@ class FilePieces:
     They are numpy arrays because a pickled slice of an Arrow array carries the whole array along.
     """
 
-    #: Relative to the message table.
+    #: Relative to the message table, or to the one that the message type follows.
     path: str
     #: Row of the file at which the piece starts.
     first_row: _Array
@@ -52,6 +54,8 @@ class FilePieces:
     #: first row.
     origin: Any = None
     origin_bookmark: Any = None
+    #: How the columns of a file of a followed table are found, as a text; None for a file of the journal.
+    columns: str | None = None
 
 
 class MessagePartition(InputPartition):
@@ -79,6 +83,8 @@ class MessageReader:
     store: Store
     message_type: str
     schema: pa.Schema
+    #: The table that the message type follows, with the options to reach it: executors have no file of stores.
+    table: Folder | None = None
     #: Only rows of this topic; None for the rows as the partition names them.
     topic: str | None = None
 
@@ -91,30 +97,34 @@ class MessageReader:
 
     def _read_all(self, partition: MessagePartition) -> Iterator[pa.RecordBatch]:
         # Planning pickles this reader, and never opens a file.
+        from spark_queue.journal.file_columns import from_text
+        from spark_queue.journal.folder import of_type
         from spark_queue.journal.opening import opened_in_turn
 
         stored = set(self.schema.names) - _appended(partition).keys()
         if self.topic is not None:
             stored.add("topic")
-        files = opened_in_turn(self.store, self.message_type, [pieces.path for pieces in partition.pieces])
-        for pieces, opened in zip(partition.pieces, files, strict=True):
+        own = of_type(self.store, self.message_type)
+        # Each piece says itself whether its file is in the table.
+        places = [(own if pieces.columns is None or self.table is None else self.table, pieces.path) for pieces in partition.pieces]
+        for pieces, (folder, path), opened in zip(partition.pieces, places, opened_in_turn(places), strict=True):
+            columns = from_text(pieces.columns)
             with opened as file:
-                for rows, chosen in _read_pieces(file, pieces, stored):
-                    yield self._shape(rows, chosen, partition)
+                columns.check(folder, path, file.metadata.num_rows)
+                for rows, chosen in _read_pieces(file, pieces, columns.stored(stored, file.schema_arrow.names)):
+                    yield self._shape(rows, columns, chosen, partition)
 
-    def _shape(self, rows: pa.RecordBatch, chosen: _Chosen, partition: MessagePartition) -> pa.RecordBatch:
+    def _shape(self, rows: pa.RecordBatch, of_file: FileColumns, chosen: _Chosen, partition: MessagePartition) -> pa.RecordBatch:
         columns: list[_Column] = []
-        there, appended = set(rows.schema.names), _appended(partition)
+        appended, count = _appended(partition), int(chosen.counts.sum())
         for wanted in self.schema:
             if wanted.name in appended:
                 columns.append(appended[wanted.name](chosen, partition))
-            elif wanted.name in there:
-                column = rows.column(wanted.name)
-                columns.append(column if column.type == wanted.type else column.cast(wanted.type))
             else:
-                columns.append(pa.nulls(rows.num_rows, wanted.type))
+                column = of_file.column(rows, wanted.name, wanted.type, count, chosen.rows)
+                columns.append(pa.nulls(count, wanted.type) if column is None else column)
         shaped = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        if self.topic is None:
+        if self.topic is None or self.topic == of_file.values.get("topic"):
             return shaped
         # Only here, since it takes 50 ms, and a query begins with three Pythons that import this module.
         import pyarrow.compute as pc
@@ -222,9 +232,8 @@ def _count_up(first: _Array, counts: _Array) -> _Array:
     return counted
 
 
-def _read_pieces(file: pq.ParquetFile, pieces: FilePieces, columns: Iterable[str]) -> Iterator[tuple[pa.RecordBatch, _Chosen]]:
-    """Read the row groups that pieces lie in, and nothing else, a batch at a time."""
-    stored = [name for name in file.schema_arrow.names if name in columns]
+def _read_pieces(file: pq.ParquetFile, pieces: FilePieces, stored: list[str]) -> Iterator[tuple[pa.RecordBatch, _Chosen]]:
+    """Read the stored columns of the row groups that pieces lie in, and nothing else, a batch at a time."""
     until = pieces.first_row + pieces.rows
     start = 0
     for number in range(file.metadata.num_row_groups):

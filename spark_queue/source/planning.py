@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,10 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
     names = pieces.column("path").combine_chunks().dictionary_encode()
     columns["path"] = to_numpy(names.indices)
     paths = [str(path) for path in names.dictionary.to_pylist()]
+    texts: dict[str, str | None] = {}
+    if "columns" in pieces.column_names:
+        of_files: list[Any] = pieces.column("columns").to_pylist()
+        texts = dict(zip(map(str, pieces.column("path").to_pylist()), of_files, strict=True))
     origins: tuple[str, ...] = ()
     if "origin" in pieces.column_names:
         instances = pieces.column("origin").combine_chunks().dictionary_encode()
@@ -46,7 +50,7 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
     keyed = count > 1 and "keys" in pieces.column_names
     shares = _shares_by_key(columns, pieces.column("keys"), count) if keyed else _shares(columns, count)
     return [
-        MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms, origins=origins)
+        MessagePartition(tuple(_by_file(share, paths, texts)), lease=lease, leased_until_ms=leased_until_ms, origins=origins)
         for share in shares
     ]
 
@@ -107,9 +111,10 @@ def _cuts(ends: NDArray[Any], count: int) -> NDArray[Any]:
     return np.unique(np.concatenate([[0], np.where(near, nearest, even), [total]]))
 
 
-def _by_file(share: _Columns, paths: list[str]) -> Iterator[FilePieces]:
+def _by_file(share: _Columns, paths: list[str], texts: Mapping[str, str | None]) -> Iterator[FilePieces]:
     """Group pieces that lie in one file, one after the other; a step back within a file begins a new group."""
     path, first_row = share["path"], share["first_row"]
     breaks = np.flatnonzero((path[1:] != path[:-1]) | (first_row[1:] < first_row[:-1])) + 1
     for low, high in zip([0, *breaks], [*breaks, len(path)], strict=True):
-        yield FilePieces(path=paths[path[low]], **{name: values[low:high] for name, values in share.items() if name != "path"})
+        found = {name: values[low:high] for name, values in share.items() if name != "path"}
+        yield FilePieces(path=paths[path[low]], columns=texts.get(paths[path[low]]), **found)

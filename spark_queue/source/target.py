@@ -14,3 +14,5 @@ class Target:
     message_type: str = ""
     #: The topic whose messages are read; empty for a queue or a view.
     topic: str = ""
+    #: The table that its message type follows; None where its messages are published.
+    table: str | None = None

@@ -14,17 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
+from spark_queue.core.definitions.keys import STOP
+from spark_queue.core.message_files.followed_table import TableCommit, judge
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import moved_record, retired_record
 from spark_queue.core.message_files.segment import stretches
-from spark_queue.core.records import DefinitionsApplied, Entered, Named
+from spark_queue.core.records import DefinitionsApplied, Entered, Named, Passed, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal.entering import EnteredNames
+from spark_queue.journal.file_columns import columns_of
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.pieces import PIECES
+from spark_queue.journal.pieces import COLUMNS, PIECES
 from spark_queue.journal.schema import ORIGIN
 from spark_queue.journal.store import Store
-from spark_queue.ports import MessageLogEntry, entered
+from spark_queue.ports import MessageLogEntry, appended, entered
 from spark_queue.settings.parsers import Position
 from spark_queue.views.message_search import one_of
 
@@ -49,7 +52,6 @@ class TopicLog:
         journal = open_journal(store)
         if journal.journal_id != journal_id:
             raise JournalError("JOURNAL_MISMATCH", expected=journal_id, path=store.path, found=journal.journal_id)
-        self._log = journal.messages(message_type)
         self.message_type = message_type
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
@@ -61,6 +63,8 @@ class TopicLog:
         self._known = MessageTypeState(created_at_ms=records[0].at_ms)
         #: The own name of an instance; None in any other journal.
         self._instance: str | None = None
+        #: What a commit does that changes rows of the table which the message type follows.
+        self._on_change = STOP
         #: The names of instances that messages were pulled from, by the UUID of their journal.
         self._instances: dict[str, str] = {}
         #: The segments counted so far; made when one is counted on.
@@ -72,8 +76,10 @@ class TopicLog:
                     self._instances.update(record.body.instances)
             elif isinstance(record.body, DefinitionsApplied):
                 self._instance = record.body.definitions.get("journal", {}).get("instance")
+                self._on_change = str(record.body.definitions.get("message_types", {}).get(message_type, {}).get("on_change", STOP))
         #: The newest version that was read; the log need not hold anything below the last recorded one.
         self.version = self._known.version
+        self._log = journal.messages(message_type, self._known.followed)
         self.refresh()
 
     @property
@@ -83,7 +89,9 @@ class TopicLog:
 
     def refresh(self, *, finds_gaps: bool = True) -> bool:
         """Read on to the head of the log, and make sure by a listing that it is no gap; returns whether entries came."""
-        before = self.version
+        before, followed = self.version, self._known.followed
+        if followed is not None and followed.trouble is not None:
+            raise followed.trouble
         for entry in self._log.tail(before, finds_gaps=finds_gaps):
             self._count_on(entry)
             self.version = entry.version
@@ -126,12 +134,14 @@ class TopicLog:
                 "delivery_count": 0,
                 "cancel_count": 0,
                 "is_barrier": False,
+                "columns": None if segment.table is None else columns_of(segment).to_text(),
                 **origin,
             }
             for segment in kept
             for first, until, origin in self._by_origin(max(start, segment.first), min(end, segment.until))
         ]
-        return pa.Table.from_pylist(rows, schema=PIECES if self._instance is None else pa.schema([*PIECES, *ORIGIN]))
+        pieces = pa.Table.from_pylist(rows, schema=PIECES if self._instance is None else pa.schema([*PIECES, *ORIGIN]))
+        return pieces if self._known.followed is None else pieces.append_column(COLUMNS, [[row["columns"] for row in rows]])
 
     def _by_origin(self, first: int, until: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield the parts of a range that were first published at one instance one after the other, with its columns `ORIGIN`."""
@@ -145,7 +155,11 @@ class TopicLog:
     def _count_on(self, entry: MessageLogEntry) -> None:
         """Count the next version of the log on, as the coordinator will (DESIGN 15.15)."""
         self._names = self._names or EnteredNames(self._known)
-        entry, _ = self._names.without_repeats(entry)
+        passed: Passed | None = None
+        if entry.commit is None:
+            entry, _ = self._names.without_repeats(entry)
+        else:
+            entry, passed = self._judged(entry.commit)
         for added in entry.added:
             # Nobody has entered it yet, so that will be at this moment or later.
             at_ms, since_ms = SystemClock().wall_ms(), self._known.published_until_ms
@@ -156,4 +170,15 @@ class TopicLog:
             self._known.fold(moved_record(self.message_type, version=entry.version, token=entry.token, files=entry.merged))
         if entry.retired_paths:
             self._known.fold(retired_record(self.message_type, self._known.ranges_in(entry.retired_paths)))
+        if passed is not None:
+            self._known.fold(Record(body=passed, message_type=self.message_type))
         self._names.note(entry)
+
+    def _judged(self, commit: TableCommit) -> tuple[MessageLogEntry, Passed | None]:
+        """Return what a commit of a followed table means, as the coordinator will say."""
+        known = self._known.followed
+        assert known is not None, "its log is that of a table"
+        judged = judge(
+            known, commit, message_type=self.message_type, on_change=self._on_change, recorded_version=self._known.version
+        )
+        return appended(commit, judged, known, topic=self._topic), judged.passed

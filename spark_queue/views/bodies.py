@@ -14,7 +14,9 @@ from pyarrow import types
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.journal.conversion import far_time
-from spark_queue.journal.opening import corrupt, opened
+from spark_queue.journal.file_columns import columns_of
+from spark_queue.journal.folder import of_segment
+from spark_queue.journal.opening import opened
 from spark_queue.journal.store import Store
 
 Bookmarks = NDArray[np.int64]
@@ -67,16 +69,17 @@ def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]
 
 
 def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schema) -> pa.Table:
-    wanted = set(schema.names)
-    with opened(store, segment.message_type, segment.path) as file:
+    folder, of_file = of_segment(store, segment), columns_of(segment)
+    with opened(folder, segment.path) as file:
         held = file.metadata.num_rows
-        pieces = list(_chosen_rows(file, rows, [name for name in file.schema_arrow.names if name in wanted]))
+        of_file.check(folder, segment.path, held)
+        pieces = list(_chosen_rows(file, rows, of_file.stored(schema.names, file.schema_arrow.names)))
     if rows[-1] >= held:
-        raise corrupt(store, segment.message_type, segment.path, f"it has {held} rows instead of at least {rows[-1] + 1}.")
+        raise folder.corrupt(segment.path, f"it has {held} rows instead of at least {rows[-1] + 1}.")
     found = pa.concat_tables(pieces)
-    there = set(found.column_names)
-    columns = [_column(found, field) if field.name in there else pa.nulls(found.num_rows, field.type) for field in schema]
-    return pa.table(columns, schema=schema)
+    columns = [of_file.column(found, field.name, field.type, len(rows), lambda: rows) for field in schema]
+    filled = [pa.nulls(len(rows), field.type) if column is None else column for field, column in zip(schema, columns, strict=True)]
+    return pa.table(filled, schema=schema)
 
 
 def _chosen_rows(file: pq.ParquetFile, rows: Bookmarks, names: list[str]) -> Iterator[pa.Table]:
@@ -89,8 +92,3 @@ def _chosen_rows(file: pq.ParquetFile, rows: Bookmarks, names: list[str]) -> Ite
             group = file.read_row_group(number, columns=names)
             yield group if high - low == count else group.take(rows[low:high] - start)
         start += count
-
-
-def _column(found: pa.Table, field: pa.Field[Any]) -> Any:
-    column = found.column(field.name)
-    return column if column.type == field.type else column.cast(field.type)

@@ -57,6 +57,24 @@ def _(body: records.Entered, record: Record) -> str:
 
 
 @_text.register
+def _(body: records.Followed, record: Record) -> str:
+    behind = "with the files of" if body.beginning else "behind"
+    skipped = "" if body.skipped is None else f"; versions {body.skipped[0]} to {body.skipped[1]} are skipped"
+    return f"{record.message_type} follows table '{body.table}' {behind} version {body.version}{skipped}"
+
+
+@_text.register
+def _(body: records.Passed, record: Record) -> str:
+    left_out = f", and {body.rows:,} row(s) at most did not enter" if body.rows else ""
+    return counted(f"version {body.version} of the table of {record.message_type} passed: {body.operation}, {body.what}{left_out}")
+
+
+@_text.register
+def _(body: records.Stopped, record: Record) -> str:
+    return f"{record.message_type} was set aside before version {body.version} of its table"
+
+
+@_text.register
 def _(body: records.Granted, record: Record) -> str:
     if body.barrier:
         return f"given to '{record.subscription}' as a barrier, a batch of its own (lease {record.lease})"

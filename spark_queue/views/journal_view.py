@@ -25,6 +25,7 @@ from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import RangeArray, to_array
 from spark_queue.core.engine import Engine
 from spark_queue.core.log_tail import LogTail
+from spark_queue.core.message_files.followed_table import FollowedTable
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, kinds_with
@@ -37,8 +38,9 @@ from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
+from spark_queue.journal.folder import of_segment
 from spark_queue.journal.open import DeltaJournal
-from spark_queue.journal.opening import corrupt, opened
+from spark_queue.journal.opening import opened
 from spark_queue.journal.reader import list_blocks
 from spark_queue.journal.record_blocks import ControlRows, read_records
 from spark_queue.journal.schema import stored_schema
@@ -109,10 +111,11 @@ def _next_files(message_type: MessageTypeState, waiting: BitMap64) -> list[Segme
 
 
 def _check(store: Store, segment: Segment) -> None:
-    with opened(store, segment.message_type, segment.path) as file:
+    folder = of_segment(store, segment)
+    with opened(folder, segment.path) as file:
         rows, until = file.metadata.num_rows, segment.first_row + segment.row_count
     if rows < until or (rows != until and not segment.merged):
-        raise corrupt(store, segment.message_type, segment.path, f"it has {rows} rows instead of {until}.")
+        raise folder.corrupt(segment.path, f"it has {rows} rows instead of {until}.")
 
 
 def _failed(ledger: QueueLedger) -> BitMap64:
@@ -289,13 +292,13 @@ class PublishedBy:
         self.path = journal.path
         self._journal, self._now_ms = journal, now_ms
 
-    def messages(self, message_type: str) -> _TailUntil:
-        """Return the log of a message type."""
+    def messages(self, message_type: str, followed: FollowedTable | None = None) -> _TailUntil:
+        """Return the log of a message type, or of the table which it follows."""
 
         def is_past(entry: MessageLogEntry) -> bool:
             return entry.committed_at_ms is None or entry.committed_at_ms <= self._now_ms
 
-        return _TailUntil(self._journal.messages(message_type), is_past)
+        return _TailUntil(self._journal.messages(message_type, followed), is_past)
 
 
 class _TailUntil:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
+from spark_queue.journal.stores_file import STORES_FILE_VARIABLE
 from tests.integration.coordinator_world import QUEUE, Planner, World
 from tests.integration.s3_gateway import KINDS, s3_server_of
 from tests.integration.s3_server import BUCKET, S3Server

@@ -10,6 +10,7 @@ from tests.mutants.escaped import ESCAPED
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
 from tests.mutants.faults import FAULTS
+from tests.mutants.following import FOLLOWING
 from tests.mutants.hostile import HOSTILE
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
@@ -55,6 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RIGHTS,
     *SECRECY,
     *SINKS,
+    *FOLLOWING,
     *RECEIVING,
     *STRANGERS,
     *METRICS,
@@ -166,7 +168,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "retention lets go of what is leased or dead",
         "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
-        (*_SCENARIOS, "tests/unit/journal/test_retention.py"), within="_needed",
+        (*_SCENARIOS, "tests/unit/journal/test_retention.py"), within="needed_messages",
     ),
     Mutant(
         "a publisher's last message is taken twice",

@@ -78,7 +78,7 @@ HOSTILE = (
     ),
     Mutant(
         "a link to a file elsewhere is read",
-        " or not is_in_place(store, key):",
+        " or not is_in_place(self.store, key):",
         ":",
         _ODD,
     ),

@@ -299,7 +299,7 @@ KEEPING = (
     ),
     Mutant(
         "a stream of a queue leaves out messages of another topic than the first",
-        "topic=target.topic or None)", "topic=target.topic or 'LINES')", ("tests/unit/source/test_reads.py",),
+        "topic=target.topic or None,", "topic=target.topic or 'LINES',", ("tests/unit/source/test_reads.py",),
     ),
     Mutant(
         "a read takes another journal at its place for its own",

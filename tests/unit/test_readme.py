@@ -21,9 +21,9 @@ from spark_queue.cli.verb import COORDINATOR_VARIABLE
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CATALOGUE
+from spark_queue.journal.stores_file import STORES_FILE_VARIABLE
 from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
-from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
 from spark_queue.settings.read import load_definitions
 from spark_queue.settings.registry import key_rows, option_rows
 from tests.docs import api, pages

@@ -72,6 +72,10 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str], goe
             raise ConfigError(
                 "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
             )
+    for name in wanted.message_types.keys() & state.definitions.message_types.keys():
+        if (wanted.message_types[name].table is None) != (state.definitions.message_types[name].table is None):
+            reason = "its messages are published, or those of a table that it follows, and never both."
+            raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=name, reason=reason)
     for name, trouble in state.troubles.items():
         # A queue whose state is not known cannot be checked; one that goes on as it is waits for its return.
         # Also whether it is replicated: of a queue that begins to be, the owners of the messages are recorded once.

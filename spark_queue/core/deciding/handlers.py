@@ -62,6 +62,7 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.ProxiedTransfer: Handling(transfers.switch, done),
     commands.Apply: Handling(None, done),
     commands.Revive: Handling(None, done),
+    commands.Follow: Handling(None, done),
     commands.SkipLost: Handling(replicating.skip_or_reset, done),
     commands.ResetPeer: Handling(replicating.skip_or_reset, done),
     commands.ForgetPeer: Handling(replicating.forget),

@@ -24,10 +24,12 @@ from spark_queue.core.definitions.keys import (
     DISTRIBUTED,
     FAST,
     GROUP_LOCAL,
+    KEEP,
     LOCAL,
     PROPORTIONAL,
     READ,
     ROUND_ROBIN,
+    STOP,
     Backoff,
     duration,
     key,
@@ -39,9 +41,11 @@ from spark_queue.core.definitions.keys import (
     parse_idle_ms,
     parse_limit,
     parse_name,
+    parse_pause_ms,
     parse_recovery_point,
     parse_renaming,
     parse_rights,
+    parse_start,
     parse_text,
     parse_texts,
     parse_token_hashes,
@@ -212,13 +216,30 @@ class MessageTypeDefinition:
     """A named column list and the topics whose messages have it."""
 
     name: str
-    columns: str = text(
-        "The columns, in Spark DDL. Fixed for json and binary.", required='Spark DDL, such as "id BIGINT, item STRING"'
+    #: Of a followed table empty as long as nobody has looked at it: then all of its columns are meant.
+    columns: str = key(
+        parse_text,
+        None,
+        "The columns, in Spark DDL; required without `table`, whose columns are the default. Fixed for json and binary.",
     )
-    topics: tuple[str, ...] = key(parse_texts, (), "Names, or RE2 patterns that start with ^ and match the whole topic.")
+    topics: tuple[str, ...] = key(
+        parse_texts,
+        (),
+        "Names, or RE2 patterns that start with ^ and match the whole topic; with `table` one name, default: the type's.",
+    )
     #: Pairs of a name that rows bring and the column that it means.
     rename: tuple[tuple[str, str], ...] = key(
         parse_renaming, {}, 'Column names of published rows, and the columns that they mean, such as {topic = "subject"}.'
+    )
+    table: str | None = text("Path or URL of a Delta table that others write: the rows that they append are the messages (R141).")
+    from_: str = key(parse_start, "now", "With `table`, where it is followed from: now, beginning, a version, an ISO time (R143).")
+    relocate_after_ms: int | None = key(
+        parse_pause_ms, None,
+        "With `table`, how long after a file was removed from it those of its messages that no queue needs are let go; default: a "
+        "third of the time for which the table keeps it (R151).",
+    )  # fmt: skip
+    on_change: str = key(
+        one_of(STOP, KEEP), STOP, "With `table`, what a commit does that takes rows away or rewrites them: stop, or keep (R146)."
     )
 
 
@@ -378,8 +399,15 @@ class Definitions:
     def route(self, topic: str) -> tuple[str, MessageTypeDefinition]:
         """Return the topic that a publish to `topic` is written under, and its message type (R62, R63).
 
-        A publish to a queue's own name goes to its `default_publish_target`.
+        A publish to a queue's own name goes to its `default_publish_target`; to a followed table nobody publishes (R149).
         """
+        topic, found = self.locate(topic)
+        if found.table is not None:
+            raise ConfigError("TOPIC_FOLLOWED", topic=topic, message_type=found.name, table=found.table)
+        return topic, found
+
+    def locate(self, topic: str) -> tuple[str, MessageTypeDefinition]:
+        """Return the topic that a name means, a queue's or its own, and its message type."""
         queue = self.queues.get(topic)
         if queue is not None and queue.underlying_topic is None:
             raise ConfigError("QUEUE_TAKES_NO_PUBLISH", queue=topic)

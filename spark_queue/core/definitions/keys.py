@@ -16,6 +16,10 @@ DISTRIBUTED = "distributed"
 GROUP_LOCAL = "group_local"
 LOCAL = "local"
 
+#: What a commit that changes rows of a followed table does: the type stops before it, or it passes (R146).
+STOP = "stop"
+KEEP = "keep"
+
 FAST = "fast"
 ROUND_ROBIN = "round-robin"
 PROPORTIONAL = "proportional"
@@ -167,6 +171,19 @@ def parse_recovery_point(value: Any) -> str:
     return str(value)
 
 
+def parse_start(value: Any) -> str:
+    """Parse where a followed table is followed from, which is resolved once the message type is applied (R143)."""
+    if value == "beginning":
+        return str(value)
+    try:
+        start = parse_recovery_point(value)
+    except ValueError:
+        start = ""
+    if not start or start in ("epoch", "creation"):
+        raise ValueError("now, beginning, a version, or an ISO-8601 time with an offset") from None
+    return start
+
+
 def parse_texts(value: Any) -> tuple[str, ...]:
     """Parse a list of texts."""
     if not isinstance(value, list | tuple) or not all(isinstance(entry, str) and entry for entry in value):
@@ -232,7 +249,7 @@ class Key:
     """One key of a definition file."""
 
     name: str
-    #: Attribute of the definition that holds the parsed value; durations carry their unit.
+    #: Attribute of the definition that holds the parsed value; durations carry their unit, and a word of Python's an underscore.
     field: str
     parse: Callable[[Any], Any]
     #: The value of an absent key; None where absence means none.
@@ -271,7 +288,7 @@ def text(about: str, *, required: str | None = None) -> Any:
 def keys_of(definition: type) -> tuple[Key, ...]:
     """Return the keys that fill the fields of a kind of definition, in their order."""
     return tuple(
-        Key(name=each.name.removesuffix("_ms"), field=each.name, value=each.default, **each.metadata)
+        Key(name=each.name.removesuffix("_ms").removesuffix("_"), field=each.name, value=each.default, **each.metadata)
         for each in fields(definition)
         if each.metadata
     )

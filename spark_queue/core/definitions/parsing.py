@@ -131,6 +131,10 @@ def check_peers(definitions: Definitions) -> None:
                 raise ConfigError("LOCAL_QUEUE_REPLICATED", queue=name, peer=peer.name)
             for reason, keys in _contradictions(peer, queue, definitions):
                 raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys=keys)
+        for message_type in definitions.message_types.values():
+            if message_type.table is not None and peer.takes(message_type.topics[0]):
+                reason = f"message type '{message_type.name}' follows a table, so its messages cannot be pulled from a peer (R149)."
+                raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys="topics, table")
 
 
 def _contradictions(peer: PeerDefinition, queue: QueueDefinition, definitions: Definitions) -> Iterator[tuple[str, str]]:
@@ -198,12 +202,35 @@ def parse_recorded(stored: Mapping[str, Any], *, path: str) -> Definitions:
         raise JournalError("PROTOCOL_NEWER", path=path, what=f"definitions with what is refused here ({reason.reason})") from reason
 
 
+#: Keys that say how a table is followed.
+_FOLLOWING_KEYS = ("from", "on_change", "relocate_after")
+
+
 def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:
     where = f"[message_types.{name}]"
     values = _read_keys(table, MessageTypeDefinition, where)
     for entry in values["topics"]:
         _check_topic_entry(entry, "topics", where)
+    if values["table"] is not None:
+        _complete_followed(name, values, where)
+    else:
+        given = [key for key in _FOLLOWING_KEYS if key in table]
+        if given:
+            reason = "it names no table that could be followed."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=", ".join(given))
+        if values["columns"] is None:
+            expected = 'Spark DDL, such as "id BIGINT, item STRING"'
+            raise ConfigError("BAD_VALUE", key="columns", where=where, value=None, expected=expected)
     return MessageTypeDefinition(name=name, **values)
+
+
+def _complete_followed(name: str, values: dict[str, Any], where: str) -> None:
+    """Give a message type that follows a table its one topic; its columns stay unknown until somebody looks at the table (R141)."""
+    topics = values["topics"] = values["topics"] or (name,)
+    if len(topics) > 1 or is_pattern(topics[0]):
+        expected = "one name: all rows of a followed table have the same topic"
+        raise ConfigError("BAD_VALUE", key="topics", where=where, value=list(topics), expected=expected)
+    values["columns"] = values["columns"] or ""
 
 
 def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
@@ -234,8 +261,8 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
         values["default_publish_target"] = _publish_target(table, topic, where)
         _check_exclusions(values, where)
         if values["message_type"] is None:
-            values["message_type"] = known.route(values["default_publish_target"])[1].name
-        home = known.route(values["default_publish_target"])[1].name
+            values["message_type"] = known.locate(values["default_publish_target"])[1].name
+        home = known.locate(values["default_publish_target"])[1].name
         if home != values["message_type"]:
             keys = "message_type, underlying_topic"
             reason = f"topic '{values['default_publish_target']}' belongs to message type '{home}', not '{values['message_type']}'."

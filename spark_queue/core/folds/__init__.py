@@ -65,6 +65,8 @@ def fold(state: JournalState, record: Record) -> None:
             definitions.applied(state, record)
         case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.REPEATED | Kind.MOVED | Kind.RETIRED:
             _of_files(state, record)
+        case Kind.FOLLOWED | Kind.PASSED | Kind.STOPPED:
+            _of_files(state, record)
         case Kind.DECIDED:
             definitions.decided(state, record)
         case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED | Kind.RETURNING:

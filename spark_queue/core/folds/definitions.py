@@ -30,6 +30,11 @@ def applied(state: JournalState, record: Record) -> None:
     before, state.definitions = state.definitions, parsing.parse_recorded(body.definitions, path=state.journal_id)
     resets = body.resets
     state.foresight.begin(resets)
+    for name in state.message_types.keys() - state.definitions.message_types.keys():
+        known = state.message_types[name]
+        if known.followed is not None and not known.entered_until:
+            # Defined again, it may follow another table, or none.
+            del state.message_types[name]
     for name in state.definitions.message_types:
         state.message_types.setdefault(name, MessageTypeState(created_at_ms=state.created_at_ms))
     renew_origins(state.message_types, state.peer_changes.restorations)

@@ -10,20 +10,24 @@ from itertools import takewhile
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.followed_table import FollowedTable
 from spark_queue.core.message_files.origins import Membership, OriginNames, Origins, overlap
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import (
     Entered,
+    Followed,
     Foreign,
     MergedFile,
     Moved,
     MovedRows,
     Named,
+    Passed,
     Ranges,
     Record,
     Repeated,
     Retired,
     SequenceRange,
+    Stopped,
 )
 from spark_queue.errors import JournalError
 
@@ -58,6 +62,8 @@ class MessageTypeState:
         self.origins = Origins()
         #: Their membership of replicated queues, also of those that this instance does not have.
         self.told: dict[str, Membership] = {}
+        #: The table that it follows; None where its messages are published.
+        self.followed: FollowedTable | None = None
         #: The highest sequence of each named publisher that is known to be here.
         self.publishers: dict[str, int] = {}
 
@@ -75,7 +81,14 @@ class MessageTypeState:
         """Apply a record about message files; any other kind changes nothing."""
         match record.body:
             case Entered():
-                self.add(from_record(record))
+                self.add(from_record(record, None if self.followed is None else self.followed.columns))
+            case Followed() as followed:
+                self._follow(followed)
+            case Passed() as passed:
+                self.version, self.token = passed.version, passed.token
+                self._of_table(record)
+            case Stopped():
+                self._of_table(record)
             case Named(names=names):
                 self.origins.add_names(names)
             case Foreign(version=version) as foreign:
@@ -92,8 +105,21 @@ class MessageTypeState:
                 for first, until in record.ranges:
                     self._retire(first, until, record.at_ms)
 
+    def _follow(self, body: Followed) -> None:
+        if self.followed is None or not self.entered_until:
+            self.followed = FollowedTable(body)
+        else:
+            self.followed.goes_on(body)
+        self.version, self.token = self.followed.last
+
+    def _of_table(self, record: Record) -> None:
+        assert self.followed is not None, "a record of a table follows the one that says which it is"
+        self.followed.fold(record)
+
     def add(self, segment: Segment) -> None:
         """Add the next segment."""
+        if segment.table is not None and self.followed is not None:
+            self.followed.enter(segment.path, segment.version, segment.token)
         self.segments.append(segment)
         self.entered_until = segment.until
         self.origins.add(segment.first, segment.origins)
@@ -116,8 +142,10 @@ class MessageTypeState:
 
     @property
     def published_until_ms(self) -> int:
-        """When the last of them was published, in milliseconds."""
-        return self.segments[-1].published_at_ms if self.segments else self.created_at_ms
+        """When the last of them was published, in milliseconds; rows of a followed table may be older than the journal."""
+        if self.segments:
+            return self.segments[-1].published_at_ms
+        return self.created_at_ms if self.followed is None else 0
 
     def published_by(self, at_ms: int) -> int:
         """Return the bookmark before which every message was published at `at_ms` or earlier."""

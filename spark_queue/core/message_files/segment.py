@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.message_files.followed_table import FollowedColumns
 from spark_queue.core.records import ClashingRows, Entered, OriginRows, Ranges, Record, Repeated, SequenceRange
 
 
@@ -24,7 +25,7 @@ class Segment:
     first: int
     #: Bookmark after its last row.
     until: int
-    #: Path of the file that holds it now, relative to the message table.
+    #: Path of the file that holds it now, relative to the message table, or to the followed one.
     path: str
     #: Delta version that added it.
     version: int
@@ -60,6 +61,11 @@ class Segment:
     publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
     #: Which of its rows have a number that another message of their publisher has here.
     clashes: tuple[ClashingRows, ...] = ()
+    #: Where its columns stand in its file, and the values that stand in none, by names of files; None in a file of the journal.
+    table: FollowedColumns | None = None
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    #: The id of its first row in the followed table, where that tracks rows.
+    row_id: int | None = None
     #: Number of the record that let it enter; -1 before that.
     record: int = -1
 
@@ -86,13 +92,15 @@ def to_record(segment: Segment) -> Record:
         groups=dict(segment.groups),
         publishers=dict(segment.publishers),
         clashes=segment.clashes,
+        partition=None if segment.table is None else dict(segment.partition),
+        row_id=segment.row_id,
     )
     ranges = ((segment.first, segment.until),)
     return Record(body=body, message_type=segment.message_type, ranges=ranges, due_at_ms=segment.due_at_ms)
 
 
-def from_record(record: Record) -> Segment:
-    """Read the segment that an `entered` record speaks of."""
+def from_record(record: Record, table: FollowedColumns | None = None) -> Segment:
+    """Read the segment that an `entered` record speaks of; `table` is the one that its message type follows."""
     body = record.body_as(Entered)
     ((first, until),) = record.ranges
     null_count, min_ms, max_ms = body.expires or (until - first, None, None)
@@ -117,6 +125,9 @@ def from_record(record: Record) -> Segment:
         groups=body.groups,
         publishers=body.publishers,
         clashes=body.clashes,
+        table=None if body.partition is None else table,
+        partition=body.partition or {},
+        row_id=body.row_id,
         record=record.record,
     )
 

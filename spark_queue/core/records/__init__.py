@@ -46,6 +46,7 @@ from spark_queue.core.records.sites import (
     TransferRequested,
 )
 from spark_queue.core.records.subscriptions import Attached, Called, ExpressionFailed, Left, Planned, Subscribed, Unsubscribed
+from spark_queue.core.records.tables import WEEK_MS, Followed, FollowedColumn, Passed, Stopped
 from spark_queue.core.records.vocabulary import (
     CLAIMED,
     COUNT_MAX,
@@ -84,6 +85,7 @@ __all__ = [
     "RETURNED_CLAIM",
     "RUN_FAILED",
     "RUN_STOPPED",
+    "WEEK_MS",
     "About",
     "AckMode",
     "Attached",
@@ -105,6 +107,8 @@ __all__ = [
     "ExceptionRows",
     "ExpressionFailed",
     "Fenced",
+    "Followed",
+    "FollowedColumn",
     "Foreign",
     "Granted",
     "Incarnation",
@@ -124,6 +128,7 @@ __all__ = [
     "OriginRows",
     "Outcome",
     "Outcomes",
+    "Passed",
     "PauseReason",
     "Paused",
     "PeerChange",
@@ -153,6 +158,7 @@ __all__ = [
     "SequenceRange",
     "SetAside",
     "SinkUnreadable",
+    "Stopped",
     "Subscribed",
     "TooLate",
     "TransferRequested",

@@ -6,6 +6,7 @@ import msgspec
 
 from spark_queue.core.records.merged_file import MergedFile
 from spark_queue.core.records.record import About, Body
+from spark_queue.core.records.tables import ColumnText, TablePath
 from spark_queue.core.records.vocabulary import Id, Instant, Kind, Name, Number, NumberRanges, PublisherName, Text
 
 #: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
@@ -24,9 +25,10 @@ class Entered(Body, frozen=True, kw_only=True):
     kind = Kind.ENTERED
     about = About.FILES
     reads_on = True
+    newest_version = 2
 
-    #: Path of the file, relative to the message table, and its number of messages.
-    path: Text
+    #: Path of the file, relative to its table, and its number of messages.
+    path: TablePath
     rows: Number
     #: Delta version that added it, and the token of that commit.
     version: Number
@@ -46,6 +48,17 @@ class Entered(Body, frozen=True, kw_only=True):
     #: First and last sequence of each named publisher; of a journal that replicates.
     publishers: dict[PublisherName, SequenceRange] = msgspec.field(default_factory=dict)
     clashes: tuple[ClashingRows, ...] = ()
+    #: Of a file in a followed table, even if it has none: its partition values, by the names that files have.
+    partition: dict[ColumnText, ColumnText | None] | None = None
+    #: The id of its first row, where the table tracks rows.
+    row_id: Number | None = None
+    #: Its rows that were deleted before it entered: their bookmarks are of no message.
+    absent: NumberRanges = ()
+
+    @property
+    def version_stored(self) -> int:
+        """Version 2 where the file is in a table that is followed: who knows version 1 alone would look for it in the journal."""
+        return 1 if self.partition is None else 2
 
 
 class Named(Body, frozen=True, kw_only=True):

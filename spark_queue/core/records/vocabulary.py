@@ -99,6 +99,9 @@ class Kind(StrEnum):
     LANDED = "landed"
     FENCED = "fenced"
     SINK_UNREADABLE = "sink_unreadable"
+    FOLLOWED = "followed"
+    PASSED = "passed"
+    STOPPED = "stopped"
 
 
 class AckMode(StrEnum):

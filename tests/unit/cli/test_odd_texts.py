@@ -24,7 +24,7 @@ SERVING = frozenset({"dashboard", "serve"})
 PLAIN: dict[str, str] = {
     "queue": "WORK", "subscription": "s", "checkpoint": "gone", "switch": "on", "definitions": "queues.toml", "file": "lines.csv",
     "bookmark": "0", "destination": "copy", "peer": "there", "name": "ann", "where": "amount > 0", "without": "there",
-    "function": "os:getpid",
+    "function": "os:getpid", "message_type": "line", "from_": "now",
 }  # fmt: skip
 
 DEFINITIONS = {

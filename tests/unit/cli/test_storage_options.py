@@ -9,7 +9,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.cli.verb import VerbTarget
 from spark_queue.errors import ConfigError
-from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
+from spark_queue.journal.stores_file import STORES_FILE_VARIABLE
 from tests.unit.cli.sparkq import Terminal
 
 STORES = """

@@ -36,7 +36,8 @@ ODD: tuple[Any, ...] = (
 #: What an argument may be beside an odd value, so that the method gets as far as to judge that.
 PLAIN: dict[str, Any] = {
     "data": [{"item": "a", "amount": 1}], "topic": "LINES", "name": "messages", "queue": "WORK", "bookmark": 0, "subscription": "s",
-    "on": True, "definitions": DEFINITIONS, "checkpoint": "gone", "fn": lambda *_: None, "attempt": None, "rows": [0],
+    "on": True, "message_type": "line", "definitions": DEFINITIONS, "checkpoint": "gone", "fn": lambda *_: None, "attempt": None,
+    "rows": [0],
 }  # fmt: skip
 
 #: Where an odd value is plainly one: it is taken, or what the journal says of it is another matter.

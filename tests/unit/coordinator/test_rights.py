@@ -47,6 +47,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.Unpause: {"queue": "WORK"},
     commands.ProxiedTransfer: {"queue": "WORK", "on": True},
     commands.Revive: {"queue": "WORK"},
+    commands.Follow: {"message_type": "json"},
     commands.Apply: {"definitions": {}},
     commands.SkipLost: {"peer": "B"},
     commands.ResetPeer: {"peer": "B"},

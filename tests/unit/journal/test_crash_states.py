@@ -18,6 +18,7 @@ import pytest
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entry_parts import Mark
+from spark_queue.journal.folder import of_type
 from spark_queue.journal.message_table import create
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.opening import opened
@@ -159,7 +160,7 @@ def test_publisher_commit(tmp_path: Path, data: str, log: str, by: str, caplog: 
         code = "MISSING" if data == "absent" else "CORRUPT"
         with (
             pytest.raises(JournalError, match=f"MESSAGE_FILE_{code}.*{files[0].path}"),
-            opened(disk.store, files[0].message_type, files[0].path) as file,
+            opened(of_type(disk.store, files[0].message_type), files[0].path) as file,
         ):
             list(file.iter_batches())
         return

@@ -19,7 +19,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits, Sequencer
-from spark_queue.journal.opening import PATH
+from spark_queue.journal.folder import PATH
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.store import messages_key
 from spark_queue.source.topic_log import TopicLog

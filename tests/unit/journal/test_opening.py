@@ -12,6 +12,7 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import opening
+from spark_queue.journal.folder import of_type
 from spark_queue.journal.opening import AHEAD_FILES, opened_in_turn
 from spark_queue.journal.store import Store, messages_key
 
@@ -54,7 +55,7 @@ class Fetching:
 
 def read_all(store: Store, names: list[str], fetching: Fetching) -> list[Any]:
     found: list[Any] = []
-    for each in opened_in_turn(store, "json", names):
+    for each in opened_in_turn([(of_type(store, "json"), name) for name in names]):
         with each as file:
             found += file.read().column("n").to_pylist()[:1]
         fetching.read()
@@ -87,7 +88,7 @@ def test_a_large_file_behind_small_ones_is_read_too(store: Store, monkeypatch: p
 def test_a_file_that_is_missing_is_told_when_it_is_its_turn(store: Store) -> None:
     names = publish(store, 3)
     store.delete([f"{messages_key('json')}/{names[2]}"])
-    files = opened_in_turn(store, "json", names)
+    files = opened_in_turn([(of_type(store, "json"), name) for name in names])
     for _ in range(2):
         with next(files) as file:
             assert file.metadata.num_rows == 3
@@ -97,7 +98,7 @@ def test_a_file_that_is_missing_is_told_when_it_is_its_turn(store: Store) -> Non
 
 def test_who_reads_no_further_leaves_nothing_behind(store: Store) -> None:
     names, before = publish(store, 20), threading.active_count()
-    files = opened_in_turn(store, "json", names)
+    files = opened_in_turn([(of_type(store, "json"), name) for name in names])
     with next(files):
         pass
     files.close()  # type: ignore[attr-defined]  # It is a generator.

@@ -10,7 +10,8 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import PeerDefinition
 from spark_queue.errors import ConfigError
 from spark_queue.journal.store import Store
-from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE, peer_store
+from spark_queue.journal.stores_file import STORES_FILE_VARIABLE
+from spark_queue.replication.peer_stores import peer_store
 
 OWN = {"aws_region": "eu-central-1"}
 

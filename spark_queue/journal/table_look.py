@@ -1,0 +1,287 @@
+"""A look at a table that a message type is to follow: whether it can be followed, from which version, and where its columns stand.
+
+What is found is recorded once (`followed`), so nobody has to look again to know what a message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.core.definitions.definition import Definitions, MessageTypeDefinition
+from spark_queue.core.definitions.keys import parse_timestamp_ms
+from spark_queue.core.message_files.followed_table import FollowedTable, TableMeaning
+from spark_queue.core.records import Followed, FollowedColumn
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.folder import Folder, of_table
+from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, token_of
+from spark_queue.journal.log_entry import parse_entry
+from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.schema import user_schema
+from spark_queue.journal.store import Store, log_key
+from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
+
+#: Most files of a table that enter as it begins to be followed.
+BEGINNING_FILES = 100_000
+
+_NOTHING_DONE = "Nothing was changed. Follow another table, or leave out what cannot be read."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """A table at one version."""
+
+    version: int
+    meaning: TableMeaning
+
+
+def completed(own: Store, definitions: Definitions) -> Definitions:
+    """Return definitions with all columns of each table of which they name none, as they are now (R142)."""
+    if not any(each.table is not None and not each.columns for each in definitions.message_types.values()):
+        return definitions
+    tables = dict(definitions.stored["message_types"])
+    for name, definition in definitions.message_types.items():
+        if definition.table is not None and not definition.columns:
+            tables[name] = {**tables[name], "columns": _all_columns(own, definition)}
+    return parsing.parse({**definitions.stored, "message_types": tables})
+
+
+def _all_columns(own: Store, definition: MessageTypeDefinition) -> str:
+    folder, renamed = of_table(own, str(definition.table)), dict(definition.rename)
+    declared = []
+    for name, kind in _look(folder, definition).meaning.columns.values():
+        if kind is None:
+            reason = f"no message type can have column '{name}', because of its type. Name the others in `columns`."
+            raise _unsupported(folder, definition, reason)
+        declared.append(f"{quoted(renamed.get(name, name))} {kind}")
+    return ", ".join(declared)
+
+
+def look(
+    own: Store, definition: MessageTypeDefinition, known: FollowedTable | None, before: MessageTypeDefinition | None
+) -> Followed | None:
+    """Return what is to be recorded of the table that a message type follows; None where what is `known` holds.
+
+    Raises
+    ------
+    ConfigError
+        TABLE_COLUMNS_DIFFER, SINK_IN_JOURNAL, BAD_VALUE, or MESSAGE_TYPE_CHANGED where it follows a table in another way.
+    JournalError
+        TABLE_UNSUPPORTED.
+    """
+    folder = of_table(own, str(definition.table))
+    ours, theirs = f"{folder.uri}/", f"{own.path}/"
+    if ours.startswith(theirs) or theirs.startswith(ours):
+        raise ConfigError("SINK_IN_JOURNAL", table=folder.uri, path=own.path)
+    if known is not None:
+        return _changed(folder, definition, known, before)
+    start = _start(folder, definition)
+    found = _look(folder, definition, max(start, 0))
+    begins = definition.from_ == "beginning"
+    if begins:
+        _check_beginning(folder, definition, start)
+    data = b"" if start < 0 else _entry(folder, definition, start)
+    return Followed(
+        table=folder.uri,
+        id=found.meaning.id,
+        version=start,
+        token=token_of(data) if data else "",
+        committed=committed_at_ms(parse_entry(start, data)) if data else 0,
+        columns=_columns(folder, definition, found.meaning),
+        retention=found.meaning.retention_ms,
+        beginning=begins,
+    )
+
+
+def _changed(
+    folder: Folder, definition: MessageTypeDefinition, known: FollowedTable, before: MessageTypeDefinition | None
+) -> Followed | None:
+    """Return what is to be recorded where a table that is followed already is followed by other columns."""
+    reason = None
+    if folder.uri != known.columns.table:
+        reason = f"it follows table '{known.columns.table}', and would follow '{folder.uri}'."
+    elif before is not None and before.from_ != definition.from_:
+        reason = "where it began to follow its table was settled when it was defined; `sparkq follow` lets it go on elsewhere."
+    if reason is not None:
+        raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=definition.name, reason=reason)
+    if before is not None and (before.columns, before.rename) == (definition.columns, definition.rename):
+        return None
+    version, token = known.last
+    # By the names that hold where it goes on: a table may give a name to another column meanwhile.
+    columns = _columns(folder, definition, _look(folder, definition, max(version, 0)).meaning)
+    if columns == known.columns.columns:
+        return None
+    return Followed(
+        table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns,
+        retention=known.retention_ms,
+    )  # fmt: skip
+
+
+def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedTable, first: int | None) -> Followed:
+    """Return what is to be recorded where a message type that was set aside goes on: with version `first`, or what comes next.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE where messages would enter twice, or there is no such version; TABLE_COLUMNS_DIFFER.
+    JournalError
+        TABLE_UNSUPPORTED.
+    """
+    folder, stopped = of_table(own, str(definition.table)), known.stopped
+    head = _look(folder, definition)
+    start = head.version if first is None else first - 1
+    is_same = head.meaning.id == known.table_id and (stopped is None or stopped.error != "TABLE_REPLACED")
+    least = stopped.version if is_same and stopped is not None else 0
+    if not least - 1 <= start <= head.version:
+        expected = f"a version from {least} to {head.version + 1}: earlier ones have entered, and later ones are not there yet"
+        raise ConfigError("BAD_VALUE", key="from", where="follow", value=first, expected=expected)
+    there = _look(folder, definition, max(start, 0)).meaning
+    data = b"" if start < 0 else _entry(folder, definition, start)
+    return Followed(
+        table=folder.uri,
+        id=there.id,
+        version=start,
+        token=token_of(data) if data else "",
+        committed=committed_at_ms(parse_entry(start, data)) if data else 0,
+        columns=_columns(folder, definition, there, may_lack=True),
+        retention=there.retention_ms,
+        skipped=(least, start) if start >= least else None,
+    )
+
+
+def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None = None) -> _Look:
+    """Return a table at a version, or at its head; refuse one that cannot be followed."""
+    try:
+        table = delta.open_table(folder.store, folder.key, version=version)
+    except JournalError as failure:
+        if failure.code == "PROTOCOL_NEWER":
+            raise _unsupported(folder, definition, f"{str(failure.facts['what'])[:500]}.") from None
+        raise
+    if table is None:
+        raise _unsupported(folder, definition, "there is no Delta table.")
+    protocol, metadata = table.protocol(), table.metadata()
+    versions = {"minReaderVersion": protocol.min_reader_version, "readerFeatures": protocol.reader_features}
+    described: dict[str, Any] = {
+        "id": str(metadata.id), "schemaString": table.schema().to_json(), "configuration": dict(metadata.configuration),
+        "partitionColumns": list(metadata.partition_columns),
+    }  # fmt: skip
+    refused = unsupported_protocol(versions)
+    meaning = refused or meaning_of(described)
+    if isinstance(meaning, str):
+        raise _unsupported(folder, definition, meaning)
+    return _Look(version=int(table.version()), meaning=meaning)
+
+
+def _start(folder: Folder, definition: MessageTypeDefinition) -> int:
+    """Return the version behind which commits enter, -1 for all (R143)."""
+    head = _look(folder, definition).version
+    if definition.from_ in ("now", "beginning"):
+        return head
+    if definition.from_.isdecimal():
+        first = int(definition.from_)
+        if first > head + 1:
+            raise _bad_start(definition, f"at most {head + 1}, since version {head} is the newest of table '{folder.uri}'")
+        return first - 1
+    moment_ms = parse_timestamp_ms(definition.from_)
+    standing = [version for version in versions_after(folder.store, folder.key, -1) if version <= head]
+    for version in reversed(standing):
+        if committed_at_ms(parse_entry(version, _entry(folder, definition, version))) < moment_ms:
+            return version
+    if standing[:1] != [0]:
+        raise _bad_start(definition, f"a time that the log of table '{folder.uri}' reaches back to")
+    return -1
+
+
+def _bad_start(definition: MessageTypeDefinition, expected: str) -> ConfigError:
+    where = f"[message_types.{definition.name}]"
+    return ConfigError("BAD_VALUE", key="from", where=where, value=definition.from_, expected=expected)
+
+
+def _entry(folder: Folder, definition: MessageTypeDefinition, version: int) -> bytes:
+    data = folder.store.read(log_key(folder.key, version))
+    if data is None:
+        raise _bad_start(definition, f"a version of which the log of table '{folder.uri}' has the entry; {version} has none")
+    return data
+
+
+def _check_beginning(folder: Folder, definition: MessageTypeDefinition, version: int) -> None:
+    """Refuse a table whose files cannot all enter as they are."""
+    try:
+        files = files_at(folder, version)
+    except UnsupportedError as refusal:
+        raise _unsupported(folder, definition, str(refusal)) from None
+    except ODD as fault:
+        raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
+    if len(files) > BEGINNING_FILES:
+        reason = f"it has {len(files):,} files, and {BEGINNING_FILES:,} are the most from its beginning. Compact it, or begin now."
+        raise _unsupported(folder, definition, reason)
+    marked = next((file.path for file in files if file.has_vector), None)
+    if marked is not None:
+        reason = (
+            f"rows of file '{marked}' are deleted by a vector, so it cannot enter whole. Purge the table (REORG), or begin now."
+        )
+        raise _unsupported(folder, definition, reason)
+
+
+def _columns(
+    folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, *, may_lack: bool = False
+) -> tuple[FollowedColumn, ...]:
+    """Return where the declared columns stand in files, by the table at a version; one that it `may_lack` is NULL from there on."""
+
+    def refuse(reason: str) -> ConfigError:
+        return ConfigError("TABLE_COLUMNS_DIFFER", message_type=definition.name, table=folder.uri, reason=reason)
+
+    physical = {name: (stored, kind) for stored, (name, kind) in there.columns.items()}
+    names, meant = ColumnNames(physical), {column: name for name, column in definition.rename}
+    found: list[FollowedColumn] = []
+    for field in user_schema(definition.columns):
+        asked = meant.get(field.name, field.name)
+        name = names.find(asked)
+        if name is None and may_lack:
+            continue
+        if name is None:
+            raise refuse(f"it has no column '{asked}'.{names.nearest(asked)}")
+        stored, kind = physical[name]
+        if kind is None:
+            raise refuse(f"no message type can have column '{name}', because of its type.")
+        if not field.nullable:
+            raise refuse(f"column '{field.name}' is declared NOT NULL, and nobody keeps its writers to that.")
+        if not _fits(user_schema(f"`column` {kind}").field(0).type, field.type):
+            raise refuse(f"column '{name}' is {kind}, which cannot be read as {field.type} without loss.")
+        found.append((field.name, stored, kind))
+    return tuple(found)
+
+
+#: Types that hold each value of one before them.
+_WIDER: Sequence[Sequence[pa.DataType]] = (
+    (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    (pa.int8(), pa.int16(), pa.int32(), pa.float64()),
+    (pa.float32(), pa.float64()),
+    (pa.date32(), pa.timestamp("us")),
+)
+
+#: Digits that a whole number of each type may have.
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+def _fits(stored: Any, declared: Any) -> bool:
+    """Return whether each value of one type can be read as another without loss."""
+    if stored == declared:
+        return True
+    if pa.types.is_decimal(declared):
+        whole = declared.precision - declared.scale
+        if pa.types.is_decimal(stored):
+            return bool(declared.scale >= stored.scale and whole >= stored.precision - stored.scale)
+        return stored in _DIGITS and whole >= _DIGITS[stored]
+    return any(stored in kinds and declared in kinds[kinds.index(stored) :] for kinds in _WIDER)
+
+
+def _unsupported(folder: Folder, definition: MessageTypeDefinition, reason: str) -> JournalError:
+    facts = {"table": folder.uri, "message_type": definition.name, "place": "", "reason": reason}
+    return JournalError("TABLE_UNSUPPORTED", next_step=_NOTHING_DONE, **facts)

@@ -1,0 +1,309 @@
+"""Queues over a Delta table that others write, from the front door: what is appended is a message, and all else passes or stops."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from spark_queue import Journal, Queue
+from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.journal.folder import of_table
+from spark_queue.journal.schema import stored_schema
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planning import cut
+from spark_queue.source.topic_log import TopicLog
+from tests.integration.coordinator_world import DEADLINE_S
+from tests.integration.source_journal import end_coordinator
+from tests.unit.cli.sparkq import Terminal
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("own_user")
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Return order lines with the ids first, first + 1, …"""
+    ids = list(range(first, first + count))
+    return pa.table(
+        {"id": pa.array(ids, pa.int64()), "item": [f"item {each}" for each in ids], "country": ["NL", "DE"][:1] * count}
+    )
+
+
+class Followed:
+    """A table, and a journal with a queue over it."""
+
+    def __init__(self, home: Path, **keys: Any) -> None:
+        self.table = str(home / "orders")
+        self.path = str(home / "journal")
+        self.keys = keys
+        self.journal: Journal | None = None
+
+    def append(self, first: int, count: int, **options: Any) -> None:
+        write_deltalake(self.table, rows(first, count), mode="append", **options)
+
+    def definitions(self, **queue: Any) -> dict[str, Any]:
+        keys = {"table": self.table, **self.keys}
+        return {"message_types": {"orders": keys}, "queues": {"SHIP": {"underlying_topic": "orders", **queue}}}
+
+    def create(self, **queue: Any) -> Journal:
+        self.journal = Journal.create(self.path, self.definitions(**queue))
+        return self.journal
+
+    @property
+    def queue(self) -> Queue:
+        assert self.journal is not None, "it was made before"
+        return self.journal.queue("SHIP")
+
+    def receive(self, found: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+        """Take everything that is there, and acknowledge it."""
+        found = [] if found is None else found
+        with self.queue.receive(until_empty=True) as messages:
+            for message in messages:
+                found.append({**message.value(), "bookmark": message.bookmark, "topic": message.topic})
+                message.acknowledge().result(DEADLINE_S)
+        return found
+
+    def ids(self) -> list[int]:
+        return [row["id"] for row in self.receive()]
+
+    def ids_before(self, code: str) -> list[int]:
+        """Return what comes before the refusal of what follows, which a receiver hears once it has settled all of that."""
+        found: list[dict[str, Any]] = []
+        with pytest.raises(JournalError, match=code):
+            self.receive(found)
+        assert code in str(self.queue.status().alarm)
+        return [row["id"] for row in found]
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Iterator[Followed]:
+    """Give a table with three rows that nobody follows yet."""
+    made = Followed(tmp_path)
+    made.append(0, 3)
+    yield made
+    if made.journal is not None:
+        end_coordinator(made.journal)
+
+
+def test_rows_that_are_appended_are_messages_and_a_compaction_passes(followed: Followed) -> None:
+    """R141, R144, R145."""
+    followed.create()
+    followed.append(10, 2)
+    followed.append(12, 1)
+    assert followed.receive() == [
+        {"id": number, "item": f"item {number}", "country": "NL", "bookmark": place, "topic": "orders"}
+        for place, number in enumerate([10, 11, 12])
+    ]
+    DeltaTable(followed.table).optimize.compact()
+    followed.append(20, 2)
+    assert followed.ids() == [20, 21]
+    assert followed.queue.status().acknowledged == 5
+
+
+def test_a_delete_stops_the_type_before_it(followed: Followed) -> None:
+    """R146, R147."""
+    followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 1")
+    followed.append(20, 2)
+    assert followed.ids_before("TABLE_CHANGED") == [10, 11]
+    assert followed.ids_before("TABLE_CHANGED") == []
+
+
+def test_what_is_in_hand_is_settled_before_a_receiver_hears_that_nothing_more_comes(followed: Followed) -> None:
+    journal = followed.create()
+    followed.append(10, 3)
+    with contextlib.suppress(JournalError), followed.queue.receive() as messages:
+        held = [messages.get(), messages.get()]
+        DeltaTable(followed.table).delete("id = 1")
+        wait_until(lambda: any(row["kind"] == "stopped" for row in journal.view("history").to_pylist()))
+        held.append(messages.get())
+        for message in held:
+            assert message is not None
+            message.acknowledge().result(DEADLINE_S)
+        with pytest.raises(JournalError, match="TABLE_CHANGED"):
+            messages.get()
+    assert followed.queue.status().acknowledged == 3
+
+
+def test_a_type_that_stopped_goes_on_where_somebody_says_so(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R148: versions that have entered cannot be named, and what is skipped is recorded."""
+    journal = followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 1")
+    followed.append(20, 2)
+    assert followed.ids_before("TABLE_CHANGED") == [10, 11]
+    for version in (0, 1, 9):
+        with pytest.raises(ConfigError, match="BAD_VALUE.*a version from 2 to 4"):
+            journal.follow("orders", version=version)
+    journal.follow("orders", version=2)
+    assert followed.ids_before("TABLE_CHANGED") == [], "the change itself was named"
+    sparkq = Terminal(monkeypatch=monkeypatch, capsys=capsys)
+    assert "[BAD_VALUE]" in sparkq("follow", followed.path, "orders", "--from", "later").err
+    assert "goes on with version 3" in sparkq("follow", followed.path, "orders", "--from", "3").out
+    followed.append(30, 1)
+    assert followed.ids() == [20, 21, 30]
+    with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*not set aside"):
+        journal.follow("orders")
+    told = [row["detail"] for row in journal.view("history").to_pylist() if row["kind"] == "followed"]
+    assert '"skipped":[2,2]' in told[-1]
+
+
+def test_a_delete_passes_where_the_type_says_so(followed: Followed) -> None:
+    followed.keys["on_change"] = "keep"
+    followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 10")
+    followed.append(20, 2)
+    assert followed.ids() == [10, 11, 20, 21]
+    assert followed.queue.status().alarm is None
+
+
+def test_what_the_table_has_enters_first_from_its_beginning(followed: Followed) -> None:
+    """R143."""
+    followed.keys["from"] = "beginning"
+    followed.append(5, 2)
+    followed.create(filter="id <> 1")
+    followed.append(10, 1)
+    assert followed.ids() == [0, 2, 5, 6, 10]
+
+
+def test_nothing_is_published_to_it_or_written_into_it(followed: Followed) -> None:
+    """R149."""
+    journal = followed.create()
+    before = int(DeltaTable(followed.table).version())
+    with pytest.raises(ConfigError, match="TOPIC_FOLLOWED"):
+        journal.publish([{"id": 1}], topic="orders")
+    with pytest.raises(ConfigError, match="TOPIC_FOLLOWED"):
+        journal.publish([{"id": 1}], topic="SHIP")
+    with pytest.raises(ConfigError, match="SINK_IS_SOURCE"):
+        journal.queue("SHIP").into(followed.table, subscription="s")
+    assert followed.ids() == []
+    assert int(DeltaTable(followed.table).version()) == before
+
+
+def test_a_table_that_was_made_anew_is_another_one(followed: Followed, tmp_path: Path) -> None:
+    followed.create()
+    followed.append(10, 1)
+    assert followed.ids() == [10]
+    Path(followed.table).rename(tmp_path / "old")
+    for number in range(3):
+        followed.append(number, 1)
+    assert followed.ids_before("TABLE_REPLACED") == []
+
+
+def test_partitions_are_read_by_the_log_and_columns_by_choice(followed: Followed, tmp_path: Path) -> None:
+    """R142, R150: partition values stand in no file, and a message has the columns that were asked for, under their new names."""
+    followed.table = str(tmp_path / "parted")
+    followed.keys = {"columns": "number DECIMAL(25,0), country STRING", "rename": {"id": "number"}}
+    followed.append(0, 1, partition_by=["country"])
+    followed.create(filter="country = 'NL' AND number > 11")
+    followed.append(10, 3)
+    followed.append(20, 1)
+    found = followed.receive()
+    assert [(row["number"], row["country"]) for row in found] == [(12, "NL"), (20, "NL")]
+    assert all("item" not in row for row in found)
+
+
+def test_a_column_that_the_table_gains_comes_with_the_next_apply(followed: Followed) -> None:
+    """R142, R145."""
+    journal = followed.create()
+    wider = rows(10, 1).append_column("price", pa.array([7], pa.int64()))
+    write_deltalake(followed.table, wider, mode="append", schema_mode="merge")
+    assert [sorted(row) for row in followed.receive()] == [["bookmark", "country", "id", "item", "topic"]]
+    assert [change.key for change in journal.apply(followed.definitions())] == ["columns"]
+    assert journal.apply(followed.definitions()) == []
+    write_deltalake(followed.table, wider, mode="append")
+    followed.append(11, 1, schema_mode="merge")
+    assert [(row["id"], row["price"]) for row in followed.receive()] == [(10, 7), (11, None)]
+
+
+def test_its_topic_is_read_as_executors_do_before_anybody_entered_it(followed: Followed) -> None:
+    """R141: by the same rule as the coordinator's, with the envelope that no file has."""
+    followed.keys["on_change"] = "keep"
+    journal = followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 10")
+    followed.append(20, 1)
+    log = TopicLog(journal.store, journal.journal_id(), "orders", "orders")
+    columns = journal.definitions().message_types["orders"].columns
+    reader = MessageReader(
+        store=journal.store, message_type="orders", schema=stored_schema(columns), topic="orders",
+        table=of_table(journal.store, followed.table),
+    )  # fmt: skip
+    found = []
+    for partition in cut(log.pieces(0, log.until), min_partitions=2):
+        sent = pickle.loads(pickle.dumps((reader, partition)))
+        found += [row for batch in sent[0].read(sent[1]) for row in batch.to_pylist()]
+    assert [(row["id"], row["sequence"], row["topic"], row["expires_at"]) for row in found] == [
+        (10, 0, "orders", None), (11, 1, "orders", None), (20, 2, "orders", None),
+    ]  # fmt: skip
+    assert {row["publisher"] for row in found} == {str(DeltaTable(followed.table).metadata().id)}
+
+
+def test_what_nobody_needs_is_let_go_before_vacuum_takes_it(followed: Followed) -> None:
+    """R151: a start does not look for its file, although the queue's filter would have to read it."""
+    followed.keys |= {"on_change": "keep", "relocate_after": "0s"}
+    journal = followed.create(filter="id > 10")
+    followed.append(10, 2)
+    followed.append(20, 1)
+    assert followed.ids() == [11, 20]
+    DeltaTable(followed.table).optimize.compact()
+    followed.append(30, 1)
+    # The first round of a reign looks for what is over.
+    for _ in range(2):
+        end_coordinator(journal)
+        assert followed.ids() in ([30], [])
+    kinds = [(row["kind"], row["message_type"]) for row in journal.view("history").to_pylist()]
+    assert ("retired", "orders") in kinds
+    end_coordinator(journal)
+    DeltaTable(followed.table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    followed.append(40, 1)
+    assert followed.ids() == [40]
+    assert followed.queue.status().alarm is None
+
+
+def test_looks_from_outside_show_its_messages(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that nobody has entered yet, and `sparkq verify` finds nothing wrong."""
+    journal = followed.create()
+    followed.append(10, 2)
+    shown = journal.view("messages", queue="SHIP").to_pylist()
+    assert [(row["id"], row["bookmark"], row["state"]) for row in shown] == [
+        (10, 0, "available"), (11, 1, "available"),
+    ]  # fmt: skip
+    assert followed.ids() == [10, 11]
+    sparkq = Terminal(monkeypatch=monkeypatch, capsys=capsys)
+    assert sparkq("verify", followed.path).code == 0
+    assert "[JOURNAL" not in sparkq("doctor", followed.path).out
+    Path(followed.table, "_delta_log", f"{1:020d}.json").write_text('{"commitInfo":{}}\n', encoding="utf-8")
+    assert "TABLE_REPLACED" in sparkq("verify", followed.path).out
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "what"),
+    [
+        ({"columns": "id INT"}, ConfigError, "TABLE_COLUMNS_DIFFER.*BIGINT"),
+        ({"columns": "id BIGINT, price INT"}, ConfigError, "TABLE_COLUMNS_DIFFER.*'price'"),
+        ({"columns": "id BIGINT NOT NULL"}, ConfigError, "TABLE_COLUMNS_DIFFER.*NOT NULL"),
+        ({"from": 99}, ConfigError, "BAD_VALUE.*newest"),
+        ({"topics": ["a", "b"]}, ConfigError, "BAD_VALUE.*one name"),
+        ({"table": "/nowhere/at/all"}, JournalError, "TABLE_UNSUPPORTED.*no Delta table"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_before_anything_is_made(
+    followed: Followed, keys: dict[str, Any], error: type[Exception], what: str
+) -> None:
+    followed.keys |= keys
+    with pytest.raises(error, match=what):
+        followed.create()
+    assert not Path(followed.path).exists()
