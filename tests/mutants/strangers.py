@@ -64,7 +64,7 @@ STRANGERS = (
         "polls may hold every thread",
         " and place >= too_many and not", " and not",
         ("tests/unit/coordinator/test_loop_polls.py",),
-    ),  # fmt: skip
+    ),
     Mutant(
         "who may be known later hears of process and reign",
         "epoch=0, pid=0, recovering=True", "epoch=self._epoch, pid=os.getpid(), recovering=True", _STRANGERS,
