@@ -9,11 +9,12 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
+from spark_queue import tracing
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, parsed
@@ -162,7 +163,7 @@ class Processing:
     def _run_on(self, message: Message) -> None:
         fn = self._on_barrier if message.is_barrier else self._fn
         try:
-            with self._receiver.process_span(message):
+            with self._span(message):
                 found = None if fn is None else fn(message)
         except Exception as raised:  # noqa: BLE001 - whatever it is, it is the outcome.
             self._settle(message, raised)
@@ -204,7 +205,7 @@ class Processing:
             async for message in self._receiver:
                 fn = cast("Callable[[Message], Awaitable[Any]] | None", self._on_barrier if message.is_barrier else self._fn)
                 try:
-                    with self._receiver.process_span(message):
+                    with self._span(message):
                         found = None if fn is None else fn(message)
                         if inspect.isawaitable(found):
                             await found
@@ -221,6 +222,17 @@ class Processing:
         except BaseException as trouble:  # noqa: BLE001 - `run` raises it.
             self._trouble = self._trouble or trouble
             self._receiver.stop()
+
+    def _span(self, message: Message) -> AbstractContextManager[bool]:
+        """Make a span around the work on a message, with a link to its send where it carries the context of that."""
+        links: list[str] = []
+        if tracing.is_on() and not message.is_barrier:
+            column = next((name for name in message.place[0].table.column_names if name.lower() == tracing.COLUMN), None)
+            links = [] if column is None or message[column] is None else [message[column]]
+        return tracing.span(
+            "process", self._receiver.queue, links=links, destination__subscription__name=self._receiver.subscription,
+            spark_queue__lease=message.lease, message__id=str(message.bookmark),
+        )  # fmt: skip
 
     # ------------------------------------------------------------- outcomes
 

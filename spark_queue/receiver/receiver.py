@@ -513,14 +513,6 @@ class Receiver:
     def _span(self, operation: str, **about: Any) -> AbstractContextManager[bool]:
         return tracing.span(operation, self._wanted.queue, destination__subscription__name=self.subscription, **about)
 
-    def process_span(self, message: Message) -> AbstractContextManager[bool]:
-        """Make a span around the work on a message, with a link to its send where it carries the context of that."""
-        links: list[str] = []
-        if tracing.is_on() and not message.is_barrier:
-            column = next((name for name in message.place[0].table.column_names if name.lower() == tracing.COLUMN), None)
-            links = [] if column is None or message[column] is None else [message[column]]
-        return self._span("process", links=links, spark_queue__lease=message.lease, message__id=str(message.bookmark))
-
     def _meet(self, trouble: SparkQueueError, drawn: Drawn) -> None:
         """Wait where time may mend a failure, begin anew where the subscription has ended, and end otherwise.
 

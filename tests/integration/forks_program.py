@@ -46,6 +46,7 @@ def calls(journal: Journal, queue: Queue, publisher: Any) -> dict[str, Callable[
         "apply": partial(journal.apply, _DEFINITIONS),
         "apply dry": partial(journal.apply, _DEFINITIONS, dry_run=True),
         "mark_restored": journal.mark_restored,
+        "follow": partial(journal.follow, "json"),
         "prove": partial(journal.prove, f"{journal.path}-checkpoint"),
         "check_peers": journal.check_peers,
         "peer_status": journal.peer_status,
