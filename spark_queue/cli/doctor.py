@@ -245,8 +245,7 @@ def _files(journal: Journal) -> Finding:
     """Count message files, and those that nothing names: a coordinator deletes them a day later."""
     reader = open_reader(journal.store)
     standing = waiting = 0
-    own = [name for name, each in reader.definitions().message_types.items() if each.table is None]
-    for name in own:
+    for name in reader.definitions().published_types:
         paths = open_messages(journal.store, reader.journal_id, name).get_add_actions().column("path").to_pylist()
         standing += len(paths)
         waiting += len(unnamed_files(journal.store, name, frozenset(map(str, paths))))

@@ -51,7 +51,9 @@ from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purge
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, CoordinatorError, JournalError, SparkQueueError
 
 
@@ -152,13 +154,20 @@ class Engine:
             ended=self.has_ended(poll, now_ms=now_ms),
         )
 
-    def has_ended(self, poll: commands.Next, *, now_ms: int) -> bool:
-        """Return whether nothing is left of a receiver's run for the messages of its beginning, if it is one (R135)."""
+    def _owned(self, poll: commands.Next) -> tuple[QueueLedger, Subscription] | None:
+        """Return the queue and the subscription of a poll, if they stand and its planner owns the subscription still."""
         ledger = self.state.queues.get(poll.queue)
         known = None if ledger is None else ledger.subscriptions.get(poll.subscription)
-        if ledger is None or known is None or not known.receives or known.run_until is None:
+        if ledger is None or known is None or known.incarnation != poll.incarnation:
+            return None
+        return ledger, known
+
+    def has_ended(self, poll: commands.Next, *, now_ms: int) -> bool:
+        """Return whether nothing is left of a receiver's run for the messages of its beginning, if it is one (R135)."""
+        if (owned := self._owned(poll)) is None:
             return False
-        if known.incarnation != poll.incarnation or ledger.leases_in_hand(known, newest=known.lease):
+        ledger, known = owned
+        if not known.receives or known.run_until is None or ledger.leases_in_hand(known, newest=known.lease):
             return False
         comes = True
         with self.state.guard(poll.queue):
@@ -168,8 +177,8 @@ class Engine:
 
     def note_poll(self, poll: commands.Next, *, now_ms: int) -> None:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
-        known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
-        if known is not None and known.incarnation == poll.incarnation:
+        if (owned := self._owned(poll)) is not None:
+            _, known = owned
             try:
                 overrun = read_rows(self.state, poll.queue, poll.overrun)
             except CallerError:
@@ -184,12 +193,11 @@ class Engine:
 
         A decision about each of hundreds, whenever something comes for one of them, would take longer than all the rest.
         """
-        ledger = self.state.queues.get(poll.queue)
-        known = None if ledger is None else ledger.subscriptions.get(poll.subscription)
-        if ledger is None or known is None or ledger.is_replicated:
+        if (owned := self._owned(poll)) is None:
             return False
+        ledger, known = owned
         session = self.sessions[poll.queue].of(poll.subscription, poll.incarnation)
-        if known.incarnation != poll.incarnation or known.lease > poll.finished or session.call > poll.call:
+        if ledger.is_replicated or known.lease > poll.finished or session.call > poll.call:
             return False
         if ledger.paused:
             return True
@@ -247,8 +255,8 @@ class Engine:
 
     def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:
         """Ask other instances for messages that a waiting poll could take (R104)."""
-        known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
-        if known is not None and known.incarnation == poll.incarnation:
+        if (owned := self._owned(poll)) is not None:
+            _, known = owned
             with self.state.guard(poll.queue):
                 transfers.request(self._work(poll.queue, now_ms), known, limit=poll.limit)
 

@@ -37,7 +37,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
         check_columns(message_type.name, message_type.columns, rename=message_type.rename, of_instance=of_instance)
     check_expressions(definitions)
     check_peer_paths(definitions)
-    own = [name for name, each in definitions.message_types.items() if each.table is None]
+    own = definitions.published_types
     looks = {name: look(store, each, None, None) for name, each in definitions.message_types.items() if each.table is not None}
     followed = [Record(body=found, message_type=name) for name, found in looks.items() if found is not None]
     if store.is_local:

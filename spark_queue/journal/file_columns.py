@@ -58,6 +58,11 @@ class FileColumns:
         column = rows.column(stored)
         return column if kind is None or column.type == kind else column.cast(kind)
 
+    def filled(self, rows: Any, name: str, kind: Any, count: int, row_numbers: Callable[[], NDArray[Any]]) -> Any:
+        """Return a column as `column` does, NULL in every row where that finds none."""
+        found = self.column(rows, name, kind, count, row_numbers)
+        return pa.nulls(count, kind) if found is None else found
+
     def _name_of(self, column: str) -> str | None:
         return column if self.names is None else self.names.get(column)
 
@@ -78,6 +83,11 @@ OWN = FileColumns()
 def from_text(text: str | None) -> FileColumns:
     """Return the columns that `to_text` wrote; those of a file of the journal where there is no text."""
     return OWN if text is None else FileColumns(**json.loads(text))
+
+
+def text_of(segment: Segment) -> str | None:
+    """Return the columns of a segment's file as a text; None for a file of the journal."""
+    return None if segment.table is None else columns_of(segment).to_text()
 
 
 def columns_of(segment: Segment) -> FileColumns:

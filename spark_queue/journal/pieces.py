@@ -17,7 +17,7 @@ from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.bitmaps.ranges import to_array, to_ranges
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import Segment, stretches
-from spark_queue.journal.file_columns import columns_of
+from spark_queue.journal.file_columns import text_of
 from spark_queue.journal.schema import ORIGIN, schema_of
 
 _Bookmarks = NDArray[np.int64]
@@ -111,7 +111,7 @@ def column_texts(files: Sequence[Segment]) -> pa.Array[Any] | None:
     """Return how the columns of each file are found, as texts; None where all are files of the journal."""
     if all(file.table is None for file in files):
         return None
-    return pa.array([None if file.table is None else columns_of(file).to_text() for file in files], COLUMNS.type)
+    return pa.array(list(map(text_of, files)), COLUMNS.type)
 
 
 def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray[Any]:

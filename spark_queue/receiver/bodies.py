@@ -141,12 +141,8 @@ class MessageBodies:
 
     def _of_table(self, table: pa.Table, of_file: FileColumns, start: int, count: int) -> pa.Table:
         """Return rows of a followed table's file, the first of which is row `start`, as if they had been published."""
-        asked = (
-            of_file.column(table, each.name, each.type, count, lambda: np.arange(start, start + count))
-            for each in self._stored_schema
-        )
         found = [
-            pa.nulls(count, each.type) if column is None else column
-            for each, column in zip(self._stored_schema, asked, strict=True)
+            of_file.filled(table, each.name, each.type, count, lambda: np.arange(start, start + count))
+            for each in self._stored_schema
         ]
         return pa.table(found, schema=self._stored_schema)

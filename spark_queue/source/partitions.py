@@ -121,8 +121,7 @@ class MessageReader:
             if wanted.name in appended:
                 columns.append(appended[wanted.name](chosen, partition))
             else:
-                column = of_file.column(rows, wanted.name, wanted.type, count, chosen.rows)
-                columns.append(pa.nulls(count, wanted.type) if column is None else column)
+                columns.append(of_file.filled(rows, wanted.name, wanted.type, count, chosen.rows))
         shaped = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if self.topic is None or self.topic == of_file.values.get("topic"):
             return shaped

@@ -22,7 +22,7 @@ from spark_queue.core.message_files.segment import stretches
 from spark_queue.core.records import DefinitionsApplied, Entered, Named, Passed, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal.entering import EnteredNames
-from spark_queue.journal.file_columns import columns_of
+from spark_queue.journal.file_columns import text_of
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.pieces import COLUMNS, PIECES
 from spark_queue.journal.schema import ORIGIN
@@ -134,7 +134,7 @@ class TopicLog:
                 "delivery_count": 0,
                 "cancel_count": 0,
                 "is_barrier": False,
-                "columns": None if segment.table is None else columns_of(segment).to_text(),
+                "columns": text_of(segment),
                 **origin,
             }
             for segment in kept

@@ -37,8 +37,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name
     if definitions.principals and given.topic is not None:
         check_writes(definitions, [given.topic], partial(endpoint.token, store))
-    own = (name for name, each in definitions.message_types.items() if each.table is None)
-    names = own if message_type is None else (message_type,)
+    names = definitions.published_types if message_type is None else (message_type,)
     durations = {"expires_after_ms": given.expires_after_ms, "deliver_after_ms": given.deliver_after_ms}
     plans = {name: make_plan(store, definitions, message_type=name, topic=given.topic, **durations) for name in names}
     if message_type is not None:

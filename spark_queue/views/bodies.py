@@ -77,9 +77,8 @@ def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schem
     if rows[-1] >= held:
         raise folder.corrupt(segment.path, f"it has {held} rows instead of at least {rows[-1] + 1}.")
     found = pa.concat_tables(pieces)
-    columns = [of_file.column(found, field.name, field.type, len(rows), lambda: rows) for field in schema]
-    filled = [pa.nulls(len(rows), field.type) if column is None else column for field, column in zip(schema, columns, strict=True)]
-    return pa.table(filled, schema=schema)
+    columns = [of_file.filled(found, field.name, field.type, len(rows), lambda: rows) for field in schema]
+    return pa.table(columns, schema=schema)
 
 
 def _chosen_rows(file: pq.ParquetFile, rows: Bookmarks, names: list[str]) -> Iterator[pa.Table]:

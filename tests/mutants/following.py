@@ -41,8 +41,8 @@ FOLLOWING = (
     ),
     Mutant(
         "a column is found by its name where it has another one in files",
-        "columns.get(physical) if commit.meaning is not None",
-        "columns.get(name) if commit.meaning is not None",
+        "commit.meaning.columns.get(physical)",
+        "commit.meaning.columns.get(name)",
         _JUDGE,
     ),
     Mutant(

@@ -90,8 +90,8 @@ RECEIVING = (
     ),
     Mutant(
         "a run is over while something of it is in hand (R135)",
-        "        if known.incarnation != poll.incarnation or ledger.leases_in_hand(known, newest=known.lease):\n",
-        "        if known.incarnation != poll.incarnation:\n",
+        "known.run_until is None or ledger.leases_in_hand(known, newest=known.lease):\n",
+        "known.run_until is None:\n",
         _SCENARIOS,
     ),
     Mutant(

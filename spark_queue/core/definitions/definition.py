@@ -396,6 +396,11 @@ class Definitions:
             raise ConfigError("UNKNOWN_MESSAGE_TYPE", message_type=name, nearest=nearest(name, self.message_types))
         return self.message_types[name]
 
+    @property
+    def published_types(self) -> tuple[str, ...]:
+        """Names of the message types whose messages are published: those of the others are rows of tables that they follow."""
+        return tuple(name for name, each in self.message_types.items() if each.table is None)
+
     def route(self, topic: str) -> tuple[str, MessageTypeDefinition]:
         """Return the topic that a publish to `topic` is written under, and its message type (R62, R63).
 

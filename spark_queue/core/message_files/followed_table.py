@@ -228,8 +228,10 @@ def _refuse_other_columns(known: FollowedTable, commit: TableCommit, message_typ
     """Refuse a commit from which on a column of the message type would not be the one that was followed."""
     if commit.unsupported is not None:
         raise _unsupported(known, commit, message_type, commit.unsupported)
-    for name, physical, kind in () if commit.meaning is None else known.columns.columns:
-        found = commit.meaning.columns.get(physical) if commit.meaning is not None else None
+    if commit.meaning is None:
+        return
+    for name, physical, kind in known.columns.columns:
+        found = commit.meaning.columns.get(physical)
         if found is None:
             raise _changed(known, commit, message_type, f"column '{name}' is gone, or is another one of that name.")
         if found[1] != kind:
