@@ -23,7 +23,7 @@ DESCRIPTORS_KEPT = 512
 #: Calls of one connection at one time; its caller waits with further ones.
 STREAMS_MAX = 256
 
-#: Threads that answer calls. A poll holds one for as long as it waits, at most a second; a call that finds none free waits in line.
+#: Threads that answer calls. A poll holds one for as long as it waits; a call that finds none free waits in line.
 THREADS_MAX = 512
 
 #: Calls that are answered or in line; further ones are refused.

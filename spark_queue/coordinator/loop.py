@@ -8,7 +8,8 @@ other exception that leaves `run` is a doubt: the process must end, and the next
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
@@ -30,6 +31,9 @@ from spark_queue.replication.exchange import ApplyPulled, PullProgressQuery
 
 _LOG = logging.getLogger(__name__)
 
+
+#: Polls of this length and more end together, at its multiples, in milliseconds: one look at the control log is for all of them.
+POLLS_END_MS = 1_000
 
 #: How often waiting polls are looked over, in milliseconds: messages that they wait for may have fallen due.
 POLLED_MS = 100
@@ -77,6 +81,10 @@ class Loop:
         self._reviving: list[tuple[Call, str]] = []
         self._folds_again = False
         self._polls: list[WaitingPoll] = []
+        #: How many of them were decided about in an earlier step.
+        self._known_polls = 0
+        #: Queues of which all waiting polls were told to the core in this step.
+        self._noted: set[str] = set()
         self._ready: list[tuple[Call, Answer]] = []
         #: Answers that nothing is there, to callers that ask again; and when this reign was last seen to hold.
         self._quiet: list[tuple[Call, Answer]] = []
@@ -142,6 +150,7 @@ class Loop:
                 done = [call for call, _ in refused]
                 calls = [call for call in calls if not call.is_answered and call not in done]
                 self._polls = [poll for poll in polls if not poll.call.is_answered and poll.call not in done]
+                self._known_polls = 0
                 # Those that were refused before still await their answer.
                 self._ready += [each for each in refused if not each[0].is_answered]
             else:
@@ -158,7 +167,8 @@ class Loop:
         if self._is_due(now_ms):
             # It may have slept: nothing too old is granted. Leases end after the calls, so that this group is heard first.
             self._engine.expire(now_ms=now_ms)
-        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)
+        self._noted = set()
+        self._note_polls(calls, now_ms)
         for call in calls:
             self._serve(call, now_ms)
         is_round = now_ms >= self._round_at_ms
@@ -220,8 +230,16 @@ class Loop:
         self._reviving.clear()
         self._folds_again, self._takes_over = False, True
 
+    def _note_waiting(self, queue: str, now_ms: int) -> None:
+        """Let the core know all waiting polls of a queue, before it gives any of them a share, so that none gains by being first.
+
+        Once in a step, and only where there is something to give: hundreds may wait.
+        """
+        if queue not in self._noted and self._engine.has_something(queue, now_ms=now_ms):
+            self._noted.add(queue)
+            self._note_polls((poll.call for poll in self._polls if getattr(poll.request, "queue", None) == queue), now_ms)
+
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
-        """Let the core know all waiting polls before it gives any of them a share, so that none gains by being first."""
         for call in calls:
             if isinstance(call.request, commands.Next) and not call.abandoned() and self._refusal(call, now_ms) is None:
                 self._engine.note_poll(call.request, now_ms=now_ms)
@@ -302,6 +320,7 @@ class Loop:
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group."""
+        self._note_waiting(request.queue, now_ms)
         if self._run(call, request, now_ms):
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
@@ -311,9 +330,10 @@ class Loop:
             self._read_log(message_type, finds_gaps=True)
 
     def _until_ms(self, wait_ms: int, now_ms: int) -> int:
-        """Return until when a poll may wait: the longest ones end together, so that one look at the control log is for all."""
-        limit_ms = wire.LONG_POLL_LIMIT_MS
-        return now_ms + max(0, wait_ms) if wait_ms < limit_ms else (now_ms // limit_ms + 1) * limit_ms
+        """Return until when a poll may wait."""
+        if wait_ms < POLLS_END_MS:
+            return now_ms + max(0, wait_ms)
+        return (now_ms + min(wait_ms, wire.LONG_POLL_LIMIT_MS)) // POLLS_END_MS * POLLS_END_MS
 
     def _run(self, call: Call, command: commands.AnyCommand, now_ms: int) -> bool:
         """Run a call's command and keep its answer for after the commit; returns whether there is one."""
@@ -397,25 +417,29 @@ class Loop:
                 continue
 
     def _serve_polls(self, now_ms: int) -> None:
-        """Serve the waiting polls together, oldest first; those that are too many wait no longer."""
-        waiting, self._polls = self._polls, []
-        polls = list[WaitingPoll]()
-        for poll in waiting:
+        """Serve the waiting polls together, oldest first; those that are too many wait no longer.
+
+        Of hundreds that wait only those are looked at for which there may be something, or whose time is over.
+        """
+        stirred = self._engine.take_stirred()
+        left, backlogs = list[WaitingPoll](), dict[str, Counter[str]]()
+        too_many = len(self._polls) - WAITING_MAX
+        for place, poll in enumerate(self._polls):
+            if too_many <= place < self._known_polls and not self._is_stirred(poll, stirred, now_ms):
+                left.append(poll)
+                continue
             if poll.call.abandoned():
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
-            else:
-                polls.append(poll)
-        too_many = len(polls) - WAITING_MAX
-        for place, poll in enumerate(polls):
+                continue
             trouble = self._refusal(poll.call, now_ms)
-            if trouble is None and self._serve_poll(poll, now_ms):
+            if trouble is None and self._serve_poll(poll, backlogs, now_ms):
                 continue
             trouble = trouble or self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
                 self._answer(poll.call, Answer(reply=wire.failed(trouble)))
             elif now_ms < poll.until_ms and place >= too_many and not self._has_ended(poll, now_ms):
-                self._polls.append(poll)
+                left.append(poll)
             elif isinstance(poll.request, wire.AwaitPublish):
                 # It promises nothing, so no look at the control log is needed for it (P7).
                 poll.call.answer(wire.LogHead(head=poll.request.after_version))
@@ -425,19 +449,33 @@ class Loop:
                     self._quiet.append((poll.call, nothing))
                 else:
                     self._answer(poll.call, nothing)
+        self._polls, self._known_polls = left, len(left)
+
+    def _is_stirred(self, poll: WaitingPoll, stirred: Collection[str], now_ms: int) -> bool:
+        """Return whether a poll may have to be answered: something has happened to its queue, or its time is over."""
+        if isinstance(poll.request, wire.AwaitPublish) or now_ms >= poll.until_ms or poll.message_type in self._entrance.trouble:
+            return True
+        queue = poll.request.queue
+        # What peers say of a queue that several instances share is not recorded.
+        ledger = self._engine.state.queues.get(queue)
+        return queue in stirred or ledger is None or ledger.is_replicated
 
     def _has_ended(self, poll: WaitingPoll, now_ms: int) -> bool:
         return isinstance(poll.request, commands.Next) and self._engine.has_ended(poll.request, now_ms=now_ms)
 
-    def _serve_poll(self, poll: WaitingPoll, now_ms: int) -> bool:
-        """Answer a waiting poll if there is something for it."""
+    def _serve_poll(self, poll: WaitingPoll, backlogs: dict[str, Counter[str]], now_ms: int) -> bool:
+        """Answer a waiting poll if there is something for it; `backlogs` are those of queues, as far as they are counted."""
         if isinstance(poll.request, wire.AwaitPublish):
             head = self._read_until(poll.message_type)
             if head > poll.request.after_version:
                 self._answer(poll.call, Answer(reply=wire.LogHead(head=head)))
             return head > poll.request.after_version
-        if self._engine.has_nothing_for(poll.request, now_ms=now_ms):
+        queue = poll.request.queue
+        if queue not in backlogs and queue in self._engine.state.queues:
+            backlogs[queue] = self._engine.state.ledger(queue).backlogs()
+        if self._engine.has_nothing_for(poll.request, backlogs.get(queue, {}), now_ms=now_ms):
             return False
+        self._note_waiting(queue, now_ms)
         if self._run(poll.call, poll.request, now_ms):
             return True
         self._engine.ask_owners(poll.request, now_ms=now_ms)
@@ -446,13 +484,15 @@ class Loop:
     def _release_polls(self, leave: commands.Leave, now_ms: int) -> None:
         """Let go the poll of a planner that said goodbye, before it is granted a lease that nobody would work on."""
         gone = (leave.queue, leave.subscription, leave.incarnation)
-        polls, self._polls = self._polls, []
-        for poll in polls:
+        polls, known = self._polls, self._known_polls
+        self._polls, self._known_polls = [], 0
+        for place, poll in enumerate(polls):
             asked = poll.request
             if isinstance(asked, commands.Next) and (asked.queue, asked.subscription, asked.incarnation) == gone:
                 self._answer(poll.call, self._commands.nothing_there(asked, now_ms=now_ms, who=poll.call.who))
             else:
                 self._polls.append(poll)
+                self._known_polls += place < known
 
     def _commit(self) -> bool:
         """Make the group durable, or check that this reign still holds (P7), and only then answer; returns whether it committed."""

@@ -8,7 +8,7 @@ fails, the process ends, and after an error half-way, the coordinator folds the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -175,6 +175,13 @@ class Engine:
             comes = not free_rows.is_paused(work, known) and (bool(pending(known)) or free_rows.is_withheld(work, known))
         return not comes
 
+    def has_something(self, queue: str, *, now_ms: int) -> bool:
+        """Return whether anybody may be granted any message of a queue now; also where only its peers can tell."""
+        ledger = self.state.queues.get(queue)
+        if ledger is None or ledger.is_replicated:
+            return True
+        return bool(ledger.rows[State.AVAILABLE]) or any(due_ms <= now_ms for due_ms in ledger.delayed)
+
     def note_poll(self, poll: commands.Next, *, now_ms: int) -> None:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
         if (owned := self._owned(poll)) is not None:
@@ -188,10 +195,11 @@ class Engine:
             shares.note_poll(known, limit=poll.limit, overrun=overrun, now_ms=now_ms)
             self._agenda.note((poll.queue,))
 
-    def has_nothing_for(self, poll: commands.Next, *, now_ms: int) -> bool:
+    def has_nothing_for(self, poll: commands.Next, backlogs: Mapping[str, int], *, now_ms: int) -> bool:
         """Return whether nothing can be there for a poll that was decided about before, and waits; most have nothing.
 
         A decision about each of hundreds, whenever something comes for one of them, would take longer than all the rest.
+        `backlogs` are those of its queue's subscriptions.
         """
         if (owned := self._owned(poll)) is None:
             return False
@@ -203,9 +211,12 @@ class Engine:
             return True
         if known.barriers:
             return False
-        if not (ledger.rows[State.AVAILABLE] or any(due_ms <= now_ms for due_ms in ledger.delayed)):
+        if not self.has_something(poll.queue, now_ms=now_ms):
             return True
-        return sum(len(ledger.outstanding(each)) for each in ledger.leases_of(known.name)) >= backlog_limit(ledger, known)
+        shares = self._shares[poll.queue]
+        if not shares.kept.get(known.name) and shares.keeps_all(ledger, now_ms):
+            return True
+        return backlogs.get(known.name, 0) >= backlog_limit(ledger, known)
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
         """Take over what a peer's log says (DESIGN 17.3)."""
@@ -354,6 +365,10 @@ class Engine:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
         return self._agenda.next_due_ms()
 
+    def take_stirred(self) -> Collection[str]:
+        """Return the queues that may have changed since the last call, for the polls that wait."""
+        return self._agenda.pop_due(Follower.POLLS)
+
     def take_changed(self) -> Collection[str]:
         """Return the queues that may have changed since the last call, for the alarm bell."""
         return self._agenda.pop_due(Follower.ALARMS)
@@ -416,6 +431,7 @@ class Engine:
                 folds.fold(self.state, record)
                 self._forget_ended(record)
                 self._agenda.note(self.state.queues_changed_by(record))
+                self._agenda.note(each.definition.name for each in self.state.filled_by(record))
                 self._pending.append(record)
                 if record.queue is not None and record.queue not in self.state.queues:
                     # It is set aside.

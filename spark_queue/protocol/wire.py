@@ -28,7 +28,7 @@ ACTION = "sparkqueue.call"
 FRAME_LIMIT_BYTES = 64 * 1024 * 1024
 
 #: Longest wait inside one call (DESIGN 6), in milliseconds.
-LONG_POLL_LIMIT_MS = 1_000
+LONG_POLL_LIMIT_MS = 5_000
 
 
 class Ping(Command, frozen=True, kw_only=True):

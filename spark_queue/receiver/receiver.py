@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import math
 import os
 import threading
 import time
@@ -26,6 +27,7 @@ from spark_queue.core.replies import Drawn, Granted
 from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
 from spark_queue.receiver.batch import MessageBatch
 from spark_queue.receiver.bodies import MessageBodies
 from spark_queue.receiver.hand import Hand, to_outcomes
@@ -36,6 +38,10 @@ _LOG = logging.getLogger(__name__)
 
 #: Longest pause before the coordinator is asked again that did not answer, in seconds.
 _PAUSE_S = 1.0
+
+#: How long a poll waits at the coordinator while something is in hand, in milliseconds: where `stop` is called meanwhile, that goes
+#: back after it; and so for messages that are granted at most once, which are handed out after `stop`.
+_BUSY_POLL_MS = 1_000
 
 #: How often a coordinator that does not answer is worth a warning, in seconds.
 _WARNED_S = 60.0
@@ -394,7 +400,7 @@ class Receiver:
             drawn, newest, limit, began_s = session.drawn, hand.newest, hand.limit, steady_s()
             was_empty, overrun, began_ms = hand.is_empty, hand.overrun(), SystemClock().wall_ms()
             try:
-                granted, pieces = session.next(newest=newest, limit=limit, overrun=overrun)
+                granted, pieces = session.next(newest=newest, limit=limit, wait_ms=self._patience_ms(), overrun=overrun)
                 if pieces is not None and granted.messages:
                     # Only now: polls that find nothing are no news.
                     with self._span(
@@ -419,6 +425,16 @@ class Receiver:
             if keeps := hand.kept():
                 session.leave(begun=keeps, keeps=keeps)
 
+    def _patience_ms(self) -> int:
+        """Return how long the next poll waits at the coordinator, in milliseconds: no longer than the silence that ends it."""
+        is_idle = self._hand.is_empty and not self._begun.drawn.at_most_once
+        most_ms = LONG_POLL_LIMIT_MS if is_idle else _BUSY_POLL_MS
+        left_ms = 0 if self._wait_ms is None else self._wait_ms - self._silent_ms()
+        return math.ceil(min(left_ms, most_ms)) if left_ms > 0 else most_ms
+
+    def _silent_ms(self) -> float:
+        return (time.monotonic() - self._came_s) * 1_000
+
     def _awaits_room(self) -> bool:
         """Wait until more messages are wanted; returns whether any are."""
         hand = self._hand
@@ -437,8 +453,7 @@ class Receiver:
         return self._is_stopping or self._is_at_end or self._is_over_for_all()
 
     def _note_nothing(self, granted: Granted, *, was_empty: bool) -> None:
-        waited_ms = (time.monotonic() - self._came_s) * 1_000
-        is_silent = self._wait_ms is not None and waited_ms >= self._wait_ms
+        is_silent = self._wait_ms is not None and self._silent_ms() >= self._wait_ms
         if granted.ended or (is_silent and was_empty):
             if granted.paused:
                 _LOG.warning(

@@ -22,7 +22,6 @@ from spark_queue.core.records import AckMode, Ranges
 from spark_queue.errors import CallerError, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
-from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,12 +84,11 @@ class ReceiverSession:
         # In one step: another thread's call is of this start or of the one before, and never has a number of the other.
         self._start = (drawn, numbers)
 
-    def next(self, *, newest: int, limit: int, overrun: Ranges = ()) -> tuple[replies.Granted, pa.Table | None]:
+    def next(self, *, newest: int, limit: int, wait_ms: int, overrun: Ranges = ()) -> tuple[replies.Granted, pa.Table | None]:
         """Ask for more messages, and wait for them at the coordinator; `newest` is the newest lease that arrived (R135).
 
         None of those comes that `overrun` the limit of their lease, and are worked on still (R136).
         """
-        wait_ms = min(LONG_POLL_LIMIT_MS, self.lease_period_ms // 3)
         drawn, numbers = self._start
         incarnation, call = drawn.incarnation, next(numbers)
         asked = commands.Next(
@@ -99,7 +97,7 @@ class ReceiverSession:
             call=call,
             finished=newest,
             limit=limit,
-            wait_ms=wait_ms,
+            wait_ms=min(wait_ms, self.lease_period_ms // 3),
             asks_again=True,
             overrun=overrun,
         )

@@ -18,7 +18,7 @@ from spark_queue.source.topic_log import TopicLog
 _log = logging.getLogger(__name__)
 
 #: How long an idle stream waits before Spark may ask the other sources of its query, in milliseconds.
-WAIT_MS = wire.LONG_POLL_LIMIT_MS
+WAIT_MS = 1_000
 
 #: How long it looks for itself before it asks again whether a coordinator serves, in milliseconds.
 ALONE_MS = 60_000

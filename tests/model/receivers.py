@@ -239,7 +239,7 @@ class Receivers(Consumers):
         finished = self.newest[who]
         asked: dict[str, Any] = {"finished": finished, "limit": limit, "overrun": tuple(to_ranges(BitMap64(overrun)))}
         poll = commands.Next(**place, call=self.calls[who], **asked)
-        is_nothing_there = self.engine.has_nothing_for(poll, now_ms=self.now)
+        is_nothing_there = self.engine.has_nothing_for(poll, self.engine.state.ledger(who[0]).backlogs(), now_ms=self.now)
         granted = self.decide(poll)
         assert granted is None or not is_nothing_there
         queue, _ = self._sides(who)

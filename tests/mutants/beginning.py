@@ -30,7 +30,7 @@ BEGINNING = (
     ),
     Mutant(
         "the first of a group takes everything",
-        "        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)\n", "", _FAIRNESS,
+        "        self._note_polls(calls, now_ms)\n", "", _FAIRNESS,
     ),
     Mutant(
         "who hung up has a share",

@@ -114,8 +114,8 @@ RECEIVING = (
     ),
     Mutant(
         "a poll that waits gets nothing that has waited for its time (R42)",
-        "        if not (ledger.rows[State.AVAILABLE] or any(due_ms <= now_ms for due_ms in ledger.delayed)):\n",
-        "        if not ledger.rows[State.AVAILABLE]:\n",
+        "        return bool(ledger.rows[State.AVAILABLE]) or any(due_ms <= now_ms for due_ms in ledger.delayed)\n",
+        "        return bool(ledger.rows[State.AVAILABLE])\n",
         _SCENARIOS,
     ),
     Mutant(

@@ -110,7 +110,9 @@ def _next(world: World, words: Words) -> str:
     finished, limit = words.number("finished", world.checkpoints.get(place, 0)), words.number("limit", _LIMIT)
     lost, call, overrun = words.flag("lost"), _call(planner, words), _overrun(words)
     poll = commands.Next(**_who(planner), call=call, finished=finished, limit=limit, overrun=overrun)
-    is_nothing_there = planner.ack_mode == "receive" and world.engine.has_nothing_for(poll, now_ms=world.now_ms)
+    is_nothing_there = planner.ack_mode == "receive" and world.engine.has_nothing_for(
+        poll, world.state.ledger(planner.queue).backlogs(), now_ms=world.now_ms
+    )
     granted = world.decide(poll)
     assert granted is None or not is_nothing_there, "a poll that waits would not be answered"
     if granted is None:

@@ -17,6 +17,7 @@ class Follower(Enum):
     AGES = auto()
     BARRIERS = auto()
     ALARMS = auto()
+    POLLS = auto()
 
 
 class Agenda:

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.records import Incarnation
 from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.subscription import Subscription
 
 #: More than any backlog can be.
@@ -62,12 +63,26 @@ class Shares:
 
     def polling(self, ledger: QueueLedger, now_ms: int) -> Iterator[tuple[Subscription, int]]:
         """Yield the subscriptions that have polled within the window, and how many messages each asked for."""
-        for name, poll in self._polls.items():
-            subscription = ledger.subscriptions.get(name)
-            if subscription is None or subscription.left or subscription.incarnation != poll.incarnation:
-                continue
-            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:
-                yield subscription, poll.limit
+        for name in self._polls:
+            if (found := self._polling(name, ledger, now_ms)) is not None:
+                yield found
+
+    def _polling(self, name: str, ledger: QueueLedger, now_ms: int) -> tuple[Subscription, int] | None:
+        subscription, poll = ledger.subscriptions.get(name), self._polls[name]
+        if subscription is None or subscription.left or subscription.incarnation != poll.incarnation:
+            return None
+        return (subscription, poll.limit) if now_ms < poll.at_ms + ledger.definition.fairness_window_ms else None
+
+    def keeps_all(self, ledger: QueueLedger, now_ms: int) -> bool:
+        """Return whether each message that could be granted is kept for a subscription that polls and has room for it."""
+        kept, backlogs = BitMap64(), None
+        for name, part in self.kept.items():
+            if part and (found := self._polling(name, ledger, now_ms)) is not None:
+                backlogs = ledger.backlogs() if backlogs is None else backlogs
+                subscription, limit = found
+                if len(part) <= min(limit, room_within(ledger, subscription, backlogs)):
+                    kept |= part
+        return bool(kept) and ledger.rows[State.AVAILABLE].issubset(kept) and ledger.due(now_ms).issubset(kept)
 
     def drop_lapsed(self, ledger: QueueLedger, now_ms: int) -> None:
         """Keep nothing any longer for subscriptions that have not come for it in time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -215,3 +216,52 @@ def test_only_queues_of_its_message_type_look_at_a_message(monkeypatch: pytest.M
     world.publish(2)
     world.ask(wire.Nudge, message_type="json")
     assert asked == ["WORK"]
+
+
+@pytest.mark.parametrize("messages", [1, 7])
+def test_of_many_polls_that_wait_those_are_decided_about_that_get_something(
+    world: World, monkeypatch: pytest.MonkeyPatch, messages: int
+) -> None:
+    """A decision reckons with every poll, so one for each of them would be a square of work."""
+    polls = [Planner(world, f"s{number}").next_call(wait_ms=10_000, limit=1) for number in range(20)]
+    # The turn of those that have waited longest comes last.
+    for poll in reversed(polls):
+        world.loop.step([poll])
+    decided = counted(world, monkeypatch, commands.Next)
+    world.publish(messages)
+    world.nudge("json")
+    assert [answered(each) for each in polls].count(True) == messages
+    assert len(decided) <= messages + 1
+
+
+def test_a_poll_is_looked_at_again_only_after_something_has_happened_to_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({**DEFINITIONS, "queues": dict.fromkeys(("WORK", "OTHER"), DEFINITIONS["queues"]["WORK"])})
+    poll, other = Planner(world).next_call(wait_ms=10_000), Planner(world, queue="OTHER")
+    world.loop.step([poll])
+    looked, has_nothing_for = list[str](), world.loop.engine.has_nothing_for
+
+    def note(asked: commands.Next, *about: Any, **more: Any) -> bool:
+        looked.append(asked.queue)
+        return has_nothing_for(asked, *about, **more)
+
+    monkeypatch.setattr(world.loop.engine, "has_nothing_for", note)
+    world.loop.step([])
+    looked.clear()
+    other.next()
+    assert "WORK" not in looked
+    world.publish(1)
+    world.nudge("json")
+    assert "WORK" in looked
+
+
+def counted(world: World, monkeypatch: pytest.MonkeyPatch, kind: type[object]) -> list[object]:
+    """Return the commands of a kind that the engine decides about from now on."""
+    found, decide = list[object](), world.loop.engine.decide
+
+    def note(command: commands.AnyCommand, **about: Any) -> Any:
+        if isinstance(command, kind):
+            found.append(command)
+        return decide(command, **about)
+
+    monkeypatch.setattr(world.loop.engine, "decide", note)
+    return found
